@@ -1,0 +1,140 @@
+"""Ids laid out as batches, targets already shifted.
+
+Running text is B streams side by side, T columns a step, so that state can be carried from one step
+to the next:            STOP w1 w2 w3 | w4 w5 …     targets: w1 w2 w3 w4 | …
+Rows are padded on the right to the longest of their batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segue.batches.batch import IGNORE, Batch
+from segue.batches.order import rows_at, stream_offset
+from segue.batches.store import Store
+
+Rows = list[NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Config:
+    """The recipe's [batches]."""
+
+    size: int = 0
+    """Rows in one update (0: 32 for language models, 64 for rows)."""
+    length: int = 0
+    """Tokens of a row in one step of running text; rows of other tasks are cut at it (0: 128, or 1,024 for rows)."""
+    accumulate: int = 1
+    """Parts that an update is computed in, one after the other, to save memory; the result is the same."""
+
+    def __post_init__(self) -> None:
+        if min(self.size, self.length) < 0 or self.accumulate < 1:
+            raise ValueError("size and length must be 0 or more, accumulate 1 or more")
+
+
+def settled(config: Config, task: str) -> Config:
+    """The same with the defaults of the task put in."""
+    size = config.size or (32 if task == "lm" else 64)
+    if config.accumulate > size:
+        raise ValueError(f"accumulate={config.accumulate} splits a batch of {size} rows into nothing")
+    return Config(size, config.length or (128 if task == "lm" else 1024), config.accumulate)
+
+
+class Batches:
+    """Every batch of a run, by its step."""
+
+    def __init__(self, store: Store, task: str, config: Config, seed: int) -> None:
+        self.store, self.task, self.config, self.seed = store, task, config, seed
+        self.lengths: NDArray[np.int64] | None = None
+        if task == "lm":
+            # Of a text shorter than the batch, each row still gets a few tokens.
+            self.size = max(1, min(config.size, len(store.tokens) // 2))
+            self.per_epoch = max(1, math.ceil(self._columns(0) / config.length))
+        else:
+            self.size = config.size
+            self.per_epoch = math.ceil(len(store) / self.size)
+            if task in ("tag", "seq2seq"):
+                name = "source" if task == "seq2seq" else "text"
+                self.lengths = store.columns[name].lengths()
+
+    def at(self, step: int) -> list[Batch]:
+        """The parts of the update at `step` (from 0): the same for the same seed, always."""
+        epoch, place = divmod(step, self.per_epoch)
+        if self.task == "lm":
+            return self._stream(epoch, place)
+        rows = rows_at(self.seed, epoch, place, self.size, self.lengths, len(self.store))
+        parts = np.array_split(rows, min(self.config.accumulate, len(rows)))
+        return [self.of_rows(part) for part in parts]
+
+    def of_rows(self, rows: NDArray[np.int64]) -> Batch:
+        columns, limit = self.store.columns, self.config.length
+        text = [columns["text"].row(i)[:limit] for i in rows]
+        if self.task == "classify":
+            return classify(text, columns["label"].flat[rows])
+        if self.task == "tag":
+            return tag(text, [columns["tags"].row(i)[:limit] for i in rows])
+        return seq2seq([columns["source"].row(i)[:limit] for i in rows], text)
+
+    def _columns(self, epoch: int) -> int:
+        return (len(self.store.tokens) - stream_offset(self.seed, epoch, self.config.length)) // self.size
+
+    def _stream(self, epoch: int, place: int) -> list[Batch]:
+        tokens, length = self.store.tokens, self.config.length
+        offset = stream_offset(self.seed, epoch, length)
+        columns = max(1, (len(tokens) - offset) // self.size)
+        # An offset can leave an epoch one window short of the others: its last window is then seen twice.
+        begin = min(place * length, max(0, (columns - 1) // length * length))
+        end = min(begin + length, columns)
+        starts = [offset + row * columns for row in range(self.size)]
+        window = np.stack([_before(tokens, start + begin, start + end) for start in starts])
+        fresh = np.full(self.size, place == 0)
+        inputs, targets = window[:, :-1], window[:, 1:]
+        mask = np.ones_like(inputs, dtype=bool)
+        parts = np.array_split(np.arange(self.size), self.config.accumulate)
+        return [Batch(inputs[p], targets[p], mask[p], fresh[p]) for p in parts if len(p)]
+
+
+def _before(tokens: NDArray[Any], begin: int, end: int) -> NDArray[np.int64]:
+    """tokens[begin - 1:end]; what comes before the first token of all is STOP, which is 0."""
+    if begin == 0:
+        return np.concatenate([np.zeros(1, np.int64), tokens[:end].astype(np.int64)])
+    return tokens[begin - 1 : end].astype(np.int64)
+
+
+def pad(rows: Sequence[NDArray[Any]], fill: int = 0, least: int = 1) -> NDArray[np.int64]:
+    """Rows side by side, filled on the right to the longest."""
+    width = max(least, max((len(row) for row in rows), default=0))
+    out = np.full((len(rows), width), fill, dtype=np.int64)
+    for i, row in enumerate(rows):
+        out[i, : len(row)] = row
+    return out
+
+
+def mask_of(rows: Sequence[NDArray[Any]], least: int = 1) -> NDArray[np.bool_]:
+    """True on real tokens of the padded rows."""
+    lengths = np.array([len(row) for row in rows], dtype=np.int64)
+    return np.arange(max(least, int(lengths.max(initial=0)))) < lengths[:, None]
+
+
+def classify(text: Rows, labels: NDArray[Any]) -> Batch:
+    """One class a row."""
+    return Batch(pad(text), np.asarray(labels, dtype=np.int64), mask_of(text))
+
+
+def tag(text: Rows, tags: Rows) -> Batch:
+    """One tag a token."""
+    return Batch(pad(text), pad(tags, IGNORE), mask_of(text))
+
+
+def seq2seq(source: Rows, text: Rows) -> Batch:
+    """STOP y1 … yn predicts y1 … yn STOP, given the source."""
+    stop = np.zeros(1, np.int64)
+    inputs = [np.concatenate([stop, row.astype(np.int64)]) for row in text]
+    targets = [np.concatenate([row.astype(np.int64), stop]) for row in text]
+    return Batch(pad(inputs), pad(targets, IGNORE), mask_of(inputs), None, pad(source), mask_of(source))

@@ -1,0 +1,421 @@
+"""The command line: one verb a question. Nothing heavy is imported before a verb is chosen."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import tee
+from pathlib import Path
+from typing import Annotated, Any
+
+import click
+import typer
+
+from segue.errors import InputError, SegueError, nearest
+
+app = typer.Typer(
+    name="segue",
+    help="Train, compare and look into models of text, from the n-gram up, on your own data.\n\n"
+    "Begin with:  segue compare book.txt     (or, with nothing at hand:  segue compare pydoc --budget 20s)",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+
+DataArgument = Annotated[
+    str | None, typer.Argument(help="A file, a folder, a glob, SOURCE,TARGET, or a corpus that `segue data` lists.")
+]
+RunArgument = Annotated[str, typer.Argument(help="A run folder.")]
+FileArgument = Annotated[str, typer.Argument(help="A file with one text a line; - is standard input.")]
+OutOption = Annotated[str | None, typer.Option("--out", help="The folder to write; by default a free one in runs/.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, and nothing else there.")]
+DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+TrustOption = Annotated[bool, typer.Option("--trust", help="Run a model file from outside the package.")]
+
+
+@app.command()
+def compare(
+    rest: Annotated[list[str] | None, typer.Argument(metavar="[DATA] [section.key=value …]")] = None,
+    models: Annotated[str, typer.Option(help="Recipes, comma separated; ngram/* is all of a kind.")] = "",
+    budget: Annotated[str, typer.Option(help="For each model: 60s, 5min, or a number of steps.")] = "60s",
+    seeds: Annotated[int, typer.Option(help="Train each this many times, for the noise of training.")] = 1,
+    folds: Annotated[int, typer.Option(help="Cross-validate in this many parts.")] = 0,
+    task: Annotated[str, typer.Option(help="lm, classify, tag or seq2seq; by default told from the data.")] = "",
+    out: OutOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Train the ladder of models under one budget; print one table, write one page.
+
+    segue compare book.txt --budget 20s
+
+    segue compare reviews.tsv --folds 10 --budget 10s
+    """
+    from segue import api
+    from segue.tables import print_comparison
+
+    data, settings = _data_and_settings(rest)
+    names = [name.strip() for name in models.split(",") if name.strip()]
+    chosen = _checked_task(task)
+    with _progress() as progress:
+        result = api.compare(data, names, budget, seeds, folds, out, chosen, settings, progress)
+    _print(result) if json else print_comparison(result)
+
+
+@app.command()
+def train(
+    model: Annotated[str | None, typer.Argument(metavar="KIND|RECIPE", help="`segue models`, `segue recipes`.")] = None,
+    rest: Annotated[list[str] | None, typer.Argument(metavar="[DATA] [section.key=value …]")] = None,
+    out: OutOption = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint.")] = False,
+    device: DeviceOption = "auto",
+    threads: Annotated[int, typer.Option(help="CPU threads; 0 for as many as torch takes.")] = 0,
+    trust: TrustOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Train one model into a run folder. Every setting has a default; `segue explain KIND` lists them.
+
+    segue train rnn_lm book.txt model.cell=gru train.steps=500
+
+    segue train rnn_lm --out runs/rnn_lm-book --resume
+    """
+    from segue import api
+    from segue.folder import read_json
+    from segue.tables import print_result
+
+    if model is not None and "=" in model and not model.endswith((".toml", ".py")):
+        raise InputError(
+            f"'{model}' stands where the model should. Expected: segue train KIND [DATA] [section.key=value …]"
+        )
+    data, settings = _data_and_settings(rest)
+    with _progress() as progress:
+        run = api.train(model, data, out, settings, resume, device, threads, trust, progress)
+    result = read_json(run.path / "result.json")
+    if json:
+        _print({"run": str(run.path), "result": result})
+    else:
+        print_result(run, result)
+
+
+@app.command()
+def evaluate(
+    run: RunArgument,
+    data: DataArgument = None,
+    json: JsonOption = False,
+    device: DeviceOption = "auto",
+    trust: TrustOption = False,
+) -> None:
+    """How good a run is: on a file, or on what it held back itself.
+
+    segue evaluate runs/rnn_lm-book other.txt
+    """
+    from segue.loaded import load
+    from segue.tables import print_figures
+
+    with _progress() as progress:
+        result = load(run, device, trust).evaluate(data, progress)
+    _print(result) if json else print_figures(result)
+
+
+@app.command()
+def score(
+    run: RunArgument,
+    file: FileArgument = "-",
+    json: JsonOption = False,
+    device: DeviceOption = "auto",
+    trust: TrustOption = False,
+) -> None:
+    """The log probability of each line, token by token (language models).
+
+    echo "the cows eat grass" | segue score runs/ngram-book -
+    """
+    import dataclasses
+
+    from segue.loaded import load
+    from segue.tables import print_line
+
+    for line in load(run, device, trust).score(_lines(file)):
+        _print(dataclasses.asdict(line)) if json else print_line(line)
+
+
+@app.command()
+def generate(
+    run: RunArgument,
+    prompt: Annotated[str, typer.Option(help="The text to go on from.")] = "",
+    n: Annotated[int, typer.Option("-n", help="How many texts.")] = 1,
+    max_tokens: Annotated[int | None, typer.Option(help="decode.max_tokens")] = None,
+    temperature: Annotated[float | None, typer.Option(help="decode.temperature; 0 takes the likeliest.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="decode.top_k")] = None,
+    top_p: Annotated[float | None, typer.Option(help="decode.top_p")] = None,
+    beam: Annotated[int | None, typer.Option(help="decode.beam: search instead of drawing.")] = None,
+    seed: Annotated[int | None, typer.Option(help="decode.seed: the same seed writes the same text.")] = None,
+    json: JsonOption = False,
+    device: DeviceOption = "auto",
+    trust: TrustOption = False,
+) -> None:
+    """Write text that follows a prompt (language models).
+
+    segue generate runs/rnn_lm-book --prompt "The " --max-tokens 200 --temperature 0.8
+    """
+    from segue.loaded import load
+
+    if n < 1:
+        raise InputError(f"-n {n} asks for no text: expected 1 or more.")
+    given = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k}
+    given |= {"top_p": top_p, "beam": beam, "seed": seed}
+    settings = {key: value for key, value in given.items() if value is not None}
+    texts = [text for _, text in load(run, device, trust).generate_many([prompt] * n, **settings)]
+    if json:
+        _print({"prompt": prompt, "texts": texts})
+    else:
+        typer.echo("\n---\n".join(prompt + text for text in texts))
+
+
+@app.command()
+def predict(
+    run: RunArgument,
+    file: FileArgument = "-",
+    json: JsonOption = False,
+    device: DeviceOption = "auto",
+    trust: TrustOption = False,
+) -> None:
+    """Labels, tags or translations, one a line.
+
+    printf 'a fine film\\n' | segue predict runs/bow-reviews -
+    """
+    from segue.loaded import load
+
+    loaded = load(run, device, trust)
+    cut = 0
+
+    def counted() -> Iterator[str]:
+        nonlocal cut
+        for line in _lines(file):
+            cut += loaded.cut(line)
+            yield line
+
+    texts, again = tee(counted())  # the predictor reads a batch ahead
+    for text, answer in zip(again, loaded.predict(texts), strict=True):
+        if json:
+            _print(_prediction(text, answer, loaded))
+        else:
+            typer.echo(answer.label or " ".join(answer.tags) or answer.text)
+    if cut:
+        typer.echo(f"{cut} tokens beyond {loaded.recipe.batches.length} a line were not read.", err=True)
+
+
+@app.command()
+def look(
+    run: RunArgument,
+    context: Annotated[str, typer.Option(help="The text so far.")] = "",
+    top: Annotated[int, typer.Option(help="How many of the likeliest tokens.")] = 10,
+    json: JsonOption = False,
+    trust: TrustOption = False,
+) -> None:
+    """What a language model expects next, as bars.
+
+    segue look runs/ngram-book --context "cows eat"
+    """
+    from segue.loaded import load
+    from segue.tables import print_bars
+
+    expected = load(run, trust=trust).next_tokens(context, top)
+    if json:
+        _print({"context": context, "next": [{"token": token, "probability": p} for token, p in expected]})
+    else:
+        print_bars(expected)
+
+
+@app.command("models")
+def list_models() -> None:
+    """Every kind of model, with its first sentence."""
+    from segue.tables import print_models
+
+    print_models()
+
+
+@app.command("recipes")
+def list_recipes() -> None:
+    """Every recipe that is shipped, as kind/name."""
+    from segue.tables import print_recipes
+
+    print_recipes()
+
+
+@app.command("runs")
+def list_runs(folder: Annotated[str, typer.Argument(help="Where to look.")] = "runs", json: JsonOption = False) -> None:
+    """The runs in a folder, with their figures."""
+    from segue.tables import find_runs, print_runs
+
+    found = find_runs(Path(folder))
+    _print({"runs": found}) if json else print_runs(found, folder)
+
+
+@app.command()
+def explain(
+    model: Annotated[str, typer.Argument(metavar="KIND|RECIPE")],
+    settings: Annotated[list[str] | None, typer.Argument(metavar="[section.key=value …]")] = None,
+) -> None:
+    """What a model is: its paper, its equations, and every key of its recipe.
+
+    segue explain rnn_lm
+    """
+    from segue.tables import print_explanation
+
+    print_explanation(model, settings or [])
+
+
+@app.command()
+def data(
+    what: Annotated[str | None, typer.Argument(metavar="[FILE|get]", help="A file or corpus to look at.")] = None,
+    name: Annotated[str | None, typer.Argument(help="With get: the corpus to download.")] = None,
+    tokens: Annotated[str, typer.Option(help="How to split: char, byte, space, word, bpe, …")] = "word",
+) -> None:
+    """The corpora there are; of a file, how its first lines are read and split; `get NAME` downloads one.
+
+    segue data book.txt --tokens char
+    """
+    from segue.tables import print_corpora, print_sample
+
+    if what == "get":
+        from segue.data.named import get
+
+        if name is None:
+            raise InputError("Which corpus? `segue data` lists those that can be downloaded.")
+        with _progress() as progress:
+            path = get(name, progress=progress)
+        typer.echo(f"{name} is in {path}. Use it by its name: segue compare {name}")
+    elif what is None:
+        print_corpora()
+    else:
+        print_sample(what, tokens)
+
+
+# Between the words on the command line and the API
+
+
+def _data_and_settings(rest: list[str] | None) -> tuple[str | None, list[str]]:
+    """The one word without an equals sign is the data; a path that exists may hold one."""
+    words = rest or []
+    settings = [word for word in words if "=" in word and not Path(word).exists()]
+    paths = [word for word in words if word not in settings]
+    if len(paths) > 1:
+        raise InputError(
+            f"Only one DATA is expected; found {' and '.join(paths)}. Two parallel files are written SOURCE,TARGET."
+        )
+    return (paths[0] if paths else None), settings
+
+
+def _checked_task(task: str) -> Any:
+    tasks = ("lm", "classify", "tag", "seq2seq")
+    if task and task not in tasks:
+        raise InputError(f"There is no task '{task}'.{nearest(task, tasks)}")
+    return task or None
+
+
+def _lines(file: str) -> Iterator[str]:
+    """The lines of a file or of standard input, without their ends."""
+    if file == "-":
+        yield from _decoded(sys.stdin.buffer, "standard input")
+        return
+    path = Path(file)
+    if not path.is_file():
+        raise InputError(
+            f"There is no file {file}. Expected a text file with one text a line, or - for standard input."
+        )
+    with path.open("rb") as opened:
+        yield from _decoded(opened, file)
+
+
+def _decoded(opened: Any, name: str) -> Iterator[str]:
+    for number, raw in enumerate(opened, 1):
+        try:
+            yield raw.decode("utf-8").removesuffix("\n").removesuffix("\r")
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"{name}:{number}: byte {error.start + 1} of the line is not UTF-8. Convert the text first."
+            ) from None
+
+
+def _prediction(text: str, answer: Any, run: Any) -> dict[str, Any]:
+    if run.task == "classify":
+        probabilities = dict(zip(run.labels, answer.probabilities, strict=True))
+        return {"text": text, "label": answer.label, "probabilities": probabilities}
+    if run.task == "tag":
+        return {"text": text, "words": text.split(), "tags": list(answer.tags)}
+    return {"text": text, "translation": answer.text, "logprob": answer.logprob}
+
+
+def _print(value: Any) -> None:
+    from segue.folder import to_json
+
+    typer.echo(to_json(value))
+
+
+@contextmanager
+def _progress() -> Iterator[Any]:
+    from segue.training.log import progress_for
+
+    progress = progress_for(sys.stderr)
+    try:
+        yield progress
+    finally:
+        progress.close()
+
+
+# Errors: one message, the right exit code
+
+
+def main() -> None:
+    """The console script."""
+    debug = "--debug" in sys.argv
+    arguments = [word for word in sys.argv[1:] if word != "--debug"]
+    sys.exit(_guarded(lambda: typer.main.get_command(app).main(arguments, "segue", standalone_mode=False), debug))
+
+
+def _guarded(work: Callable[[], Any], debug: bool) -> int:
+    try:
+        code = work()
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read us has left
+        return 0
+    except (KeyboardInterrupt, click.exceptions.Abort):
+        return _say("Interrupted. A run that had begun goes on with: segue train --out RUN --resume", 1)
+    except Exception as error:
+        if debug:
+            raise
+        return _say(*_message(error))
+
+
+def _message(error: Exception) -> tuple[str, int]:
+    if isinstance(error, SegueError):
+        return str(error), error.exit_code
+    if isinstance(error, click.UsageError):
+        return _usage(error), 2
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"The disk is full: {error.filename or 'a file'} could not be written. Free some space and try again.", 2
+    if isinstance(error, PermissionError):
+        return f"No permission for {error.filename}. Choose another place, or change its permissions.", 2
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}.", 2
+    return f"Something went wrong inside Segue: {type(error).__name__}: {error}. With --debug it says where.", 1
+
+
+def _usage(error: click.UsageError) -> str:
+    message = error.format_message()
+    word = message.partition("No such command '")[2].partition("'")[0]
+    if word:
+        verbs = [command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands]
+        return f"There is no verb '{word}'.{nearest(word, verbs)} `segue --help` shows them all."
+    verb = error.ctx.command_path if error.ctx else "segue"
+    return f"{message.rstrip('.')}. `{verb} --help` shows what is expected."
+
+
+def _say(message: str, code: int) -> int:
+    print(f"segue: {message}", file=sys.stderr)
+    return code

@@ -1,0 +1,299 @@
+"""Many models, one budget, one table: who wins, by how much, and whether by more than chance.
+
+Every model gets the same splits of the same data and the same budget; no settings are searched for any
+of them. A trial is one model with all its seeds and folds. The figures of a trial are made of the pieces
+of the test text (blocks or sentences), folds end to end and seeds averaged, so that two trials can be
+compared piece by piece.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from segue import folder as files
+from segue.data.corpus import Corpus
+from segue.errors import InputError
+from segue.inference import metrics
+from segue.inference.evaluate import LOWER_IS_BETTER, MAIN, Evaluation
+from segue.inference.evaluate import compare as compare_two
+from segue.inference.statistics import bootstrap, corpus_bootstrap
+from segue.loaded import Run
+from segue.look.report import write
+from segue.models.base import Task
+from segue.page import NAMES, entry_of, page_of, passage_of
+from segue.recipe import Recipe, load_recipe, recipe_names
+from segue.run import train
+from segue.training.log import Progress, silent
+
+LADDERS: dict[Task, tuple[str, ...]] = {
+    "lm": (
+        "ngram/unigram",
+        "ngram/bigram",
+        "ngram/trigram",
+        "ngram/kn7",
+        "rnn_lm/elman",
+        "rnn_lm/gru",
+        "rnn_lm/lstm",
+    ),
+    "classify": ("bow", "bow/char", "bow/bpe"),
+    "tag": ("window_tagger/one", "window_tagger/three", "window_tagger"),
+    "seq2seq": ("rnn_seq2seq/elman", "rnn_seq2seq", "rnn_seq2seq/every"),
+}
+"""The models that tell the story of the field, for each task."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One model of a comparison, with all its seeds and folds."""
+
+    recipe: Recipe
+    runs: list[Run]
+    """The run of every seed and fold; the first is the one that is shown."""
+    evaluation: Evaluation
+    """Over all folds, seeds averaged."""
+    by_seed: list[float]
+    """The main figure of each seed."""
+    differs: str = ""
+    """Whether it differs from the next one beyond chance."""
+
+
+def compare(
+    data: str,
+    names: Sequence[str] = (),
+    budget: str = "60s",
+    seeds: int = 1,
+    folds: int = 0,
+    out: Path | None = None,
+    task: Task | None = None,
+    overrides: Sequence[str] = (),
+    progress: Progress = silent,
+) -> dict[str, Any]:
+    """Trains every model under the same budget, writes the page, and returns its rows, best first."""
+    task = task or _task_of(data, names)
+    recipes = _recipes(names or LADDERS[task], data, budget, folds, overrides)
+    wrong = [recipe.name for recipe in recipes if recipe.task != task]
+    if wrong:
+        raise InputError(f"{', '.join(wrong)} cannot be compared on {task}: models of one task at a time.")
+    out = out or files.free_name(f"compare-{_stem(data)}")
+    if out.exists() and any(out.iterdir()):
+        raise InputError(f"{out} exists already; nothing is overwritten. Choose another --out.")
+    corpus = Corpus(recipes[0].data, task, progress)
+    split = "test" if corpus.counts["test"] else "validation"
+    if not corpus.counts[split]:
+        raise InputError("Nothing is held out to compare on. Give data.test as a path or a share, such as 0.05.")
+    trials = _ranked([_trial(recipe, out, seeds, folds, split, progress) for recipe in recipes])
+    return _report(trials, corpus, split, out, budget, seeds)
+
+
+def _recipes(names: Sequence[str], data: str, budget: str, folds: int, overrides: Sequence[str]) -> list[Recipe]:
+    expanded = [found for name in names for found in _expand(name)]
+    base: dict[str, Any] = {"data": {"path": data, "validation": 0.05, "test": 0.05}}
+    if folds:
+        base["data"] |= {"fold": f"1/{folds}", "test": 0.0}
+    first = [load_recipe(name, overrides, base) for name in expanded]
+    # Text that one model needs in canonical form is canonical for all, or they would not read the same bytes.
+    for key in ("canonical", "unit"):
+        values = {getattr(recipe.data, key) for recipe in first if recipe.data.canonical}
+        if values:
+            base["data"][key] = values.pop()
+    return [_budgeted(load_recipe(name, overrides, base), budget) for name in expanded]
+
+
+def _expand(name: str) -> list[str]:
+    if "*" not in name:
+        return [name]
+    found = fnmatch.filter(recipe_names(), name)
+    if not found:
+        raise InputError(f"No recipe is called {name}. `segue recipes` lists them.")
+    return found
+
+
+def _budgeted(recipe: Recipe, budget: str) -> Recipe:
+    """The recipe under a budget: 60s and 2min are time, a plain number is steps."""
+    units = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600}
+    number = budget.rstrip("abcdefghijklmnopqrstuvwxyz ")
+    unit = budget[len(number) :].strip()
+    try:
+        amount = float(number)
+    except ValueError:
+        amount = 0.0
+    if amount <= 0 or unit not in (*units, "", "steps"):
+        raise InputError(
+            f"--budget {budget} is not understood. Expected seconds such as 60s, 5min, or steps such as 500."
+        )
+    if not hasattr(recipe.train, "steps"):
+        return recipe  # a model that counts reads its text once, whatever the budget
+    if unit in units:
+        return recipe.with_values("train", seconds=amount * units[unit], steps=0, epochs=0.0)
+    return recipe.with_values("train", steps=int(amount), seconds=0.0, epochs=0.0)
+
+
+def _trial(recipe: Recipe, out: Path, seeds: int, folds: int, split: str, progress: Progress) -> Trial:
+    runs: list[Run] = []
+    tables: list[list[Any]] = []
+    learns = hasattr(recipe.train, "seed")
+    for seed in range(seeds if learns else 1):
+        tables.append([])
+        for fold in range(1, (folds or 1) + 1):
+            one = recipe.with_values("train", seed=recipe.train.seed + seed) if learns else recipe
+            one = one.with_values("data", fold=f"{fold}/{folds}") if folds else one
+            place = out / (recipe.name.replace("/", "-") + _suffix(seed, fold, seeds, folds))
+            train(one, place, progress=progress)
+            runs.append(Run(place))
+            tables[-1].append(runs[-1].evaluate_split(Corpus(one.data, one.task), split, progress))
+    evaluations = [_joined(folds_of) for folds_of in tables]
+    main = MAIN[recipe.task]
+    by_seed = [evaluation.result[main] for evaluation in evaluations]
+    mean = replace(evaluations[0], statistics=np.mean([e.statistics for e in evaluations], 0))
+    return Trial(recipe, runs, _figures(mean) if len(runs) > 1 else mean, by_seed)
+
+
+def _suffix(seed: int, fold: int, seeds: int, folds: int) -> str:
+    return (f"-seed{seed}" if seeds > 1 else "") + (f"-fold{fold}" if folds else "")
+
+
+def _joined(folds: list[Evaluation]) -> Evaluation:
+    """The folds end to end, as one evaluation."""
+    if len(folds) == 1:
+        return folds[0]
+    first = folds[0]
+    result = dict(first.result)
+    if "confusion" in result:
+        result["confusion"] = np.sum([fold.result["confusion"] for fold in folds], 0).tolist()
+    for name in ("macro_f1", "span_f1", "chrf", "perplexity"):
+        if result.get(name) is not None:
+            result[name] = float(np.mean([fold.result[name] for fold in folds]))
+    statistics = np.concatenate([fold.statistics for fold in folds])
+    return _figures(Evaluation(result, statistics, [e for fold in folds for e in fold.examples]))
+
+
+def _figures(evaluation: Evaluation) -> Evaluation:
+    """The main figure and its interval, made anew from the pieces."""
+    main, table = MAIN[evaluation.task], evaluation.statistics
+    if evaluation.task == "seq2seq":
+        value = float(metrics.bleu_of_sums(table.sum(0)[None])[0])
+        interval = corpus_bootstrap(table, metrics.bleu_of_sums)
+    else:
+        value = float(table[:, 0].sum() / table[:, 1].sum())
+        interval = bootstrap(table[:, 0], table[:, 1])
+    return replace(evaluation, result=evaluation.result | {main: value, f"{main}_ci": list(interval)})
+
+
+def _ranked(trials: list[Trial]) -> list[Trial]:
+    """Best first, each with a word on whether the next one differs."""
+    main = MAIN[trials[0].recipe.task]
+    sign = 1 if main in LOWER_IS_BETTER else -1
+    trials = sorted(trials, key=lambda trial: sign * trial.evaluation.result.get(main, float("inf")))
+    ranked = []
+    for trial, after in zip(trials, [*trials[1:], None], strict=True):
+        ranked.append(replace(trial, differs=_differs(trial, after) if after else ""))
+    return ranked
+
+
+def _differs(trial: Trial, after: Trial) -> str:
+    paired = compare_two(trial.evaluation, after.evaluation)
+    p = "p < 0.001" if paired.p < 0.001 else f"p = {paired.p:.3f}"
+    return f"{'yes' if paired.p < 0.05 else 'no'} ({p})"
+
+
+def _report(trials: list[Trial], corpus: Corpus, split: str, out: Path, budget: str, seeds: int) -> dict[str, Any]:
+    task = trials[0].recipe.task
+    passage = passage_of(corpus, split) if task == "lm" else None
+    results = [files.read_json(trial.runs[0].path / "result.json") for trial in trials]
+    entries = [
+        entry_of(trial.runs[0], trial.evaluation, result, passage, trial.differs)
+        for trial, result in zip(trials, results, strict=True)
+    ]
+    summary = _summary(trials, corpus, split, budget, seeds)
+    title = f"{_stem(corpus.config.path)}: {len(trials)} models compared"
+    write(page_of(title, summary, entries, passage, trials[0].evaluation), out / "report.html")
+    rows = [_row(trial, result) for trial, result in zip(trials, results, strict=True)]
+    result = {
+        "report": str(out / "report.html"),
+        "task": task,
+        "best_possible": trials[0].evaluation.result.get("best_possible"),
+        "rows": rows,
+        "verdict": summary[-1],
+    }
+    files.write_json(out / "result.json", result)
+    return result
+
+
+def _row(trial: Trial, result: dict[str, Any]) -> dict[str, Any]:
+    main = MAIN[trial.recipe.task]
+    figures = trial.evaluation.result
+    extra: dict[str, Any] = {
+        key: figures[key] for key in ("perplexity", "macro_f1", "span_f1", "chrf") if key in figures
+    }
+    if len(trial.by_seed) > 1:
+        extra["seeds"] = trial.by_seed
+        extra["seed_deviation"] = float(np.std(trial.by_seed, ddof=1))
+    return {
+        "model": trial.recipe.name,
+        "tokens": trial.runs[0].tokenizer.kind,
+        main: figures.get(main),
+        f"{main}_ci": figures.get(f"{main}_ci"),
+        "differs_from_next": trial.differs,
+        **extra,
+        "spelling_bits_per_byte": figures.get("spelling_bits_per_byte"),
+        "parameters": result["parameters"],
+        "train_seconds": result["train_seconds"],
+        "steps": result["steps"],
+        "tokens_per_second": result["tokens_per_second"],
+        "run": str(trial.runs[0].path),
+    }
+
+
+def _summary(trials: list[Trial], corpus: Corpus, split: str, budget: str, seeds: int) -> list[str]:
+    task, main = trials[0].recipe.task, MAIN[trials[0].recipe.task]
+    figures = trials[0].evaluation.result
+    held = f"{figures['bytes']:,} bytes" if task == "lm" else f"{len(trials[0].evaluation.statistics):,} rows"
+    machine = files.read_json(trials[-1].runs[0].path / "environment.json")
+    sentences = [
+        f"{len(trials)} models of {_stem(corpus.config.path)}, each with a budget of {budget}, one setting each.",
+        f"Scored on {held} held out from the end ({split})."
+        if task == "lm"
+        else f"Scored on {held} held out ({split}).",
+        f"{machine['processor']}, {machine['cores']} cores, Python {machine['versions']['python']}.",
+    ]
+    if seeds > 1:
+        sentences.append(f"Means over {seeds} seeds.")
+    return [*sentences, _verdict(trials, NAMES.get(main, main))]
+
+
+def _verdict(trials: list[Trial], figure: str) -> str:
+    best = trials[0]
+    value = best.evaluation.result.get(MAIN[best.recipe.task])
+    shown = f"{best.recipe.name} is best, with {value:.3f} {figure}" if value is not None else best.recipe.name
+    if len(trials) == 1:
+        return f"{shown}."
+    after = trials[1].recipe.name
+    clear = (
+        f"ahead of {after} by more than chance"
+        if best.differs.startswith("yes")
+        else f"but not surely better than {after}"
+    )
+    return f"{shown}, {clear} {best.differs.partition(' ')[2]}."
+
+
+def _task_of(data: str, names: Sequence[str]) -> Task:
+    if names:
+        return load_recipe(_expand(names[0])[0]).task
+    stem = Path(data.removesuffix(".gz").removesuffix(".xz"))
+    if stem.suffix in (".tsv", ".csv"):
+        return "classify"
+    if stem.suffix in (".conll", ".conllu", ".iob"):
+        return "tag"
+    if "," in data and not Path(data).exists():
+        return "seq2seq"
+    return "lm"
+
+
+def _stem(data: str) -> str:
+    return Path(data.split(",")[0]).name.split(".")[0] or "text"

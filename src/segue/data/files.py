@@ -1,0 +1,168 @@
+"""Files as checked text: plain, gz or xz, in blocks of about 1 MB, so that memory does not grow with the file.
+
+Lines end with "\\n" or "\\r\\n" and with nothing else; the latter becomes the former, and the ledger says so. What is
+not text (bytes that do not decode, NUL bytes, a line without end) is refused with the file and the line.
+"""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import hashlib
+import lzma
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from segue.data.ledger import Ledger
+from segue.errors import InputError
+
+BLOCK = 1 << 20
+LONGEST_LINE = 10_000_000
+COMPRESSED = {".gz": "gzip", ".xz": "xz"}
+
+Tick = Callable[[int], None]
+"""Told how many bytes of the file, as it lies on the disk, have been read."""
+
+
+def extension(path: Path) -> str:
+    """`.tsv` for reviews.tsv as for reviews.tsv.gz."""
+    name = Path(path.name.lower())
+    return Path(name.stem).suffix if name.suffix in COMPRESSED else name.suffix
+
+
+def describe_file(path: Path) -> dict[str, Any]:
+    """The ledger's entry for a file."""
+    try:
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            return {"path": str(path), "bytes": file.tell(), "sha256": digest}
+    except OSError as error:
+        raise _unreadable(path, error) from None
+
+
+def lines(blocks: Iterator[str]) -> Iterator[str]:
+    """The lines, without their ends; text after the last line end is a line too."""
+    rest = ""
+    for block in blocks:
+        whole = (rest + block).split("\n")
+        rest = whole.pop()
+        yield from whole
+    if rest:
+        yield rest
+
+
+def blocks(path: Path, encoding: str, ledger: Ledger, tick: Tick | None = None) -> Iterator[str]:
+    """The file's text, checked, with "\\n" line ends and without a byte order mark."""
+    return _Text(path, encoding, ledger).blocks(tick)
+
+
+class _Text:
+    """Reads one file once, and knows the line it is at."""
+
+    def __init__(self, path: Path, encoding: str, ledger: Ledger) -> None:
+        self.path, self.encoding, self.ledger = path, encoding, ledger
+        self.decoder = codecs.getincrementaldecoder(encoding)()
+        self.bytes_read = 0
+        self.line = 1
+        self.line_length = 0
+
+    def blocks(self, tick: Tick | None) -> Iterator[str]:
+        held, begun = "", False
+        with self._open() as raw:
+            stream = self._unpacked(raw)
+            while True:
+                packed = self._read(stream)
+                text = held + self._decode(packed)
+                if text and not begun:
+                    begun, text = True, self._without_mark(text)
+                # A "\r" at the very end may be half of a line end.
+                held = "\r" if packed and text.endswith("\r") else ""
+                text = self._unix(text[:-1] if held else text)
+                self._check(text)
+                if text:
+                    yield text
+                if tick:
+                    tick(raw.tell())
+                if not packed:
+                    return
+
+    def _open(self) -> IO[bytes]:
+        try:
+            return self.path.open("rb")
+        except OSError as error:
+            raise _unreadable(self.path, error) from None
+
+    def _unpacked(self, raw: IO[bytes]) -> IO[bytes]:
+        match self.path.suffix.lower():
+            case ".gz":
+                return gzip.GzipFile(fileobj=raw, mode="rb")  # type: ignore[return-value]
+            case ".xz":
+                return lzma.LZMAFile(raw)
+            case _:
+                return raw
+
+    def _read(self, stream: IO[bytes]) -> bytes:
+        try:
+            return stream.read(BLOCK)
+        except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
+            kind = COMPRESSED[self.path.suffix.lower()]
+            raise InputError(
+                f"{self.path} is damaged: {str(error).rstrip('.')}. Expected a whole {kind} file; "
+                "fetch or compress it again."
+            ) from None
+        except OSError as error:
+            raise _unreadable(self.path, error) from None
+
+    def _decode(self, packed: bytes) -> str:
+        try:
+            text = self.decoder.decode(packed, final=not packed)
+        except UnicodeDecodeError as error:
+            # The decoder may have kept the first bytes of a character back from the block before.
+            begin = self.bytes_read + len(packed) - len(error.object)
+            good = error.object[: error.start].decode(self.encoding, errors="replace")
+            raise InputError(
+                f"{self.path}, line {self.line + good.count(chr(10))}: byte {error.object[error.start]:#04x} at offset "
+                f"{begin + error.start:,} is not {self.encoding}. Expected text in {self.encoding}; "
+                "if the file is in another encoding, name it, for example data.encoding=latin-1."
+            ) from None
+        self.bytes_read += len(packed)
+        return text
+
+    def _without_mark(self, text: str) -> str:
+        if text[0] != "\ufeff":
+            return text
+        self.ledger.note("a byte order mark was dropped", str(self.path))
+        return text[1:]
+
+    def _unix(self, text: str) -> str:
+        if "\r\n" not in text:
+            return text
+        self.ledger.note('"\\r\\n" was read as a line end', str(self.path))
+        return text.replace("\r\n", "\n")
+
+    def _check(self, text: str) -> None:
+        """Refuse NUL bytes and endless lines, and count the lines."""
+        nul = text.find("\0")
+        if nul >= 0:
+            raise InputError(
+                f"{self.path}, line {self.line + text.count(chr(10), 0, nul)}: a NUL byte. Expected text; "
+                "if the file is not text leave it out, if it is UTF-16 say data.encoding=utf-16."
+            )
+        first = text.find("\n")
+        self.line_length += len(text) if first < 0 else first
+        if self.line_length > LONGEST_LINE:
+            raise InputError(
+                f"{self.path}, line {self.line}: the line is longer than {LONGEST_LINE:,} characters (10 MB). Expected "
+                "shorter lines; break it, for example with `fold -s -w 1000`, or leave the file out if it is not text."
+            )
+        if first >= 0:
+            self.line += text.count("\n")
+            self.line_length = len(text) - text.rfind("\n") - 1
+
+
+def _unreadable(path: Path, error: OSError) -> InputError:
+    return InputError(
+        f"{path} cannot be read: {error.strerror or error}. Expected a file that may be read; check its rights."
+    )

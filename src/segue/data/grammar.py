@@ -1,0 +1,251 @@
+"""Text from a small probabilistic grammar of English, so that the best possible score is known exactly.
+
+    sentence -> subject verb-phrase "."          subject and verb agree in number
+    subject  -> DET NOUN | DET ADJ NOUN
+    verb-phrase -> VERB | VERB ADV | VERB at-place | VERB ADV at-place | VERB object
+    at-place -> PREP object                      object -> DET NOUN | DET ADJ NOUN
+
+A sentence has 3 to 9 words and exactly one derivation: each position's class follows from the words before it. Subjects
+and objects have their own adjectives and nouns, and the words are so short and so different that at every letter the
+last five decide what may follow: a small model of letters can reach the true entropy.
+
+Four data sets come from it, each with a known best score:
+    lm        the sentences; the best figure is their true probability
+    classify  a label is drawn first and changes only how likely each word is, so that log p(text | label) is a sum over
+              words and a bag of words can reach the best, which is argmax p(label) p(text | label)
+    tag       with nouns that are verbs too ("cooks"); the two words before decide, so that the best is 1
+    seq2seq   into an invented language, word for word but with the adjective after its noun; the best is BLEU 100
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from bisect import bisect
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from itertools import accumulate
+
+from segue.data.config import Task
+from segue.data.example import Example
+
+SENTENCES = 20_000
+LABELS = ("farm", "town", "palace")
+FAVOUR = 7.0
+"""How much likelier a word is under the label that it belongs to."""
+LONGEST_PAIR = 7
+"""Words in a sentence to translate, so that a model without attention can hold it."""
+
+Rules = dict[str, list[tuple[float, tuple[str, ...]]]]
+Lexicon = dict[str, dict[str, float]]
+
+
+def _predicate(number: str) -> list[tuple[float, tuple[str, ...]]]:
+    walks, sees = f"walks_{number}", f"sees_{number}"
+    return [
+        (0.20, (walks,)),
+        (0.15, (walks, "adverb")),
+        (0.15, (walks, "place")),
+        (0.10, (walks, "adverb", "place")),
+        (0.40, (sees, "object")),
+    ]
+
+
+RULES: Rules = {
+    "sentence": [(0.5, ("subject_one", "predicate_one", "stop")), (0.5, ("subject_many", "predicate_many", "stop"))],
+    "subject_one": [(0.6, ("determiner", "being_one")), (0.4, ("determiner", "manner", "being_one"))],
+    "subject_many": [(0.6, ("determiner", "being_many")), (0.4, ("determiner", "manner", "being_many"))],
+    "predicate_one": _predicate("one"),
+    "predicate_many": _predicate("many"),
+    "place": [(1.0, ("preposition", "object"))],
+    "object": [(0.6, ("determiner", "thing")), (0.4, ("determiner", "look", "thing"))],
+}
+TAGS = {
+    "determiner": "DET",
+    "manner": "ADJ",
+    "look": "ADJ",
+    "being_one": "NOUN",
+    "being_many": "NOUN",
+    "thing": "NOUN",
+    "walks_one": "VERB",
+    "walks_many": "VERB",
+    "sees_one": "VERB",
+    "sees_many": "VERB",
+    "adverb": "ADV",
+    "preposition": "PREP",
+    "stop": "PUNCT",
+}
+"""The classes of words, and their tags."""
+
+BEINGS = ("dog", "king", "cat", "girl", "owl", "nurse", "frog")
+WALKS = ("run", "sit", "nap", "wag", "dig")
+SEES = ("see", "eat", "get", "buy", "cut")
+BOTH = ("cook", "guard", "guide")
+"""For tagging: these are nouns and verbs, and "cooks" is the one in the plural and the other in the singular."""
+
+
+def _plural(stems: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(stem + "s" for stem in stems)
+
+
+def _weighted(words: tuple[str, ...]) -> dict[str, float]:
+    """Earlier words are likelier, as in a language: weights 1/2, 1/3, 1/4, …, made to sum to 1."""
+    weights = [1 / (rank + 2) for rank in range(len(words))]
+    return {word: weight / sum(weights) for word, weight in zip(words, weights, strict=True)}
+
+
+def _lexicon(beings: tuple[str, ...], walks: tuple[str, ...], sees: tuple[str, ...]) -> Lexicon:
+    things = ("ball", "tree", "hat", "lake", "egg", "boat")
+    classes = {
+        "determiner": ("the", "my", "her"),
+        "manner": ("old", "shy", "wise", "young"),
+        "look": ("red", "tiny", "big", "long"),
+        "being_one": beings,
+        "being_many": _plural(beings),
+        "thing": things + _plural(things),
+        "walks_one": _plural(walks),
+        "walks_many": walks,
+        "sees_one": _plural(sees),
+        "sees_many": sees,
+        "adverb": ("well", "soon", "fast", "now"),
+        "preposition": ("in", "near", "by", "on"),
+        "stop": (".",),
+    }
+    return {name: _weighted(words) for name, words in classes.items()}
+
+
+LEXICON = _lexicon(BEINGS, WALKS, SEES)
+TAG_LEXICON = _lexicon(BEINGS + BOTH, WALKS + BOTH[:1], SEES + BOTH[1:])
+
+
+def _label_lexicon(label: str) -> Lexicon:
+    """The lexicon under a label: of a class's words, every third belongs to each label; DET, PREP and PUNCT to none."""
+    mine = LABELS.index(label)
+    tilted: Lexicon = {}
+    for name, words in LEXICON.items():
+        neutral = TAGS[name] in ("DET", "PREP", "PUNCT")
+        weights = {
+            word: weight * (FAVOUR if not neutral and rank % len(LABELS) == mine else 1.0)
+            for rank, (word, weight) in enumerate(words.items())
+        }
+        tilted[name] = {word: weight / sum(weights.values()) for word, weight in weights.items()}
+    return tilted
+
+
+LABEL_LEXICONS = {label: _label_lexicon(label) for label in LABELS}
+
+
+def sentences(task: Task, n: int = SENTENCES, seed: int = 0) -> Iterator[Example]:
+    """The first `n` examples of the endless data set that `task` and `seed` name."""
+    rng = random.Random(f"{task} {seed}")
+    made = 0
+    while made < n:
+        label = LABELS[int(rng.random() * len(LABELS))] if task == "classify" else ""
+        leaves = _grow(rng, _lexicon_of(task, label))
+        if task == "seq2seq" and len(leaves) > LONGEST_PAIR + 1:
+            continue
+        made += 1
+        words = tuple(word for _, word in leaves)
+        example = Example(" ".join(words), label, path="grammar", line=made)
+        if task == "tag":
+            example = example._replace(words=words, tags=tuple(TAGS[name] for name, _ in leaves))
+        elif task == "seq2seq":
+            example = example._replace(target=" ".join(_translated(leaves)))
+        yield example
+
+
+def logprob(text: str, lexicon: Lexicon = LEXICON) -> float:
+    """log p(sentence), its end included; minus infinity for what the grammar cannot say."""
+    p = _inside("sentence", text.split(" "), 0, lexicon).get(text.count(" ") + 1, 0.0)
+    return math.log(p) if p else -math.inf
+
+
+def classify(text: str) -> str:
+    """The label of highest probability: no classifier can do better."""
+    return max(LABELS, key=lambda label: logprob(text, LABEL_LEXICONS[label]))
+
+
+def best(task: Task, examples: Iterable[Example]) -> dict[str, float]:
+    """The best possible score on these very examples."""
+    match task:
+        case "lm":
+            texts = [example.text for example in examples]
+            size = sum(len(text.encode()) + 1 for text in texts)
+            return {"bits_per_byte": -sum(map(logprob, texts)) / math.log(2) / size}
+        case "classify":
+            right = [classify(example.text) == example.label for example in examples]
+            return {"accuracy": sum(right) / len(right)}
+        case "tag":
+            return {"accuracy": 1.0}
+        case "seq2seq":
+            return {"bleu": 100.0}
+
+
+def _lexicon_of(task: Task, label: str) -> Lexicon:
+    if task == "tag":
+        return TAG_LEXICON
+    return LABEL_LEXICONS[label] if label else LEXICON
+
+
+def _grow(rng: random.Random, lexicon: Lexicon) -> list[tuple[str, str]]:
+    """A random sentence, as (class, word) pairs."""
+    leaves, waiting = [], ["sentence"]
+    while waiting:
+        symbol = waiting.pop()
+        if symbol in RULES:
+            _, parts = RULES[symbol][_draw(rng, tuple(p for p, _ in RULES[symbol]))]
+            waiting.extend(reversed(parts))
+        else:
+            words = lexicon[symbol]
+            leaves.append((symbol, list(words)[_draw(rng, tuple(words.values()))]))
+    return leaves
+
+
+def _draw(rng: random.Random, probabilities: tuple[float, ...]) -> int:
+    return min(bisect(_cumulative(probabilities), rng.random()), len(probabilities) - 1)
+
+
+@lru_cache(maxsize=256)
+def _cumulative(probabilities: tuple[float, ...]) -> list[float]:
+    return list(accumulate(probabilities))
+
+
+def _inside(symbol: str, words: list[str], begin: int, lexicon: Lexicon) -> dict[int, float]:
+    """For every place where `symbol` can end if it begins at `begin`: the summed probability of its derivations."""
+    if symbol not in RULES:
+        p = lexicon[symbol].get(words[begin], 0.0) if begin < len(words) else 0.0
+        return {begin + 1: p} if p else {}
+    total: dict[int, float] = {}
+    for probability, parts in RULES[symbol]:
+        reached = {begin: probability}
+        for part in parts:
+            onward: dict[int, float] = {}
+            for middle, before in reached.items():
+                for end, after in _inside(part, words, middle, lexicon).items():
+                    onward[end] = onward.get(end, 0.0) + before * after
+            reached = onward
+            if not reached:
+                break
+        for end, p in reached.items():
+            total[end] = total.get(end, 0.0) + p
+    return total
+
+
+def _dictionary() -> dict[str, str]:
+    """The invented language: two syllables for each word (no two words alike), and the same full stop."""
+    words = sorted({word for words in LEXICON.values() for word in words} - {"."})
+    first = [consonant + vowel for consonant in "bdgkmnt" for vowel in "aiu"]
+    second = [consonant + vowel for consonant in "lrsv" for vowel in "eo"]
+    pairs = [left + right for right in second for left in first]
+    return dict(zip(words, pairs, strict=False)) | {".": "."}
+
+
+DICTIONARY = _dictionary()
+
+
+def _translated(leaves: list[tuple[str, str]]) -> list[str]:
+    words = [DICTIONARY[word] for _, word in leaves]
+    for i, (name, _) in enumerate(leaves):
+        if TAGS[name] == "ADJ":
+            words[i], words[i + 1] = words[i + 1], words[i]
+    return words

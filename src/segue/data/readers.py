@@ -1,0 +1,269 @@
+"""Files as examples: tables (tsv, csv), jsonl, CoNLL columns, two parallel files, and running text.
+
+A table may begin with a header: where data.columns gives names, or where the first row's cells include the names that
+the task asks for (label and text, source and target). Without either, a table must have exactly the task's columns, in
+that order. A tsv has no quoting; a csv has what Python's csv module reads, quoted line ends included.
+
+CoNLL: a word a row, a blank line between sentences; columns are separated by tabs where there is one, else by blanks.
+The word is the first column and the tag the last; in CoNLL-U (ten columns) word and tag are columns 2 and 4, and
+ranges (1-2) and empty nodes (1.1) are left out. Lines that begin a sentence with "#" and have no tab are comments.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain, zip_longest
+from pathlib import Path
+
+from segue.data.config import Config, Format, Task
+from segue.data.example import Example
+from segue.data.files import LONGEST_LINE, Tick, blocks, lines
+from segue.data.ledger import Ledger
+from segue.data.units import tidy, units
+from segue.errors import InputError
+
+FIELDS: dict[Task, tuple[str, ...]] = {
+    "lm": ("text",),
+    "classify": ("label", "text"),
+    "tag": ("word", "tag"),
+    "seq2seq": ("source", "target"),
+}
+FAULTS_SHOWN = 5
+DOCUMENT_MARK = "-DOCSTART-"
+_NODE = re.compile(r"\d+([-.]\d+)?")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+Row = tuple[int, list[str]]
+"""A line's number and its cells."""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads files for one task, and writes what it leaves out into a ledger."""
+
+    config: Config
+    task: Task
+    ledger: Ledger
+
+    def read(self, path: Path, form: Format, tick: Tick | None) -> Iterator[Example]:
+        """The examples of one file."""
+        text = blocks(path, self.config.encoding, self.ledger, tick)
+        match form:
+            case "text":
+                return units(text, str(path), self.config, self.ledger)
+            case "conll":
+                return self._sentences(str(path), lines(text))
+            case "jsonl":
+                return self._objects(str(path), lines(text))
+            case "csv":
+                return self._table(str(path), _quoted(path, lines(text)))
+            case _:
+                return self._table(str(path), ((n, line.split("\t")) for n, line in enumerate(lines(text), 1)))
+
+    def finish(self) -> None:
+        """Refuse the rows that were found bad, unless they are to be left out."""
+        if self.ledger.bad_rows and self.config.on_error == "stop":
+            raise InputError(
+                f"{self.ledger.first_bad(FAULTS_SHOWN)}. Expected {' and '.join(FIELDS[self.task])} in every row. Mend "
+                "these rows, say which columns to read (data.columns), or leave such rows out with data.on_error=skip."
+            )
+
+    def parallel(self, source: Path, target: Path, tick: Tick | None) -> Iterator[Example]:
+        """Line by line, a sentence and its translation."""
+        sources = lines(blocks(source, self.config.encoding, self.ledger, tick))
+        targets = lines(blocks(target, self.config.encoding, self.ledger))
+        pairs, counts = zip_longest(sources, targets), [0, 0]
+        for number, (left, right) in enumerate(pairs, 1):
+            counts[0] += left is not None
+            counts[1] += right is not None
+            if left is not None and right is not None:
+                yield from self._example([left, right], str(source), number)
+        if counts[0] != counts[1]:
+            raise InputError(
+                f"{source} has {counts[0]:,} lines but {target} has {counts[1]:,}. Expected line n of one to be the "
+                "translation of line n of the other; give files of the same length."
+            )
+
+    def _bad(self, path: str, line: int, reason: str) -> None:
+        self.ledger.bad_row(path, line, reason)
+        if self.ledger.bad_rows > FAULTS_SHOWN:
+            self.finish()
+
+    def _example(self, values: list[str], path: str, line: int) -> Iterator[Example]:
+        """The example that a row's values make; none for a row that is blank or bad."""
+        if not any(values):
+            self.ledger.blank_lines += 1
+        elif self.task == "lm":
+            yield from units(iter(values), path, self.config, self.ledger, line)
+        elif self.task == "seq2seq":
+            yield Example(self._text(values[0]), target=self._text(values[1]), path=path, line=line)
+        elif label := values[0].strip():
+            yield Example(self._text(values[1]), label, path=path, line=line)
+        else:
+            self._bad(path, line, "has no label")
+
+    def _text(self, value: str) -> str:
+        return tidy(value) if self.config.canonical else value
+
+    def _table(self, path: str, rows: Iterator[Row]) -> Iterator[Example]:
+        first = next((row for row in rows if any(row[1])), None)
+        if first is None:
+            return
+        picks, is_header = self._columns(path, *first)
+        exact = not is_header and not self.config.columns
+        needed = max(picks) + 1
+        for line, cells in rows if is_header else chain([first], rows):
+            if (len(cells) < needed and any(cells)) or (exact and len(cells) > needed):
+                self._bad(path, line, f"has {_many(len(cells))}, expected {needed}")
+            else:
+                yield from self._example([cells[pick] for pick in picks] if any(cells) else [], path, line)
+
+    def _columns(self, path: str, line: int, first: list[str]) -> tuple[list[int], bool]:
+        """Where the task's fields stand in a row, and whether the first row is a header."""
+        wanted = self._wanted()
+        header = [cell.strip() for cell in first]
+        if all(name.isdecimal() for name in wanted):
+            return [int(name) - 1 for name in wanted], set(FIELDS[self.task]) <= set(header)
+        if set(wanted) <= set(header):
+            return [header.index(name) for name in wanted], True
+        if self.config.columns or self.task == "lm":
+            raise InputError(
+                f"{path}, line {line}: the columns are {', '.join(header[:10])[:200]}, but not {' and '.join(wanted)}. "
+                "Expected a header with these names; say which columns to read by name or number, for example "
+                f"data.columns={','.join(str(n + 1) for n in range(len(wanted)))}."
+            )
+        return list(range(len(wanted))), False
+
+    def _wanted(self) -> list[str]:
+        """The columns' names or numbers, in the order of the task's fields."""
+        fields = FIELDS[self.task]
+        wanted = [name.strip() for name in self.config.columns.split(",")] if self.config.columns else list(fields)
+        numbers = [name.isdecimal() for name in wanted]
+        if len(wanted) != len(fields) or "" in wanted or "0" in wanted or any(numbers) != all(numbers):
+            raise InputError(
+                f"data.columns is '{self.config.columns}'. Expected {','.join(fields)}: "
+                f"{len(fields)} names, or {len(fields)} numbers from 1."
+            )
+        return wanted
+
+    def _objects(self, path: str, rows: Iterator[str]) -> Iterator[Example]:
+        keys = self._wanted()
+        for number, row in enumerate(rows, 1):
+            if not row or row.isspace():
+                self.ledger.blank_lines += 1
+                continue
+            values = _values(row, keys, labelled=self.task == "classify")
+            if isinstance(values, str):
+                self._bad(path, number, values)
+            else:
+                yield from self._example(values, path, number)
+
+    def _sentences(self, path: str, rows: Iterator[str]) -> Iterator[Example]:
+        columns: _Columns | None = None
+        begin, spoilt, pairs = 0, False, list[tuple[str, str]]()
+        for number, row in enumerate(chain(rows, [""]), 1):
+            cells = [cell.strip() for cell in row.split("\t")] if "\t" in row else row.split()
+            if not any(cells):
+                if pairs and not spoilt:
+                    words, tags = zip(*pairs, strict=True)
+                    yield Example(" ".join(words), words=words, tags=tags, path=path, line=begin)
+                spoilt, pairs = False, []
+                continue
+            if not pairs and (row.startswith("#") and "\t" not in row):
+                continue
+            if cells[0] == DOCUMENT_MARK:
+                self.ledger.note(f"{DOCUMENT_MARK} rows were left out", path)
+                continue
+            columns = columns or self._conll_columns(path, number, cells)
+            if columns.universal and not cells[0].isdecimal() and _NODE.fullmatch(cells[0]):
+                continue
+            begin = begin if pairs else number
+            pair = columns.pick(cells)
+            if isinstance(pair, str):
+                self._bad(path, number, pair)
+                spoilt, pair = True, ("", "")
+            pairs.append(pair)
+
+    def _conll_columns(self, path: str, line: int, first: list[str]) -> _Columns:
+        """Which columns hold word and tag, from data.columns or from the file's first row."""
+        universal = len(first) == 10 and _NODE.fullmatch(first[0]) is not None
+        if not self.config.columns:
+            word, tag = (1, 3) if universal else (0, len(first) - 1)
+        else:
+            wanted = self._wanted()
+            if not all(name.isdecimal() for name in wanted):
+                raise InputError(f"data.columns is '{self.config.columns}'. Expected numbers for CoNLL, such as 1,2.")
+            word, tag = (int(name) - 1 for name in wanted)
+        if max(word, tag) >= len(first) or word == tag:
+            raise InputError(
+                f"{path}, line {line}: the row has {_many(len(first))}. Expected a word and its tag in every row, "
+                "with a blank line between sentences; data.columns=1,2 says which columns to read."
+            )
+        return _Columns(len(first), word, tag, universal)
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """How the rows of a CoNLL file are laid out."""
+
+    count: int
+    word: int
+    tag: int
+    universal: bool
+
+    def pick(self, cells: list[str]) -> tuple[str, str] | str:
+        """A row's word and tag, or what is wrong with it."""
+        if len(cells) != self.count:
+            return f"has {_many(len(cells))} where the file's first row has {self.count}"
+        word, tag = cells[self.word], cells[self.tag]
+        if not word or not tag:
+            return "has no word" if not word else "has no tag"
+        return word, tag
+
+
+def _values(row: str, keys: list[str], labelled: bool) -> list[str] | str:
+    """The values of an object's keys, or what is wrong with the row; a label may be a number or a truth value."""
+    try:
+        found = json.loads(row)
+    except (ValueError, RecursionError) as error:
+        return f"is not JSON ({error})"
+    if not isinstance(found, dict):
+        return "is not a JSON object"
+    values = []
+    for position, key in enumerate(keys):
+        value = found.get(key)
+        if labelled and position == 0 and isinstance(value, bool | int | float):
+            value = json.dumps(value)
+        if not isinstance(value, str):
+            return f"has no '{key}'" if value is None else f"has a '{key}' that is not a string"
+        if "\\u" in row and _SURROGATE.search(value):
+            return f"has half a surrogate pair in '{key}'"
+        values.append(value)
+    return values
+
+
+def _quoted(path: Path, rows: Iterator[str]) -> Iterator[Row]:
+    """csv rows, each with the number of its first line."""
+    csv.field_size_limit(LONGEST_LINE)  # the module's own limit, 131,072, is less than a long review
+    reader = csv.reader((row + "\n" for row in rows), strict=True)
+    begin = 1
+    while True:
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise InputError(
+                f"{path}, row that begins in line {begin}: {error}. Expected a csv row; look for a quotation mark "
+                "that is missing or not doubled."
+            ) from None
+        yield begin, cells
+        begin = reader.line_num + 1
+
+
+def _many(count: int) -> str:
+    return "1 column" if count == 1 else f"{count} columns"

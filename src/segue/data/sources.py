@@ -1,0 +1,239 @@
+"""What `data.path` names: files, a folder, a glob, two parallel files, or a corpus by name."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from segue.data import builtin, grammar, named
+from segue.data.config import Config, Format, Task
+from segue.data.example import Example
+from segue.data.files import describe_file, extension
+from segue.data.ledger import Ledger
+from segue.data.readers import Reader
+from segue.data.units import units
+from segue.errors import InputError, nearest
+
+Progress = Callable[[str, float], None]
+
+BUILTIN = ("pydoc", "stdlib", "grammar")
+EXTENSIONS: dict[Task, dict[str, Format]] = {
+    "lm": {".jsonl": "jsonl", ".ndjson": "jsonl", ".tsv": "tsv", ".csv": "csv"},
+    "classify": {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"},
+    "tag": {".conll": "conll", ".conllu": "conll", ".iob": "conll", ".tsv": "conll", ".txt": "conll"},
+    "seq2seq": {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"},
+}
+FORMATS: dict[Task, tuple[Format, ...]] = {
+    "lm": ("text", "tsv", "csv", "jsonl"),
+    "classify": ("tsv", "csv", "jsonl"),
+    "tag": ("conll",),
+    "seq2seq": ("parallel", "tsv", "csv", "jsonl"),
+}
+ROWS: dict[Task, str] = {
+    "lm": "text",
+    "classify": "a label and a text in each row (data.format=tsv, csv or jsonl)",
+    "tag": "a word and its tag in each row (data.format=conll)",
+    "seq2seq": "SOURCE,TARGET (two files), or a source and a target in each row (data.format=tsv, csv or jsonl)",
+}
+NOT_TEXT = frozenset(
+    f".{name}"
+    for names in (
+        ("7z", "bz2", "tar", "tgz", "whl", "zip", "zst"),
+        ("bmp", "gif", "ico", "jpeg", "jpg", "png", "webp", "ttf", "woff", "woff2"),
+        ("flac", "mp3", "mp4", "ogg", "wav"),
+        ("doc", "docx", "pdf", "xls", "xlsx"),
+        ("bin", "class", "dll", "exe", "o", "pyc", "so"),
+        ("ckpt", "db", "npy", "npz", "parquet", "pickle", "pkl", "pt", "pth", "safetensors", "sqlite"),
+    )
+    for name in names
+)
+"""In a folder, files with these extensions are left out with a note; a file that is named itself is always read."""
+
+
+class Source(Protocol):
+    """Something that can be read from its beginning, as often as is wanted."""
+
+    def read(self, ledger: Ledger, progress: Progress | None) -> Iterator[Example]: ...
+
+    def describe(self) -> list[dict[str, Any]]:
+        """The ledger's entries of the files."""
+        ...
+
+
+def open_source(path: str, config: Config, task: Task, ledger: Ledger) -> Source:
+    """What `path` names; the formats of the files are decided here, before anything is read."""
+    if path == "grammar":
+        return Grammar(config, task)
+    if path in BUILTIN or path in named.NAMED:
+        if task != "lm":
+            raise InputError(f"the corpus '{path}' is running text. Expected {ROWS[task]}, or data.path=grammar.")
+        return Builtin(path, config) if path in BUILTIN else Files((named.find(path),), ("text",), config, task)
+    try:
+        return _parallel(path, config, task) if _is_pair(path) else _files(path, config, task, ledger)
+    except OSError as error:
+        raise InputError(f"{path[:200]} cannot be read: {error.strerror}. Expected a name that may be read.") from None
+
+
+def _is_pair(path: str) -> bool:
+    return "," in path and not Path(path).exists()
+
+
+def _files(path: str, config: Config, task: Task, ledger: Ledger) -> Files:
+    paths = _find(path, task, config, ledger)
+    return Files(paths, tuple(_format(found, config, task) for found in paths), config, task)
+
+
+@dataclass(frozen=True)
+class Files:
+    """Files one after the other."""
+
+    paths: tuple[Path, ...]
+    formats: tuple[Format, ...]
+    config: Config
+    task: Task
+
+    def describe(self) -> list[dict[str, Any]]:
+        return [describe_file(path) for path in self.paths]
+
+    def read(self, ledger: Ledger, progress: Progress | None) -> Iterator[Example]:
+        reader, done = Reader(self.config, self.task, ledger), 0
+        sizes = [path.stat().st_size for path in self.paths] if progress else [0] * len(self.paths)
+        for path, form, size in zip(self.paths, self.formats, sizes, strict=True):
+            yield from reader.read(path, form, _ticker(progress, path, done, sum(sizes)))
+            done += size
+        reader.finish()
+
+
+@dataclass(frozen=True)
+class Parallel:
+    """Two files, line by line."""
+
+    source: Path
+    target: Path
+    config: Config
+
+    def describe(self) -> list[dict[str, Any]]:
+        return [describe_file(self.source), describe_file(self.target)]
+
+    def read(self, ledger: Ledger, progress: Progress | None) -> Iterator[Example]:
+        size = self.source.stat().st_size
+        reader = Reader(self.config, "seq2seq", ledger)
+        return reader.parallel(self.source, self.target, _ticker(progress, self.source, 0, size))
+
+
+@dataclass(frozen=True)
+class Builtin:
+    """A corpus that comes with Python."""
+
+    name: str
+    config: Config
+
+    def describe(self) -> list[dict[str, Any]]:
+        return [builtin.describe_file(self.name)]
+
+    def read(self, ledger: Ledger, progress: Progress | None) -> Iterator[Example]:
+        for title, text in builtin.documents(self.name, ledger):
+            yield from units(iter([text]), title, self.config, ledger)
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """Sentences that are made, not read."""
+
+    config: Config
+    task: Task
+
+    def describe(self) -> list[dict[str, Any]]:
+        digest, size = hashlib.sha256(), 0
+        for example in self.read(Ledger(), None):
+            line = "\t".join((example.text, example.label, " ".join(example.tags), example.target)).encode() + b"\n"
+            digest.update(line)
+            size += len(line)
+        return [{"path": "grammar", "bytes": size, "sha256": digest.hexdigest()}]
+
+    def read(self, ledger: Ledger, progress: Progress | None) -> Iterator[Example]:
+        return grammar.sentences(self.task, seed=self.config.seed)
+
+
+def _ticker(progress: Progress | None, path: Path, before: int, total: int) -> Callable[[int], None] | None:
+    if progress is None:
+        return None
+    return lambda position: progress(f"reading {path.name}", min((before + position) / max(total, 1), 1.0))
+
+
+def _find(path: str, task: Task, config: Config, ledger: Ledger) -> tuple[Path, ...]:
+    """The files that a name, a folder or a glob stands for, in sorted order."""
+    place = Path(path)
+    if place.is_file():
+        if place.stat().st_size == 0:
+            raise InputError(f"{path} is empty. Expected {ROWS[task]}; check that the file was written.")
+        return (place,)
+    if place.is_dir():
+        found = [file for file in sorted(place.rglob("*")) if not _hidden(file.relative_to(place))]
+    elif place.exists():
+        raise InputError(f"{path} is neither a file nor a folder. Expected one, since it is read twice; save it first.")
+    elif glob.has_magic(path):
+        found = sorted(map(Path, glob.glob(path, recursive=True)))  # noqa: PTH207 (Path.glob takes no absolute pattern)
+    else:
+        raise InputError(f"{path} does not exist. Expected a file, a folder, a glob or a corpus's name.{_near(place)}")
+    kept = tuple(file for file in found if file.is_file() and _is_wanted(file, task, config, ledger))
+    if not kept:
+        kind = "folder" if place.is_dir() else "glob"
+        raise InputError(f"the {kind} {path} has no text in it ({len(found)} names found). Expected {ROWS[task]}.")
+    return kept
+
+
+def _hidden(inside: Path) -> bool:
+    return any(part.startswith(".") for part in inside.parts)
+
+
+def _is_wanted(file: Path, task: Task, config: Config, ledger: Ledger) -> bool:
+    """Of the files in a folder: those that are not empty and may hold what the task reads."""
+    known = EXTENSIONS[task]
+    if file.stat().st_size == 0:
+        ledger.note("empty, left out", str(file))
+    elif extension(file) in NOT_TEXT or (task != "lm" and config.format == "auto" and extension(file) not in known):
+        ledger.note("not a file of this task by its extension, left out", str(file))
+    else:
+        return True
+    return False
+
+
+def _near(place: Path) -> str:
+    """A name like the one that is missing, from the same folder or the corpora."""
+    beside = [file.name for file in place.parent.iterdir()] if place.parent.is_dir() else []
+    hint = nearest(place.name, [*beside, *BUILTIN, *named.NAMED])
+    return hint if "Did you mean" in hint else " Check the spelling; `segue data` lists the corpora."
+
+
+def _format(path: Path, config: Config, task: Task) -> Format:
+    """How a file is written: as data.format says, or by its extension."""
+    if config.format == "parallel" and task == "seq2seq":
+        raise InputError(f"data.format=parallel reads two files, but {path} is one. Expected SOURCE,TARGET.")
+    if config.format != "auto":
+        if config.format not in FORMATS[task]:
+            raise InputError(f"data.format is {config.format}, but this model reads {ROWS[task]}.")
+        return config.format
+    default: Format | None = "text" if task == "lm" else None
+    form = EXTENSIONS[task].get(extension(path), default)
+    if form is None:
+        raise InputError(
+            f"{path}: its extension '{extension(path)}' does not say how it is written. Expected {ROWS[task]}."
+        )
+    return form
+
+
+def _parallel(path: str, config: Config, task: Task) -> Parallel:
+    parts = [Path(part.strip()) for part in path.split(",")]
+    if len(parts) != 2 or task != "seq2seq" or config.format not in ("auto", "parallel"):
+        raise InputError(f"{path} does not exist as one file. Expected {ROWS[task]}.")
+    for part in parts:
+        if not part.is_file():
+            raise InputError(f"{part} is not a file. Expected two parallel files, SOURCE,TARGET.{_near(part)}")
+        if part.stat().st_size == 0:
+            raise InputError(f"{part} is empty. Expected a sentence in each line; check that the file was written.")
+    return Parallel(parts[0], parts[1], config)

@@ -1,0 +1,108 @@
+"""Running text as units: lines, paragraphs, or documents in pieces of about 1 MB.
+
+A piece ends only before a blank, tab or line end that follows a character which is none, so that a tokenizer gives the
+same tokens for the pieces one by one as for the whole.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from segue.data.config import Config
+from segue.data.example import Example
+from segue.data.files import LONGEST_LINE, lines
+from segue.data.ledger import Ledger
+from segue.errors import InputError
+
+PIECE = 1 << 20
+_WORD_END = re.compile(r"\S(?=[ \n\t])")
+
+
+def units(blocks: Iterator[str], path: str, config: Config, ledger: Ledger, first_line: int = 1) -> Iterator[Example]:
+    """One document's text, cut as `data.unit` says."""
+    match config.unit:
+        case "line":
+            examples = _lines(blocks, path, config, ledger, first_line)
+        case "paragraph":
+            examples = _paragraphs(blocks, path, first_line)
+        case "document":
+            examples = _in_pieces(blocks, path, first_line)
+    return _canonical(examples) if config.canonical else examples
+
+
+def tidy(text: str) -> str:
+    """Canonical text: one blank between tokens, none at the ends."""
+    return " ".join(text.split())
+
+
+def _lines(blocks: Iterator[str], path: str, config: Config, ledger: Ledger, first: int) -> Iterator[Example]:
+    keep = config.blank == "keep"
+    for number, line in enumerate(lines(blocks), first):
+        if keep or (line and not line.isspace()):
+            yield Example(line, "", (), (), "", True, path, number)
+        else:
+            ledger.blank_lines += 1
+
+
+def _paragraphs(blocks: Iterator[str], path: str, first: int) -> Iterator[Example]:
+    numbered = enumerate(lines(blocks), first)
+    for number, line in numbered:
+        if line and not line.isspace():
+            yield from _in_pieces(_to_blank_line(line, numbered), path, number)
+
+
+def _to_blank_line(line: str, numbered: Iterator[tuple[int, str]]) -> Iterator[str]:
+    """The rest of a paragraph, line by line, so that even an endless one is never held whole."""
+    yield line
+    for _, line in numbered:
+        if not line or line.isspace():
+            return
+        yield "\n" + line
+
+
+def _in_pieces(blocks: Iterator[str], path: str, first: int) -> Iterator[Example]:
+    line, held = first, None
+    for piece in _pieces(blocks, path):
+        if held is not None:
+            yield Example(held, ends=False, path=path, line=line)
+            line += held.count("\n")
+        held = piece
+    if held is not None:
+        yield Example(held, path=path, line=line)
+
+
+def _pieces(blocks: Iterable[str], path: str) -> Iterator[str]:
+    buffer = ""
+    for block in blocks:
+        for start in range(0, len(block), PIECE):
+            buffer += block[start : start + PIECE]
+            cut = _cut_point(buffer) if len(buffer) >= PIECE else 0
+            if cut:
+                yield buffer[:cut]
+                buffer = buffer[cut:]
+            elif len(buffer) > LONGEST_LINE:
+                raise InputError(
+                    f"{path}: {len(buffer):,} characters without the end of a word. Expected words with blanks "
+                    "between; leave the file out if it is not text."
+                )
+    if buffer:
+        yield buffer
+
+
+def _cut_point(text: str) -> int:
+    """The last place where a piece may end, 0 if there is none; most often it is in the last few hundred characters."""
+    for tail in (1000, len(text)):
+        ends = [match.end() for match in _WORD_END.finditer(text, max(0, len(text) - tail))]
+        if ends:
+            return ends[-1]
+    return 0
+
+
+def _canonical(examples: Iterator[Example]) -> Iterator[Example]:
+    """Every unit tidy; a piece that goes on begins with the blank that stands between it and the piece before."""
+    begun = False
+    for example in examples:
+        text = tidy(example.text)
+        yield example._replace(text=f" {text}" if begun and text else text)
+        begun = not example.ends and (begun or text != "")

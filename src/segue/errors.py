@@ -1,0 +1,27 @@
+"""What went wrong, in words for the person at the keyboard."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class SegueError(Exception):
+    """The work failed (exit code 1)."""
+
+    exit_code = 1
+
+
+class InputError(SegueError):
+    """The user's input is wrong (exit code 2): what was found, where, what was expected, what to do."""
+
+    exit_code = 2
+
+
+def nearest(word: str, choices: Iterable[str]) -> str:
+    """` Did you mean 'x'?`, or the list of choices where nothing is near."""
+    names = sorted(choices)
+    close = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
+    if close:
+        return f" Did you mean '{close[0]}'?"
+    return f" Choose from: {', '.join(names)}." if names else ""

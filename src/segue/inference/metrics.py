@@ -1,0 +1,186 @@
+"""What predictions are worth: accuracy and F1 of classes, F1 of spans, BLEU and chrF of translations.
+
+    precision = right / predicted      recall = right / true      F1 = 2 · right / (predicted + true)
+
+An undefined share (0 of 0) is 0, as in scikit-learn. Spans are read and counted as conlleval
+(Tjong Kim Sang 2000) does. BLEU (Papineni 2002) and chrF (Popović 2015) are sacrebleu's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, TypedDict
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+class ClassScore(NamedTuple):
+    """One class."""
+
+    precision: float
+    recall: float
+    f1: float
+    support: int
+    """How often the class is the truth."""
+
+
+class SpanScore(NamedTuple):
+    """All spans of all sentences together (micro average)."""
+
+    precision: float
+    recall: float
+    f1: float
+    right: int
+    predicted: int
+    true: int
+
+
+class Translation(TypedDict):
+    """Corpus scores from 0 to 100, and how they were counted."""
+
+    bleu: float
+    chrf: float
+    signature: str
+
+
+# Classes
+
+
+def accuracy(truth: ArrayLike, predicted: ArrayLike) -> float:
+    """The share of predictions that are right."""
+    true, guess = _same_length(truth, predicted)
+    return float((true == guess).mean())
+
+
+def confusion(truth: ArrayLike, predicted: ArrayLike, classes: int) -> NDArray[np.int64]:
+    """(classes, classes) counts of class ids: a row is the true class, a column the predicted one."""
+    true, guess = _same_length(truth, predicted)
+    ids = np.concatenate([true, guess])
+    if ids.min() < 0 or ids.max() >= classes:
+        raise ValueError(f"Class ids from {ids.min()} to {ids.max()} were found, expected 0 to {classes - 1}.")
+    pairs = true.astype(np.int64) * classes + guess
+    return np.bincount(pairs, minlength=classes * classes).reshape(classes, classes)
+
+
+def per_class(truth: ArrayLike, predicted: ArrayLike, classes: int) -> list[ClassScore]:
+    """Precision, recall, F1 and support of each class id."""
+    matrix = confusion(truth, predicted, classes)
+    counts = zip(matrix.diagonal().tolist(), matrix.sum(0).tolist(), matrix.sum(1).tolist(), strict=True)
+    return [ClassScore(*_shares(right, guessed, true), true) for right, guessed, true in counts]
+
+
+def macro_f1(truth: ArrayLike, predicted: ArrayLike) -> float:
+    """The mean F1 of the classes that are the truth or were predicted at least once."""
+    true, guess = _same_length(truth, predicted)
+    present, ids = np.unique(np.concatenate([true, guess]), return_inverse=True)
+    scores = per_class(ids[: len(true)], ids[len(true) :], len(present))
+    return sum(score.f1 for score in scores) / len(scores)
+
+
+def _same_length(truth: ArrayLike, predicted: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
+    true, guess = np.asarray(truth), np.asarray(predicted)
+    if true.shape != guess.shape or true.ndim != 1 or not len(true):
+        raise ValueError(
+            f"Truth {true.shape} and predictions {guess.shape} must be as long as each other, and not empty."
+        )
+    return true, guess
+
+
+def _shares(right: int, predicted: int, true: int) -> tuple[float, float, float]:
+    """(precision, recall, F1) of counts."""
+    return (
+        right / predicted if predicted else 0.0,
+        right / true if true else 0.0,
+        2 * right / (predicted + true) if predicted + true else 0.0,
+    )
+
+
+# Spans
+
+
+def spans(tags: Sequence[str]) -> set[tuple[str, int, int]]:
+    """(type, start, end) of each span of one sentence; `end` is the token after its last.
+
+    Reads IOB1, IOB2 (BIO) and BIOES as conlleval does: B and S begin a span; I and E go on with the span before
+    them if it is open and of the same type, and begin one otherwise; E and S close it. A broken sequence is read, too.
+    """
+    found = set()
+    kind, start = "", -1  # start < 0: no span is open
+    for place, tag in enumerate([*tags, "O"]):
+        if not _is_span_tag(tag):
+            raise ValueError(
+                f"Tag '{tag}' (token {place + 1}) is no span tag: expected O, or B-, I-, E- or S- and a type."
+            )
+        prefix, _, tag_kind = tag.partition("-")
+        goes_on = start >= 0 and prefix in ("I", "E") and tag_kind == kind
+        if start >= 0 and not goes_on:
+            found.add((kind, start, place))
+            start = -1
+        if prefix != "O" and start < 0:
+            kind, start = tag_kind, place
+        if prefix in ("E", "S"):
+            found.add((kind, start, place + 1))
+            start = -1
+    return found
+
+
+def span_counts(truth: Sequence[str], predicted: Sequence[str]) -> tuple[int, int, int]:
+    """(right, predicted, true) spans of one sentence; right means the same type, start and end."""
+    if len(truth) != len(predicted):
+        raise ValueError(f"A sentence of {len(truth)} tags got {len(predicted)} predicted tags.")
+    true, guess = spans(truth), spans(predicted)
+    return len(true & guess), len(guess), len(true)
+
+
+def span_f1(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> SpanScore | None:
+    """The score of all sentences; None where the tags mark no spans (parts of speech, or O alone)."""
+    if len(truth) != len(predicted):
+        raise ValueError(f"{len(truth)} sentences got {len(predicted)} predictions.")
+    tags = {tag for sentences in (truth, predicted) for sentence in sentences for tag in sentence}
+    if tags <= {"O"} or not all(map(_is_span_tag, tags)):
+        return None
+    counts = [span_counts(true, guess) for true, guess in zip(truth, predicted, strict=True)]
+    right, guessed, true = (sum(column) for column in zip(*counts, strict=True))
+    return SpanScore(*_shares(right, guessed, true), right, guessed, true)
+
+
+def _is_span_tag(tag: str) -> bool:
+    return tag == "O" or (len(tag) > 2 and tag[0] in "BIES" and tag[1] == "-")
+
+
+# Translations
+
+
+def bleu_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Translation:
+    """Corpus BLEU and chrF2 against one reference a sentence, with sacrebleu's signatures."""
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
+
+    _same_length(hypotheses, references)
+    bleu, chrf = BLEU(), CHRF()
+    scores = [metric.corpus_score(hypotheses, [references]).score for metric in (bleu, chrf)]
+    signature = f"BLEU|{bleu.get_signature()} chrF2|{chrf.get_signature()}"
+    return Translation(bleu=scores[0], chrf=scores[1], signature=signature)
+
+
+def bleu_statistics(hypotheses: Sequence[str], references: Sequence[str]) -> NDArray[np.float64]:
+    """A row a sentence: lengths of hypothesis and reference, right n-grams and all n-grams of orders 1 to 4."""
+    from sacrebleu.metrics.bleu import BLEU
+
+    _same_length(hypotheses, references)
+    bleu = BLEU(effective_order=True)  # the counts are the same; it only keeps a warning away that is for sentences
+    scores = [bleu.sentence_score(*pair) for pair in _with_references(hypotheses, references)]
+    return np.array([[s.sys_len, s.ref_len, *s.counts, *s.totals] for s in scores], dtype=np.float64)
+
+
+def bleu_of_sums(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Corpus BLEU of each row of summed `bleu_statistics`: the figure for `corpus_bootstrap` and `corpus_paired`."""
+    from sacrebleu.metrics.bleu import BLEU
+
+    rows = sums.round().astype(int).tolist()
+    return np.array([BLEU.compute_bleu(row[2:6], row[6:10], row[0], row[1], smooth_method="exp").score for row in rows])
+
+
+def _with_references(hypotheses: Sequence[str], references: Sequence[str]) -> Iterable[tuple[str, list[str]]]:
+    return ((hypothesis, [reference]) for hypothesis, reference in zip(hypotheses, references, strict=True))

@@ -1,0 +1,153 @@
+"""The scale: bits of a held-out text over its bytes, each token scored once.
+
+Text is read as one stream with the state carried along. Long texts are read in rows side by side; each
+row first reads the tokens before it, so that it begins with a state that knows where it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segue.batches.batch import IGNORE, Batch
+from segue.batches.encode import Held
+
+BLOCK = 2048
+"""Bytes of raw text in a block of the bootstrap."""
+LONG_ROW = 1 << 17
+"""Tokens that one row reads at least where the figure is to be exact."""
+SHORT_ROW = 1 << 12
+"""The same while a model trains: many short rows are faster, and nearly the same."""
+_WARM = 1024
+_CELLS = 1 << 24
+
+Floats = NDArray[np.float64]
+
+
+class Scored(NamedTuple):
+    """What a model makes of a text."""
+
+    bits: Floats
+    """Bits of each block of 2,048 bytes of raw text, spelling included."""
+    block_bytes: Floats
+    """Bytes of each block."""
+    nats: float
+    """-log p of all tokens, spelling not included."""
+    tokens: int
+    spelling_bits: float
+    unknown: int
+    zeros: int
+    """Tokens to which the model gave no probability at all."""
+    way: str
+
+    @property
+    def bits_per_byte(self) -> float:
+        return float(self.bits.sum() / self.block_bytes.sum())
+
+    @property
+    def perplexity(self) -> float:
+        """As the literature counts: the end of each unit is a token, its beginning is not, UNK is a word."""
+        mean = self.nats / self.tokens
+        return math.exp(mean) if mean < 700 else math.inf
+
+
+def score_held(
+    model: Any,
+    held: Held,
+    vocab_size: int,
+    device: str = "cpu",
+    row: int = LONG_ROW,
+    done: Callable[[float], None] = lambda share: None,
+) -> Scored:
+    """Scores every token of a held-out text once, in rows of at least `row` tokens."""
+    tokens, sizes = held.store.tokens, held.store.columns["bytes"].flat
+    blocks = max(1, math.ceil(held.bytes / BLOCK))
+    bits, nats, zeros = np.zeros(blocks), 0.0, 0
+    rows = max(1, min(64, len(tokens) // row))
+    starts = _byte_starts(sizes, len(tokens), rows)
+    for begin, logp, seen in stream_logprobs(model, tokens, rows, vocab_size, device):
+        for r in range(rows):
+            logs = logp[r][seen[r]]
+            first = begin[r]
+            length = np.asarray(sizes[first : first + len(logs)], dtype=np.int64)
+            places = np.minimum((starts[r] + np.cumsum(length) - length) // BLOCK, blocks - 1)
+            starts[r] += int(length.sum())
+            bits += np.bincount(places, -logs / math.log(2), minlength=blocks)
+            nats -= float(logs.sum())
+            zeros += int(np.isneginf(logs).sum())
+        done(float((begin[0] + logp.shape[1]) * rows / max(1, len(tokens))))
+    spelling = _add_spelling(bits, held, sizes)
+    block_bytes = np.full(blocks, float(BLOCK))
+    block_bytes[-1] = held.bytes - BLOCK * (blocks - 1)
+    way = "one stream, state carried" if rows == 1 else f"{rows} rows, each begun {_WARM} tokens before its own"
+    return Scored(bits, block_bytes, nats, len(tokens), spelling, len(held.spelled), zeros, way)
+
+
+def stream_logprobs(
+    model: Any, tokens: NDArray[Any], rows: int, vocab_size: int, device: str = "cpu"
+) -> Iterator[tuple[list[int], Floats, NDArray[np.bool_]]]:
+    """(place of each row's first token, log p of the next tokens of each row, which of them are real), in turn."""
+    length = math.ceil(len(tokens) / rows)
+    firsts = [r * length for r in range(rows)]
+    window = max(16, min(1024, _CELLS // (rows * vocab_size)))
+    state: Any = None
+    if rows > 1:
+        for begin in range(-_WARM, 0, window):
+            end = min(0, begin + window)
+            warm = np.stack(
+                [_cut(tokens, f + begin, f + end) if f else np.zeros(end - begin + 1, np.int64) for f in firsts]
+            )
+            batch = _batch(warm, np.full(warm[:, 1:].shape, IGNORE), begin == -_WARM, rows)
+            state = model.logprobs(batch.to(device) if _is_network(model) else batch, state)[1]
+    for begin in range(0, length, window):
+        end = min(length, begin + window)
+        cut = np.stack([_cut(tokens, f + begin, f + end) for f in firsts])
+        real = np.array([np.arange(f + begin, f + end) < min(f + length, len(tokens)) for f in firsts])
+        fresh = begin == 0
+        batch = _batch(cut, np.where(real, cut[:, 1:], IGNORE), fresh, rows)
+        if fresh and rows > 1:  # only the first row begins a text
+            batch.fresh_B[1:] = False
+        logp, state = model.logprobs(batch.to(device) if _is_network(model) else batch, state)
+        yield [f + begin for f in firsts], np.asarray(logp if not _is_network(model) else logp.cpu(), np.float64), real
+
+
+def _batch(window: NDArray[Any], targets: NDArray[Any], fresh: bool, rows: int) -> Batch:
+    return Batch(window[:, :-1], targets, np.ones_like(targets, dtype=bool), np.full(rows, fresh))
+
+
+def _is_network(model: Any) -> bool:
+    return hasattr(model, "state_dict")
+
+
+def _cut(tokens: NDArray[Any], begin: int, end: int) -> NDArray[np.int64]:
+    """tokens[begin - 1:end] with STOP, which is 0, where there is nothing."""
+    out = np.zeros(end - begin + 1, np.int64)
+    first = max(0, begin - 1)
+    found = tokens[first : max(first, min(end, len(tokens)))]
+    shift = first - (begin - 1)
+    out[shift : shift + len(found)] = found
+    return out
+
+
+def _byte_starts(sizes: NDArray[Any], tokens: int, rows: int) -> list[int]:
+    """The byte at which each row begins."""
+    length = math.ceil(tokens / rows)
+    starts, total = [], 0
+    for r in range(rows):
+        starts.append(total)
+        total += int(np.asarray(sizes[r * length : (r + 1) * length], dtype=np.int64).sum())
+    return starts
+
+
+def _add_spelling(bits: Floats, held: Held, sizes: NDArray[Any]) -> float:
+    if not held.spelled:
+        return 0.0
+    places = np.array(sorted(held.spelled))
+    costs = np.array([held.spelled[int(place)] for place in places])
+    starts = np.cumsum(np.asarray(sizes, dtype=np.int64))[places] - np.asarray(sizes, dtype=np.int64)[places]
+    bits += np.bincount(np.minimum(starts // BLOCK, len(bits) - 1), costs, minlength=len(bits))
+    return float(costs.sum())

@@ -1,0 +1,181 @@
+"""How sure a figure is: intervals by bootstrap, and a paired test of two models on the same text.
+
+A figure is made of sums over independent pieces (blocks of 2,048 bytes, or sentences): bits and
+bytes, right answers and questions, the n-gram counts of BLEU. So one table of `statistics`, a row a
+piece, and one `figure` of its column sums is enough for all of them.
+
+    interval    percentile bootstrap (Efron 1979): draw as many pieces as there are, with replacement,
+                make the figure anew; the interval holds the middle `level` of these figures
+    p           approximate randomisation (Noreen 1989; Riezler and Maxwell 2005): if the two models were
+                alike, swapping their results on any piece would change nothing but chance; p is the share
+                of random swaps, the real order counted among them, whose difference is as large as the real one
+
+p is two-sided, never below 1 / (resamples + 1), and right for any number of pieces; the interval
+needs some twenty. They are two methods, so at the very edge one may call clear what the other does not.
+One piece alone tells nothing of chance: its interval is (-inf, inf).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+Figure = Callable[[Floats], Floats]
+"""From column sums (R, K), one row a resample, to R figures."""
+
+CHUNK = 1 << 21
+"""Random numbers drawn at once: bounds the memory, whatever the number of pieces and resamples."""
+
+
+class Paired(NamedTuple):
+    """Model a less model b on the same pieces."""
+
+    difference: float
+    lo: float
+    hi: float
+    p: float
+
+
+def by_blocks(bits: ArrayLike, byte_starts: ArrayLike, total_bytes: int, size: int = 2048) -> tuple[Floats, Floats]:
+    """(bits, bytes) of each block of `size` bytes of raw text. A token belongs where its first byte lies;
+    a last STOP that stands for no byte belongs to the last block."""
+    bits, starts = np.asarray(bits, dtype=np.float64), np.asarray(byte_starts, dtype=np.int64)
+    if bits.shape != starts.shape or total_bytes < 1 or size < 1:
+        raise ValueError(f"{bits.shape} bits, {starts.shape} byte starts and {total_bytes} bytes do not fit together.")
+    if len(starts) and not (starts.min() >= 0 and starts.max() <= total_bytes):
+        raise ValueError(f"Tokens start at bytes {starts.min()} to {starts.max()} of a text of {total_bytes} bytes.")
+    blocks = -(-total_bytes // size)
+    block = np.minimum(starts // size, blocks - 1)
+    lengths = np.full(blocks, size, dtype=np.float64)
+    lengths[-1] = total_bytes - size * (blocks - 1)
+    return np.bincount(block, weights=bits, minlength=blocks).astype(np.float64), lengths
+
+
+def bootstrap(
+    numerators: ArrayLike, denominators: ArrayLike, resamples: int = 1000, seed: int = 0, level: float = 0.95
+) -> tuple[float, float]:
+    """The interval of sum(numerators) / sum(denominators). Infinite numerators give an infinite upper end."""
+    return corpus_bootstrap(_columns(numerators, denominators), _ratio, resamples, seed, level)
+
+
+def corpus_bootstrap(
+    statistics: ArrayLike, figure: Figure, resamples: int = 1000, seed: int = 0, level: float = 0.95
+) -> tuple[float, float]:
+    """The interval of any figure of column sums, such as `metrics.bleu_of_sums` of `metrics.bleu_statistics`."""
+    table = _table(statistics)
+    if len(table) == 1:
+        return -math.inf, math.inf
+    return _middle(figure(_resampled([table], resamples, seed)[0]), level)
+
+
+def paired(
+    a: ArrayLike, b: ArrayLike, denominators: ArrayLike, resamples: int = 1000, seed: int = 0, level: float = 0.95
+) -> Paired:
+    """The difference of two models' ratios on the same pieces.
+
+    Where a model gives zero probability its bits are infinite; such a piece outweighs all finite ones, so p then
+    compares only on how many pieces each model is infinite alone. If both are, the difference itself is nan.
+    """
+    a, b = _columns(a, denominators), _columns(b, denominators)
+    if np.isfinite(a).all() and np.isfinite(b).all():
+        return corpus_paired(a, b, _ratio, resamples, seed, level)
+    alone_a, alone_b = np.isinf(a[:, 0]) & ~np.isinf(b[:, 0]), np.isinf(b[:, 0]) & ~np.isinf(a[:, 0])
+    ones = np.ones(len(a))
+    p = corpus_paired(_columns(alone_a, ones), _columns(alone_b, ones), _ratio, resamples, seed, level).p
+    if np.isinf(a[:, 0]).any() and np.isinf(b[:, 0]).any():
+        return Paired(math.nan, -math.inf, math.inf, p)
+    lo, hi = _difference_interval(a, b, _ratio, resamples, seed, level)
+    return Paired(math.inf if alone_a.any() else -math.inf, lo, hi, p)
+
+
+def corpus_paired(
+    a: ArrayLike, b: ArrayLike, figure: Figure, resamples: int = 1000, seed: int = 0, level: float = 0.95
+) -> Paired:
+    """The same for any figure of column sums: two tables whose rows are the same sentences."""
+    table_a, table_b = _table(a), _table(b)
+    if table_a.shape != table_b.shape:
+        raise ValueError(
+            f"The two models have {table_a.shape} and {table_b.shape} statistics; they must be of the same pieces."
+        )
+    sums_a, sums_b = table_a.sum(0), table_b.sum(0)
+    difference = _difference(figure, sums_a[None], sums_b[None])[0]
+    gap = table_b - table_a
+    as_large, slack = 1, 1e-12 * abs(difference)  # the slack: the same swaps summed in another order count as equal
+    rng = np.random.default_rng([seed, 1])
+    for rows in _chunks(len(gap), resamples):
+        moved = (rng.random((rows, len(gap))) < 0.5) @ gap
+        swapped = _difference(figure, sums_a + moved, sums_b - moved)
+        as_large += int((np.abs(swapped) >= abs(difference) - slack).sum())
+    lo, hi = _difference_interval(table_a, table_b, figure, resamples, seed, level)
+    return Paired(float(difference), lo, hi, as_large / (resamples + 1))
+
+
+def _difference_interval(
+    a: Floats, b: Floats, figure: Figure, resamples: int, seed: int, level: float
+) -> tuple[float, float]:
+    if len(a) == 1:
+        return -math.inf, math.inf
+    return _middle(_difference(figure, *_resampled([a, b], resamples, seed)), level)
+
+
+def _difference(figure: Figure, sums_a: Floats, sums_b: Floats) -> Floats:
+    return figure(sums_a) - figure(sums_b)
+
+
+def _resampled(tables: list[Floats], resamples: int, seed: int) -> list[Floats]:
+    """Column sums (resamples, K) of each table, the same pieces drawn for all of them."""
+    rng = np.random.default_rng([seed, 0])
+    pieces = len(tables[0])
+    sums: list[list[Floats]] = [[] for _ in tables]
+    for rows in _chunks(pieces, resamples):
+        drawn = rng.integers(0, pieces, size=(rows, pieces))
+        for table, parts in zip(tables, sums, strict=True):
+            # Picked, not weighted: a weight of 0 times infinite bits would be nan.
+            parts.append(np.stack([column[drawn].sum(1) for column in table.T], axis=1))
+    return [np.concatenate(parts) for parts in sums]
+
+
+def _chunks(pieces: int, resamples: int) -> Iterator[int]:
+    rows = max(1, CHUNK // pieces)
+    for done in range(0, resamples, rows):
+        yield min(rows, resamples - done)
+
+
+def _middle(figures: Floats, level: float) -> tuple[float, float]:
+    """The ends of the middle `level`, rounded outwards to real values: infinities cannot be interpolated."""
+    if not 0 < level < 1:
+        raise ValueError(f"level is {level}; it must be between 0 and 1, as in 0.95.")
+    figures = np.sort(figures[~np.isnan(figures)])
+    if not len(figures):
+        return -math.inf, math.inf
+    last = len(figures) - 1
+    below = math.floor(round(last * (1 - level) / 2, 9))
+    return float(figures[below]), float(figures[last - below])
+
+
+def _ratio(sums: Floats) -> Floats:
+    """First column by second; nan where a resample has nothing to divide by (it is left out)."""
+    result = np.full(len(sums), math.nan)
+    np.divide(sums[:, 0], sums[:, 1], out=result, where=sums[:, 1] > 0)
+    return result
+
+
+def _columns(numerators: ArrayLike, denominators: ArrayLike) -> Floats:
+    top, bottom = np.asarray(numerators, dtype=np.float64), np.asarray(denominators, dtype=np.float64)
+    if top.shape != bottom.shape or top.ndim != 1:
+        raise ValueError(f"Numerators {top.shape} and denominators {bottom.shape} must be two lists of one length.")
+    if not (np.isfinite(bottom).all() and (bottom >= 0).all() and bottom.sum() > 0):
+        raise ValueError("Denominators must be finite, 0 or more, and not all 0.")
+    return np.stack([top, bottom], axis=1)
+
+
+def _table(statistics: ArrayLike) -> Floats:
+    table = np.asarray(statistics, dtype=np.float64)
+    if table.ndim != 2 or not len(table) or np.isnan(table).any():
+        raise ValueError(f"Statistics of shape {table.shape} must be a table of one row or more, without nan.")
+    return table

@@ -1,0 +1,255 @@
+"""A trained run, opened: evaluate, score, generate, predict.
+
+run = segue.load("runs/l")
+print(run.generate("The ", max_tokens=20, seed=0))
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import tempfile
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from segue import folder as files
+from segue.batches.encode import STOP_BYTES, Held, encode_held
+from segue.data.corpus import Corpus, Example
+from segue.errors import InputError
+from segue.inference import evaluate
+from segue.inference.evaluate import Evaluation
+from segue.inference.predict import Prediction, Predictor
+from segue.inference.settings import Config as Decode
+from segue.models import fingerprint
+from segue.models.base import Sizes, Task
+from segue.recipe import make, read_recipe
+from segue.tokens.spelling import Speller
+from segue.tokens.tokenizer import Tokenizer
+from segue.training.log import Progress, silent
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """One scored text: its tokens (the last, empty one is its end), their natural log probabilities, and the totals."""
+
+    text: str
+    tokens: list[str]
+    logprobs: list[float]
+    token_bits: list[float]
+    """Bits of each token, with those for spelling it where it is unknown."""
+    logprob: float
+    bits: float
+    """All bits, those for spelling unknown words included."""
+    bytes: int
+
+
+class Run:
+    """A run folder and the model in it."""
+
+    def __init__(self, path: str | Path, device: str = "auto", trust: bool = False) -> None:
+        self.path = Path(path)
+        config = files.check_run(self.path)
+        _check_trust(config, self.path, trust)
+        self.recipe = read_recipe(self.path / "recipe.toml")
+        self.labels: list[str] = config["labels"]
+        self.sizes = Sizes(**config["sizes"])
+        self.tokenizer = Tokenizer.load(self.path / "tokenizer.json")
+        self.model = self.recipe.model_class(self.recipe.model, self.sizes)
+        self.device = self._load_weights(device)
+
+    def _load_weights(self, device: str) -> str:
+        weights = self.path / "model.safetensors"
+        if not weights.exists():
+            raise InputError(f"The run in {self.path} is damaged: model.safetensors is missing.")
+        try:
+            if hasattr(self.model, "fit"):
+                self.model.load(self.path)
+                return "cpu"
+            from safetensors.torch import load_file
+
+            self.model.load_state_dict(load_file(weights))
+        except InputError:
+            raise
+        except Exception as error:
+            raise InputError(f"{weights} is damaged or not of this run: {error}") from None
+        from segue.run import pick_device
+
+        self.model.eval()
+        chosen = pick_device(device)
+        self.model.to(chosen)
+        return chosen
+
+    @property
+    def task(self) -> Task:
+        return self.recipe.task
+
+    @cached_property
+    def speller(self) -> Speller | None:
+        saved = self.path / "speller.json"
+        return Speller.load(saved) if saved.exists() else None
+
+    def ledger_summary(self) -> list[str]:
+        """Sentences on what was skipped, cut or unknown."""
+        return list(files.read_json(self.path / "ledger.json")["summary"])
+
+    # Evaluating
+
+    def evaluate(self, data: Any = None, progress: Progress = silent) -> dict[str, Any]:
+        """The figures of the task, on `data` (used whole) or on the run's own test or validation split."""
+        if data is None:
+            corpus = Corpus(self.recipe.data, self.task, progress)
+            split = "test" if corpus.counts["test"] else "validation"
+            if not corpus.counts[split]:
+                raise InputError(f"The run in {self.path} kept nothing back for testing: name a file to evaluate on.")
+            return {"split": split, **self.evaluate_split(corpus, split, progress).result}
+        corpus = Corpus(self._whole(data), self.task, progress)
+        return self.evaluate_split(corpus, "all", progress).result
+
+    def evaluate_split(self, corpus: Corpus, split: str, progress: Progress = silent) -> Evaluation:
+        """The Evaluation on one split of a corpus."""
+        if self.task == "lm":
+            from segue.inference.score import score_held
+
+            limit = self.recipe.train.validate_tokens if self._limited(split) else 0
+            with self._held(corpus.examples(split), corpus.config.unit, limit) as held:
+                what = f"evaluating {self.recipe.name}"
+                scored = score_held(
+                    self.model, held, self.sizes.vocab_size, self.device, done=lambda share: progress(what, share)
+                )
+            evaluation = evaluate.of_text(scored, self.tokenizer.lossless)
+        else:
+            evaluation = evaluate.of_rows(self._predictor(), corpus.examples(split))
+        best = corpus.best(split)
+        if best:
+            evaluation.result["best_possible"] = best[evaluate.MAIN[self.task]]
+        return evaluation
+
+    def _limited(self, split: str) -> bool:
+        """Validation text is scored as far as it was in training; a test is always scored whole."""
+        return split == "validation" and hasattr(self.recipe.train, "validate_tokens")
+
+    def _held(self, examples: Iterable[Example], unit: str, limit: int = 0) -> _Held:
+        return _Held(examples, self.tokenizer, self.speller, unit, limit)
+
+    def _whole(self, data: Any) -> Any:
+        return dataclasses.replace(self.recipe.data, path=str(data), validation=0.0, test=0.0, fold="")
+
+    # Scoring
+
+    def score(self, texts: Iterable[str]) -> Iterator[Line]:
+        """Each text by itself: its tokens with their log probabilities, and the totals (the end included)."""
+        self._must_be("lm", "score")
+        from segue.inference.score import stream_logprobs
+
+        for text in texts:
+            if self.recipe.data.canonical:
+                text = " ".join(text.split())
+            ids, surfaces = self.tokenizer.pieces(text)
+            stream = np.append(ids, self.sizes.stop)
+            logp = [
+                float(p)
+                for _, rows, real in stream_logprobs(self.model, stream, 1, self.sizes.vocab_size, self.device)
+                for p in rows[0][real[0]]
+            ]
+            bits = [-p / math.log(2) for p in logp]
+            if self.speller:
+                unknown = self.tokenizer.unknown(text, ids)
+                for place, word in zip(np.flatnonzero(ids == self.tokenizer.unk), unknown, strict=True):
+                    bits[place] += self.speller.bits(word)
+            size = len(text.encode()) + STOP_BYTES[self.recipe.data.unit]
+            yield Line(text, [*surfaces, ""], logp, bits, math.fsum(logp), math.fsum(bits), size)
+
+    # Writing
+
+    def generate(self, prompt: str = "", n: int = 1, **settings: Any) -> Any:
+        """Text that follows the prompt; a list of them if n is more than 1. Settings are the keys of [decode]."""
+        texts = [written for _, written in self.generate_many([prompt] * n, **settings)]
+        return texts if n > 1 else texts[0]
+
+    def generate_many(self, prompts: list[str], **settings: Any) -> list[tuple[str, str]]:
+        """(prompt, what follows) for each prompt; the draws of text i depend on the seed and i alone."""
+        self._must_be("lm", "generate")
+        from segue.inference.decode import generate
+
+        config = make(Decode, {**dataclasses.asdict(self.recipe.decode), **settings}, "decode")
+        ids = [self.tokenizer.encode(prompt).tolist() for prompt in prompts]
+        written = generate(self.model, ids, self.sizes, config, device=self.device, forbid=[self.tokenizer.unk])
+        return [
+            (prompt, self.tokenizer.decode(start + text.ids)[len(self.tokenizer.decode(start)) :])
+            for prompt, start, text in zip(prompts, ids, written, strict=True)
+        ]
+
+    def next_tokens(self, context: str, top: int = 10) -> list[tuple[str, float]]:
+        """The likeliest tokens after a text, with their probabilities; the end of the text is "</s>"."""
+        self._must_be("lm", "look")
+        import torch
+
+        ids = [self.sizes.start, *self.tokenizer.encode(context).tolist()]
+        with torch.inference_mode():
+            state = self.model.start(1, len(ids))
+            tokens = torch.tensor([ids], device=self.device)
+            logits, _ = self.model.step(tokens, torch.ones_like(tokens, dtype=torch.bool), state)
+            best = logits[0].float().softmax(-1).topk(min(top, self.sizes.vocab_size))
+        names = {self.sizes.stop: "</s>", self.tokenizer.unk: "<unk>"}
+        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        return [(names.get(i, self.tokenizer.decode([i])), p) for i, p in pairs if p > 0]
+
+    # Predicting
+
+    def predict(self, texts: Iterable[str]) -> Iterator[Prediction]:
+        """Labels, tags (words are split at blanks) or translations, one a text."""
+        self._must_be("classify", "predict", "tag", "seq2seq")
+        examples = (Example(text=text, words=tuple(text.split())) for text in texts)
+        return self._predictor().predict(examples)
+
+    def cut(self, text: str) -> int:
+        """Tokens of a text that are beyond what the model reads."""
+        return self._predictor().cut(Example(text=text, words=tuple(text.split())))
+
+    def _predictor(self) -> Predictor:
+        decode = self.recipe.decode
+        if decode.beam == 0:  # a translation is searched for, not drawn
+            decode = dataclasses.replace(decode, beam=1, temperature=1.0, top_k=0, top_p=1.0)
+        limit = self.recipe.batches.length
+        return Predictor(self.model, self.task, self.tokenizer, self.labels, self.sizes, decode, limit, self.device)
+
+    def _must_be(self, task: str, verb: str, *others: str) -> None:
+        if self.task not in (task, *others):
+            verbs = {"lm": "generate, score", "classify": "predict", "tag": "predict", "seq2seq": "predict"}
+            raise InputError(
+                f"{self.recipe.name} is made for {self.task} and cannot {verb}. It can: evaluate, {verbs[self.task]}."
+            )
+
+
+class _Held:
+    """Held-out text as ids, in a folder that goes away with it."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self.arguments = arguments
+
+    def __enter__(self) -> Held:
+        self.folder = tempfile.TemporaryDirectory(prefix="segue-")
+        examples, tokenizer, speller, unit, limit = self.arguments
+        return encode_held(examples, tokenizer, speller, unit, Path(self.folder.name), limit)
+
+    def __exit__(self, *exception: object) -> None:
+        self.folder.cleanup()
+
+
+def _check_trust(config: dict[str, Any], path: Path, trust: bool) -> None:
+    """A model file from outside the package is code: it runs only if the user says so, and only unchanged."""
+    if not config["kind"].endswith(".py"):
+        return
+    if not trust:
+        raise InputError(f"The model of {path} is a file of its own, {config['kind']}. To run its code, say --trust.")
+    if fingerprint(Path(config["kind"])) != config["sha256"]:
+        raise InputError(f"{config['kind']} has changed since the run in {path} was made with it.")
+
+
+def load(path: str | Path, device: str = "auto", trust: bool = False) -> Run:
+    """Opens a finished run."""
+    return Run(path, device, trust)

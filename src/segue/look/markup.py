@@ -1,0 +1,92 @@
+"""Text and numbers as safe HTML: whatever a model or a user wrote is shown, and never obeyed.
+
+`text` escapes the characters that mean something to HTML, and makes the invisible ones visible: a control
+character becomes its Unicode picture (NUL is shown as ␀), half a surrogate pair becomes the replacement mark.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+import re
+from collections.abc import Sequence
+
+_INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+_SHARES = ("accuracy", "f1", "precision", "recall")
+
+
+def text(raw: str) -> str:
+    """`raw` for use between tags or inside a quoted attribute; tabs and line ends stay."""
+    return html.escape(_INVISIBLE.sub(_picture, raw.replace("\r\n", "\n")))
+
+
+def _picture(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if code == 0x7F:
+        return "␡"
+    return chr(0x2400 + code) if code < 0x20 else "\ufffd"
+
+
+def is_number(value: float | None) -> bool:
+    """Whether a figure can be drawn: neither missing nor infinite."""
+    return value is not None and math.isfinite(value)
+
+
+def figure(value: float | None, metric: str = "") -> str:
+    """A figure as the metric is usually written: shares in per cent, BLEU with one decimal, bits with three."""
+    if value is None or math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    if is_share(metric):
+        return f"{100 * value:.1f} %"
+    written = f"{value:,.3f}" if abs(value) < 10 and not _in_hundreds(metric) else f"{value:,.1f}"
+    return written.replace("-", "−")
+
+
+def is_share(metric: str) -> bool:
+    """Whether the metric runs from 0 to 1 and is shown in per cent."""
+    return any(word in metric.lower() for word in _SHARES)
+
+
+def _in_hundreds(metric: str) -> bool:
+    return any(word in metric.lower() for word in ("bleu", "chrf", "ter", "perplexity"))
+
+
+def short_count(number: int) -> str:
+    """1234567 as 1.2 M: three figures at the most, for a column of sizes."""
+    for size, letter in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
+        if number >= 0.9995 * size:
+            scaled = number / size
+            return f"{scaled:.1f} {letter}" if scaled < 99.95 else f"{scaled:.0f} {letter}"
+    return str(number)
+
+
+def duration(seconds: float) -> str:
+    """Seconds with as many decimals as matter."""
+    if not math.isfinite(seconds):
+        return figure(seconds)
+    return f"{seconds:.2f}" if seconds < 10 else f"{seconds:.1f}" if seconds < 100 else f"{seconds:,.0f}"
+
+
+def swatch(colour: int) -> str:
+    """The small square that stands for a model all over the page."""
+    return f'<i class="swatch {hue(colour)}"></i>'
+
+
+def hue(colour: int) -> str:
+    """The class that carries a model's colour; the style sheet has ten."""
+    return f"hue{colour % 10}"
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "plain") -> str:
+    """A table of ready cells, in its own box; on a phone each row becomes a card, labelled by the headings."""
+    labels = [text(heading) for heading in headings]
+    head = "".join(f"<th>{label}</th>" for label in labels)
+    body = ""
+    for row in rows:
+        cells = (f'<td data-label="{label}">{cell}</td>' for label, cell in zip(labels, row, strict=True))
+        body += f"<tr>{''.join(cells)}</tr>"
+    return (
+        f'<div class="scroll"><table class="{kind}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    )

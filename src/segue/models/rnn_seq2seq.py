@@ -1,0 +1,140 @@
+"""Recurrent encoder-decoder without attention (Sutskever et al. 2014; Cho et al. 2014).
+
+    h_s = cell(E[x_s], h_{s-1})                     the encoder reads the source
+    context = h_S                                   its state at the source's last token
+    context "start"    d_0 = h_S, of all layers    d_t = cell(E'[y_t], d_{t-1})
+                       p(y_{t+1}) = softmax(V d_t + b)
+    context "every"    d_0 = 0                     d_t = cell([E'[y_t]; context], d_{t-1})
+                       p(y_{t+1}) = softmax(V [d_t; context] + b)
+
+All that the decoder knows of the source is one state: the bottleneck that attention was made for. Each target token
+and the STOP at the end is predicted from the source and the target's tokens before it.
+
+Departures: "every" shows the decoder the last layer's h and starts it from zero, where Cho et al. also compute d_0
+from the context. One tokenizer serves both sides, so their vectors may be shared. The forget gate's bias begins at 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from segue.batches.batch import Batch
+from segue.layers.recurrent import Cell, Readout, Recurrent, RecurrentState
+from segue.models.base import Sizes, Task
+from segue.models.network import Network
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """What the decoder carries: its own state and, for context "every", what it sees of the source at each step."""
+
+    decoder: RecurrentState
+    context_BD: Tensor | None
+
+    def select(self, rows: Tensor) -> Decoding:
+        """These rows, in this order (a row may come twice)."""
+        context_BD = None if self.context_BD is None else self.context_BD.index_select(0, rows)
+        return Decoding(self.decoder.select(rows), context_BD)
+
+
+def beside(x_BTD: Tensor, context_BD: Tensor | None) -> Tensor:
+    """x with the context put beside it at every time; x alone where there is none."""
+    if context_BD is None:
+        return x_BTD
+    return torch.cat([x_BTD, context_BD[:, None].expand(-1, x_BTD.shape[1], -1)], dim=-1)
+
+
+class RnnSeq2seq(Network):
+    """Encoder-decoder of recurrent layers, without attention."""
+
+    task: ClassVar[Task] = "seq2seq"
+    inputs: ClassVar[tuple[str, ...]] = ("source",)
+
+    @dataclass(frozen=True)
+    class Config:
+        cell: Cell = "lstm"
+        """The recurrent cell: elman, lstm or gru."""
+        width: int = 256
+        """Units in a layer, and width of a token's vector."""
+        layers: int = 1
+        """Layers of the encoder, and of the decoder."""
+        dropout: float = 0.0
+        """Share of units dropped between layers, before the first and after the last."""
+        context: Literal["start", "every"] = "start"
+        """Where the decoder sees the source: as its start state, or in every hidden update and every output."""
+        reverse_source: bool = True
+        """Read the source from its end, so that its beginning is nearest to the target's."""
+        shared: bool = True
+        """One table of vectors for source and target."""
+        tied: bool = False
+        """Use the target's vectors as the output weights too (context "start" only)."""
+
+        def __post_init__(self) -> None:
+            if self.width < 1 or self.layers < 1:
+                raise ValueError(f"width = {self.width}, layers = {self.layers}: both must be 1 or more")
+            if not 0 <= self.dropout < 1:
+                raise ValueError(f"dropout = {self.dropout}: must be at least 0 and less than 1")
+            if self.tied and self.context == "every":
+                raise ValueError('tied with context = "every": outputs there are twice as wide; use context = "start"')
+
+    def __init__(self, config: Config, sizes: Sizes) -> None:
+        super().__init__()
+        self.config, self.sizes = config, sizes
+        width, seen = config.width, config.width if config.context == "every" else 0
+        self.target_vectors = self._table()
+        self.source_vectors = self.target_vectors if config.shared else self._table()
+        self.drop = nn.Dropout(config.dropout)
+        self.encoder = Recurrent(config.cell, width, width, config.layers, config.dropout)
+        self.decoder = Recurrent(config.cell, width + seen, width, config.layers, config.dropout)
+        self.head = Readout(width + seen, sizes.vocab_size)
+        if config.tied:
+            self.head.weight = self.target_vectors.weight
+
+    def _table(self) -> nn.Embedding:
+        return nn.Embedding(self.sizes.vocab_size, self.config.width)
+
+    def read(self, source_BS: Tensor, source_mask_BS: Tensor | None) -> Decoding:
+        """The encoder: what the decoder begins with. Padding changes nothing."""
+        if source_mask_BS is None:
+            source_mask_BS = torch.ones_like(source_BS, dtype=torch.bool)
+        if self.config.reverse_source:
+            source_BS, source_mask_BS = source_BS.flip(1), source_mask_BS.flip(1)
+        _, end = self.encoder(self.drop(self.source_vectors(source_BS)), source_mask_BS)
+        if self.config.context == "start":
+            return Decoding(end, None)
+        return Decoding(self.decoder.zero_state(len(source_BS)), end.h_LBD[-1])
+
+    def forward(self, batch: Batch, state: None = None) -> tuple[Tensor, None]:
+        """logits_BTV; nothing is carried from batch to batch."""
+        begin = self.read(batch.source, batch.source_mask)
+        # No mask: padding stands to the right, and nobody asks for the state after it.
+        out_BTD, _ = self.decoder(self._decoder_inputs(batch.tokens_BT, begin.context_BD), None, begin.decoder)
+        return self._logits(out_BTD, begin.context_BD), None
+
+    def _decoder_inputs(self, tokens_BT: Tensor, context_BD: Tensor | None) -> Tensor:
+        return beside(self.drop(self.target_vectors(tokens_BT)), context_BD)
+
+    def _logits(self, out_BTD: Tensor, context_BD: Tensor | None) -> Tensor:
+        logits_BTV: Tensor = self.head(beside(self.drop(out_BTD), context_BD))
+        return logits_BTV
+
+    @torch.inference_mode()
+    def start(
+        self, rows: int, capacity: int, source: Tensor | None = None, source_mask: Tensor | None = None
+    ) -> Decoding:
+        """Read the source. A recurrent state has no limit, so `capacity` is not needed."""
+        if source is None or len(source) != rows:
+            raise ValueError(f"rnn_seq2seq needs a source with {rows} rows to start from")
+        return self.read(source, source_mask)
+
+    @torch.inference_mode()
+    def step(self, tokens_BT: Tensor, mask_BT: Tensor, state: Decoding) -> tuple[Tensor, Decoding]:
+        """Read target tokens; logits_BV of what follows each row's last real token."""
+        _, decoder = self.decoder(self._decoder_inputs(tokens_BT, state.context_BD), mask_BT, state.decoder)
+        # The last layer's state IS its output at the last real token.
+        logits_BTV = self._logits(decoder.h_LBD[-1][:, None], state.context_BD)
+        return logits_BTV[:, 0], Decoding(decoder, state.context_BD)

@@ -1,0 +1,149 @@
+"""From runs and their evaluations to the page: what look/report.py shows, gathered."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import re
+import shlex
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from segue import __version__
+from segue.data.corpus import Corpus
+from segue.folder import read_json
+from segue.inference.evaluate import MAIN, Evaluation
+from segue.loaded import Line, Run
+from segue.look.report import Curve, Entry, Page, write
+from segue.training.log import read_metrics
+
+NAMES = {"bits_per_byte": "bits per byte", "macro_f1": "macro F1", "span_f1": "span F1", "bleu": "BLEU", "chrf": "chrF"}
+_METRICS = {
+    "lm": ("bits_per_byte", "perplexity"),
+    "classify": ("accuracy", "macro_f1"),
+    "tag": ("accuracy", "span_f1"),
+    "seq2seq": ("bleu", "chrf"),
+}
+_SAMPLE = 400
+
+
+@dataclass(frozen=True)
+class Passage:
+    """One held-out paragraph that every model reads, and the prompt that every model goes on from."""
+
+    units: list[str]
+    prompt: str
+
+
+def passage_of(corpus: Corpus, split: str) -> Passage:
+    """The first held-out paragraph worth showing: of 200 to 700 characters if there is one."""
+    lines: list[str] = []
+    for example in corpus.examples(split):
+        if corpus.config.unit == "document":
+            paragraphs = [p for p in re.split(r"\n\s*\n", example.text) if len(p) >= 200]
+            if paragraphs:
+                paragraph = min(paragraphs, key=lambda p: abs(len(p) - 450))[:700]
+                return Passage([paragraph], _prompt(paragraph))
+        lines.append(example.text[:700])
+        if sum(map(len, lines)) >= 300:
+            break
+    return Passage(lines, _prompt(" ".join(lines)))
+
+
+def _prompt(text: str) -> str:
+    """Its first words, without a blank at the end: the next word brings its own."""
+    return " ".join(text.split()[:3])
+
+
+def entry_of(
+    run: Run, evaluation: Evaluation, result: dict[str, Any], passage: Passage | None, differs: str = ""
+) -> Entry:
+    """What the page says of one run; `result` is that of its training."""
+    figures = evaluation.result
+    names = [name for name in _METRICS[run.task] if figures.get(name) is not None or name == MAIN[run.task]]
+    interval = figures.get(f"{MAIN[run.task]}_ci")
+    return Entry(
+        model=run.recipe.name,
+        tokens=run.tokenizer.kind,
+        metrics={NAMES.get(name, name): figures.get(name, math.inf) for name in names},
+        interval=tuple(interval) if interval else None,
+        differs=differs,
+        parameters=result["parameters"],
+        train_seconds=result["train_seconds"],
+        tokens_per_second=result["tokens_per_second"],
+        steps=result["steps"],
+        curve=_curve(run),
+        sample=_sample(run, passage.prompt) if passage else "",
+        surprisal=word_bits(run, passage.units) if passage else [],
+        confusion=(figures["labels"], figures["confusion"]) if "confusion" in figures else None,
+        examples=evaluation.examples,
+        run=str(run.path),
+        note=figures.get("way", ""),
+    )
+
+
+def write_run_page(run: Run, evaluation: Evaluation, corpus: Corpus, split: str, result: dict[str, Any]) -> None:
+    """report.html of a single run."""
+    passage = passage_of(corpus, split) if run.task == "lm" else None
+    main = MAIN[run.task]
+    summary = [
+        f"{run.recipe.name} trained on {run.recipe.data.path} for {result['train_seconds']:.1f} s.",
+        f"{evaluation.result.get(main, math.inf):.3f} {NAMES.get(main, main)} on the {split} split.",
+    ]
+    entry = entry_of(run, evaluation, result, passage)
+    page = page_of(f"{run.recipe.name} on {run.recipe.data.path}", summary, [entry], passage, evaluation)
+    write(page, run.path / "report.html")
+
+
+def page_of(title: str, summary: list[str], entries: list[Entry], passage: Passage | None, best: Evaluation) -> Page:
+    """The page of these entries, best first; the ledger is that of the first one's run."""
+    return Page(
+        title=title,
+        task=best.task,
+        summary=summary,
+        entries=entries,
+        prompt=passage.prompt if passage else "",
+        best=best.result.get("best_possible"),
+        ledger=read_json(Path(entries[0].run) / "ledger.json"),
+        command=" ".join(["segue", *map(shlex.quote, sys.argv[1:])]),
+        version=__version__,
+        date=datetime.date.today().isoformat(),
+    )
+
+
+def _curve(run: Run) -> Curve:
+    """The validation figure over training; a translator's is of single tokens, the right words before them given."""
+    name = "bits_per_byte" if run.task == "lm" else "accuracy"
+    metric = "token accuracy" if run.task == "seq2seq" else ""
+    points = [line for line in read_metrics(run.path) if line["kind"] == "validation" and line.get(name) is not None]
+    return Curve([p["seconds"] for p in points], [p["step"] for p in points], [p[name] for p in points], metric)
+
+
+def _sample(run: Run, prompt: str) -> str:
+    size = _SAMPLE if run.tokenizer.kind in ("char", "byte") else _SAMPLE // 5
+    return str(run.generate(prompt, max_tokens=size, seed=0, temperature=1.0, beam=0))
+
+
+def word_bits(run: Run, units: Iterable[str]) -> list[tuple[str, float]]:
+    """The words of a text as they stand in it, each with the bits of the tokens that begin in it."""
+    words: list[tuple[str, float]] = []
+    for line in run.score(units):
+        words += _words_of(line, end="\n" if run.recipe.data.unit == "line" else "")
+    return words
+
+
+def _words_of(line: Line, end: str) -> list[tuple[str, float]]:
+    spans = [match.span() for match in re.finditer(r"\s*\S+|\s+$", line.text)] or [(0, 0)]
+    bits = [0.0] * len(spans)
+    place = word = 0
+    for surface, cost in zip(line.tokens, line.token_bits, strict=True):
+        while word + 1 < len(spans) and place >= spans[word + 1][0]:
+            word += 1
+        bits[word] += cost
+        place += len(surface)
+    texts = [line.text[a:b] for a, b in spans]
+    texts[-1] += end
+    return list(zip(texts, bits, strict=True))

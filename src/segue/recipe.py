@@ -1,0 +1,327 @@
+"""Recipes: everything that makes a run, strict and resolved.
+
+    defaults  <  one TOML (shipped or your own)  <  section.key=value on the command line
+
+A section is the `Config` dataclass of the part that reads it; no part sees another's. Each field has a
+one-line doc, which is the help, the comment in recipe.toml and the docs; `fields_of` reads it from the
+source, without importing torch.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import tomllib
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, is_dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from segue import models
+from segue.errors import InputError, nearest
+from segue.models.base import Task
+
+RECIPES = Path(__file__).parent / "recipes"
+SECTIONS = ("data", "tokens", "batches", "model", "train", "decode")
+_OWNERS = {
+    "data": "segue.data.config",
+    "tokens": "segue.tokens.tokenizer",
+    "batches": "segue.batches.collate",
+    "train": "segue.training.trainer",
+    "decode": "segue.inference.settings",
+}
+_TOKENS = {"lm": "char", "classify": "word", "tag": "space", "seq2seq": "bpe"}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that makes a run, with the data."""
+
+    kind: str
+    name: str
+    """What tables call it: `kind` or `kind/name`."""
+    data: Any
+    tokens: Any
+    batches: Any
+    model: Any
+    train: Any
+    decode: Any
+
+    @property
+    def model_class(self) -> Any:
+        return models.model_class(self.kind)
+
+    @property
+    def task(self) -> Task:
+        task: Task = self.model_class.task
+        return task
+
+    def with_values(self, section: str, **values: Any) -> Recipe:
+        """The same with other values in one section."""
+        return dataclasses.replace(self, **{section: dataclasses.replace(getattr(self, section), **values)})
+
+
+def recipe_names(kind: str = "*") -> list[str]:
+    """The shipped recipes, as kind/name."""
+    return sorted(f"{path.parent.name}/{path.stem}" for path in RECIPES.glob(f"{kind}/*.toml"))
+
+
+def load_recipe(what: str, overrides: Sequence[str] = (), base: Mapping[str, Any] | None = None) -> Recipe:
+    """The recipe of a kind, `kind/name` or TOML file, with `section.key=value` on top.
+
+    `base` holds values of the caller's own below the overrides, as {"data": {"path": …}}.
+    """
+    kind, name, values = _from_toml(what)
+    for section, entries in (base or {}).items():
+        values.setdefault(section, {}).update(entries)
+    for override in overrides:
+        _override(values, override)
+    return _build(kind, name, values)
+
+
+def read_recipe(path: Path) -> Recipe:
+    """The recipe.toml of a run."""
+    kind, name, values = _parse(path)
+    return _build(kind, name, values)
+
+
+def _from_toml(what: str) -> tuple[str, str, dict[str, Any]]:
+    if what.endswith(".toml"):
+        return _parse(Path(what))
+    if what.endswith(".py"):
+        models.source_file(what)
+        return what, Path(what).stem, {}
+    kind, _, name = what.partition("/")
+    models.source_file(kind)
+    path = RECIPES / kind / f"{name or 'default'}.toml"
+    if path.exists():
+        _, _, values = _parse(path)
+        return kind, what, values
+    if name:
+        raise InputError(f"There is no recipe '{what}'.{nearest(what, [*recipe_names(kind), kind])}")
+    return kind, kind, {}
+
+
+def _parse(path: Path) -> tuple[str, str, dict[str, Any]]:
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"There is no recipe file {path}. `segue recipes` lists those that are shipped.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not TOML: {error}") from None
+    kind = values.pop("kind", path.parent.name if path.is_relative_to(RECIPES) else None)
+    if not isinstance(kind, str):
+        raise InputError(f'{path} names no model. Expected a first line such as: kind = "rnn_lm"')
+    name = str(values.pop("name", f"{kind}/{path.stem}"))
+    for section, entries in values.items():
+        if section not in SECTIONS:
+            raise InputError(f"{path}: there is no section [{section}].{nearest(section, SECTIONS)}")
+        if not isinstance(entries, dict):
+            raise InputError(f"{path}: [{section}] should be a section with keys.")
+    return kind, name, values
+
+
+def _override(values: dict[str, Any], override: str) -> None:
+    key, equals, value = override.partition("=")
+    section, dot, rest = key.partition(".")
+    if not equals or not dot:
+        raise InputError(f"'{override}' is not understood. Expected section.key=value, such as train.steps=200.")
+    if section not in SECTIONS:
+        raise InputError(f"There is no section '{section}' in '{override}'.{nearest(section, SECTIONS)}")
+    place = values.setdefault(section, {})
+    *groups, last = rest.split(".")
+    for group in groups:
+        place = place.setdefault(group, {})
+        if not isinstance(place, dict):
+            raise InputError(f"'{override}': {section}.{group} is a value, not a group of keys.")
+    place[last] = _Text(value)
+
+
+class _Text(str):
+    """A value typed on the command line: its type is still to be found."""
+
+
+def _build(kind: str, name: str, values: dict[str, Any]) -> Recipe:
+    cls = models.model_class(kind)
+    values = {section: dict(values.get(section, {})) for section in SECTIONS}
+    _settle(values, cls.task)
+    parts = {section: make(_section_class(section, cls), values[section], section) for section in SECTIONS}
+    try:
+        parts["batches"] = import_module(_OWNERS["batches"]).settled(parts["batches"], cls.task)
+    except ValueError as error:
+        raise InputError(f"batches: {error}") from None
+    return Recipe(kind, name, **parts)
+
+
+def _settle(values: dict[str, dict[str, Any]], task: str) -> None:
+    """Defaults that depend on the task and on each other."""
+    if values["tokens"].get("kind", "auto") == "auto":
+        values["tokens"]["kind"] = _TOKENS[task]
+    if task == "lm" and values["tokens"]["kind"] == "space":
+        # Tokenised text comes a sentence a line, and has one spelling of its blanks.
+        values["data"].setdefault("unit", "line")
+        values["data"].setdefault("canonical", True)
+    if task == "tag" and "min_count" not in values["tokens"]:
+        values["tokens"]["min_count"] = 2  # words seen once teach the tagger what to do with unknown ones
+
+
+def _section_class(section: str, model: Any) -> Any:
+    if section == "model":
+        return model.Config
+    if section == "train" and hasattr(model, "Train"):
+        return model.Train
+    return import_module(_OWNERS[section]).Config
+
+
+def make(cls: Any, values: Mapping[str, Any], section: str) -> Any:
+    """A config from values, or an InputError that names the key."""
+    hints = typing.get_type_hints(cls)
+    for key in values:
+        if key not in hints:
+            raise InputError(f"There is no key '{section}.{key}'.{nearest(key, hints)}")
+    try:
+        return cls(**{key: _convert(hints[key], value, f"{section}.{key}") for key, value in values.items()})
+    except ValueError as error:
+        raise InputError(f"{section}: {error}") from None
+
+
+def _convert(hint: Any, value: Any, key: str) -> Any:
+    if is_dataclass(hint):
+        if not isinstance(value, Mapping):
+            raise InputError(f"{key} is a group of keys: give one of them, such as {key}.{_first(hint)}=…")
+        return make(hint, value, key)
+    for option in typing.get_args(hint) if _is_union(hint) else (hint,):
+        fits, converted = _fit(option, value)
+        if fits:
+            return converted
+    shown = value if isinstance(value, _Text) else repr(value)
+    close = nearest(str(value), typing.get_args(hint)) if typing.get_origin(hint) is Literal else ""
+    raise InputError(f"{key}={shown} is not {_name(hint)}.{close}")
+
+
+def _fit(hint: Any, value: Any) -> tuple[bool, Any]:
+    """Whether a value is of the type, or, typed on the command line, spells one of it."""
+    origin = typing.get_origin(hint)
+    if origin is Literal:
+        return (True, str(value)) if value in typing.get_args(hint) else (False, None)
+    if origin is tuple:
+        items = value.split(",") if isinstance(value, _Text) else value
+        if not isinstance(items, list | tuple):
+            return False, None
+        inner = typing.get_args(hint)[0]
+        fitted = [_fit(inner, _Text(item) if isinstance(value, _Text) else item) for item in items if item != ""]
+        return all(fits for fits, _ in fitted), tuple(item for _, item in fitted)
+    if isinstance(value, _Text):
+        return _spelt(hint, value)
+    if hint is float and type(value) is int:
+        return True, float(value)
+    return type(value) is hint, value
+
+
+def _spelt(hint: Any, text: str) -> tuple[bool, Any]:
+    if hint is str:
+        return True, str(text)
+    if hint is bool:
+        return text.lower() in ("true", "false"), text.lower() == "true"
+    try:
+        return True, hint(text)
+    except ValueError:
+        return False, None
+
+
+def _is_union(hint: Any) -> bool:
+    return typing.get_origin(hint) in (typing.Union, types.UnionType)
+
+
+def _first(cls: Any) -> str:
+    return dataclasses.fields(cls)[0].name
+
+
+def _name(hint: Any) -> str:
+    if typing.get_origin(hint) is Literal:
+        return "one of " + ", ".join(typing.get_args(hint))
+    if typing.get_origin(hint) is tuple:
+        return "numbers separated by commas"
+    if _is_union(hint):
+        return " or ".join(_name(option) for option in typing.get_args(hint))
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+    return names.get(hint, str(hint))
+
+
+# Help and recipe.toml: what every key means, read from the source.
+
+
+class Field(NamedTuple):
+    name: str
+    type: str
+    default: str
+    doc: str
+
+
+def fields_of(path: Path, class_name: str = "Config") -> list[Field]:
+    """The fields of a config class in a source file, with their docs; nothing is imported."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == class_name]
+    fields = []
+    for node, doc in zip(found[0].body, [*found[0].body[1:], None], strict=True) if found else ():
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            text = ""
+            if isinstance(doc, ast.Expr) and isinstance(doc.value, ast.Constant):
+                text = str(doc.value.value)
+            default = ast.unparse(node.value) if node.value is not None else ""
+            fields.append(Field(node.target.id, ast.unparse(node.annotation), default, text))
+    return fields
+
+
+def section_fields(section: str, kind: str) -> list[Field]:
+    """The fields of a section of a kind's recipe."""
+    source = models.source_file(kind)
+    if section == "model":
+        return fields_of(source)
+    if section == "train" and (own := _has_class(source, "Train")):
+        return own
+    return fields_of(_source_of(_OWNERS[section]))
+
+
+def _has_class(path: Path, name: str) -> list[Field] | None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    if any(isinstance(node, ast.ClassDef) and node.name == name for node in ast.walk(tree)):
+        return fields_of(path, name)
+    return None
+
+
+def _source_of(module: str) -> Path:
+    return Path(__file__).parent.joinpath(*module.split(".")[1:]).with_suffix(".py")
+
+
+def to_toml(recipe: Recipe) -> str:
+    """recipe.toml: every key with its value and its meaning."""
+    lines = [f"kind = {_toml(recipe.kind)}", f"name = {_toml(recipe.name)}"]
+    for section in SECTIONS:
+        docs = {f.name: f.doc for f in section_fields(section, recipe.kind)}
+        lines += ["", f"[{section}]"]
+        groups = []
+        for f in dataclasses.fields(getattr(recipe, section)):
+            value = getattr(getattr(recipe, section), f.name)
+            if is_dataclass(value):
+                groups.append((f.name, value))
+            else:
+                lines.append(f"{f.name} = {_toml(value)}" + (f"  # {docs[f.name]}" if docs.get(f.name) else ""))
+        for name, group in groups:
+            lines += ["", f"[{section}.{name}]"]
+            lines += [f"{f.name} = {_toml(getattr(group, f.name))}" for f in dataclasses.fields(group)]
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_toml(item) for item in value) + "]"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in escaped) + '"'
+    return repr(value)

@@ -1,0 +1,167 @@
+"""Vocabularies from text: the commonest characters or words, or subwords by the `tokenizers` library.
+
+    BPE        Sennrich et al., 2016: again and again, join the commonest pair of neighbours.
+    WordPiece  Schuster and Nakajima, 2012; as in the library: BPE whose later parts of a word begin with ##.
+    unigram    Kudo, 2018: from many candidates, drop those that cost the likelihood least.
+
+The same text gives the same vocabulary. The library's own order is random in two places (its hash maps have a new
+key in every process), and both are put right here: the letters of WordPiece, and the scores of unigram.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Any
+
+from tokenizers import Tokenizer, normalizers, trainers
+
+from segue.errors import InputError
+from segue.tokens import layout
+from segue.tokens.layout import RESERVED, Kind
+from segue.tokens.split import Splitter, blank_words, parts, unicode_pattern
+
+
+def vocabulary(kind: Kind, texts: Iterable[str], vocab_size: int, min_count: int) -> dict[str, Any]:
+    """The content of tokenizer.json, learnt from the texts; `vocab_size` 0 means no limit (not for subwords)."""
+    if kind == "byte":
+        return layout.write(kind, byte_names())
+    texts = _not_empty(texts)
+    if kind == "bpe":
+        return bpe(texts, vocab_size, min_count)
+    if kind == "unigram":
+        return unigram(texts, vocab_size)
+    if kind == "wordpiece":
+        return wordpiece(texts, vocab_size, min_count)
+    pattern = unicode_pattern() if kind == "word" else ""
+    split = Splitter(pattern)
+    counts: Counter[str] = Counter()
+    for text in texts:
+        if kind == "word":
+            for part in parts(text):
+                counts.update(split(part))
+        else:
+            counts.update(text if kind == "char" else blank_words(text))
+    tokens = commonest(counts, vocab_size, min_count)
+    if not tokens:
+        raise InputError(
+            f"No {kind} token is seen {min_count} times or more in the training text. "
+            "Give more text, or lower tokens.min_count."
+        )
+    return layout.write(kind, tokens, pattern)
+
+
+def _not_empty(texts: Iterable[str]) -> Iterator[str]:
+    """The same texts; InputError where all are empty."""
+    filled = filter(None, texts)
+    first = next(filled, None)
+    if first is None:
+        raise InputError("The training text is empty, so no tokens can be learnt from it. Give a text.")
+    return chain([first], filled)
+
+
+def commonest(counts: Counter[str], vocab_size: int, min_count: int) -> list[str]:
+    """The tokens seen `min_count` times or more, most frequent first; at most `vocab_size` with the two reserved."""
+    often = [(-count, token) for token, count in counts.items() if count >= min_count and token not in RESERVED]
+    tokens = [token for _, token in sorted(often)]
+    return tokens[: vocab_size - len(RESERVED)] if vocab_size else tokens
+
+
+def byte_names() -> list[str]:
+    """How the library writes the bytes 0 to 255: as themselves where visible, else from U+0100 on (blank is Ġ)."""
+    visible = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    hidden = iter(range(256, 512))
+    return [chr(byte) if byte in visible else chr(next(hidden)) for byte in range(256)]
+
+
+def bpe(texts: Iterable[str], vocab_size: int, min_count: int) -> dict[str, Any]:
+    """Byte-level BPE, as the content of tokenizer.json."""
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        min_frequency=min_count,
+        special_tokens=list(RESERVED),
+        initial_alphabet=byte_names(),
+        show_progress=False,
+    )
+    model = _train("bpe", texts, trainer)
+    tokens = sorted(model["vocab"], key=model["vocab"].__getitem__)
+    return layout.write("bpe", tokens[2:], unicode_pattern(), merges=model["merges"])
+
+
+def unigram(texts: Iterable[str], vocab_size: int) -> dict[str, Any]:
+    """Byte-level unigram model, as the content of tokenizer.json."""
+    trainer = trainers.UnigramTrainer(
+        vocab_size=vocab_size,
+        special_tokens=list(RESERVED),
+        unk_token=RESERVED[layout.UNK],
+        initial_alphabet=byte_names(),
+        shrinking_factor=0.75,
+        n_sub_iterations=2,
+        max_piece_length=16,
+        show_progress=False,
+    )
+    model = _train("unigram", texts, trainer)
+    scores = _settled({name: score for name, score in model["vocab"] if name not in RESERVED})
+    tokens = sorted(scores, key=lambda name: (-scores[name], name))
+    return layout.write("unigram", tokens, unicode_pattern(), scores=[scores[name] for name in tokens])
+
+
+def _settled(scores: dict[str, float]) -> dict[str, float]:
+    """Scores free of the order of the library's sums and of its hash maps.
+
+    Sums differ in their last digits, so four are kept. A byte that the model did not keep gets the lowest score plus
+    0.0001 times its place in a random order, so every byte in that reach is put on the lowest.
+    """
+    lowest = round(min(scores.values()), 4)
+    reach = lowest + 0.0001 * 257
+    return {name: lowest if len(name) == 1 and score < reach else round(score, 4) for name, score in scores.items()}
+
+
+def wordpiece(texts: Iterable[str], vocab_size: int, min_count: int) -> dict[str, Any]:
+    """WordPiece over the words of BERT, as the content of tokenizer.json.
+
+    The library numbers the letters within words (##a) in a random order, and those numbers break ties. So the text
+    is read twice: once for the letters alone, then with the letters given in a fixed order.
+    """
+    kept = list(texts)
+    letters = _letters(kept, vocab_size // 4)
+    first = _train("wordpiece", kept, _wordpiece_trainer(list(RESERVED), letters, 0, min_count))
+    fixed = [*RESERVED, *sorted(set(first["vocab"]) - set(RESERVED))]
+    model = _train("wordpiece", kept, _wordpiece_trainer(fixed, letters, vocab_size, min_count))
+    tokens = sorted(model["vocab"], key=model["vocab"].__getitem__)
+    return layout.write("wordpiece", tokens[2:])
+
+
+def _letters(texts: list[str], limit: int) -> list[str]:
+    """The commonest characters as BERT's normaliser leaves them; each takes two places, alone and with ##."""
+    counts = Counter(chain.from_iterable(texts))
+    left = set(normalizers.BertNormalizer(lowercase=False).normalize_str("".join(counts))) - {" "}
+    return commonest(Counter({letter: counts[letter] for letter in left}), limit + len(RESERVED), 1)
+
+
+def _wordpiece_trainer(known: list[str], letters: list[str], vocab_size: int, min_count: int) -> Any:
+    return trainers.WordPieceTrainer(
+        vocab_size=vocab_size,
+        min_frequency=min_count,
+        special_tokens=known,
+        initial_alphabet=letters,
+        limit_alphabet=len(letters),
+        continuing_subword_prefix="##",
+        show_progress=False,
+    )
+
+
+def _train(kind: Kind, texts: Iterable[str], trainer: Any) -> dict[str, Any]:
+    """The library's training, started from an empty file of that kind; the model as it would write it."""
+    blank = layout.write(kind, [], unicode_pattern(), scores=[] if kind == "unigram" else None)
+    tokenizer = library(blank)
+    tokenizer.train_from_iterator(chain.from_iterable(map(parts, texts)), trainer)
+    model: dict[str, Any] = json.loads(tokenizer.to_str())["model"]
+    return model
+
+
+def library(file: dict[str, Any]) -> Tokenizer:
+    """The library's tokenizer of a file's content."""
+    return Tokenizer.from_str(json.dumps(file))

@@ -1,0 +1,102 @@
+"""Where one word ends and the next begins: the split of GPT-2 (Radford et al., 2019), and texts in parts.
+
+    's 't 'm 'd 're 've 'll  |  ?letters  |  ?digits  |  ?other signs  |  blanks before a last blank  |  blanks
+
+A blank before a word belongs to the word (" good"), every character belongs to one piece, and the pieces joined
+are the text. GPT-2 writes \\p{L} and \\p{N}, whose meaning grows with every version of Unicode; here the letters and
+digits are written out as ranges, so that one pattern gives the same pieces in Python's `re` and in the `tokenizers`
+library, today and in later versions. The pattern is kept in tokenizer.json with the vocabulary.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from functools import cache
+
+SPACE = "\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+"""Unicode's White_Space, as the inside of a character class."""
+
+CONTRACTIONS = "'(?:[stmd]|re|ve|ll)"
+PART = 1 << 16
+"""Characters of a long text that are split at once, to bound the memory."""
+
+_CUT = re.compile(f"[^{SPACE}](?=[ \t\n])")
+
+
+def pattern(letters: str, digits: str) -> str:
+    """The split as a regular expression, of the insides of two character classes."""
+    return (
+        f"{CONTRACTIONS}| ?[{letters}]+| ?[{digits}]+| ?[^{SPACE}{letters}{digits}]+"
+        f"|[{SPACE}]+(?![^{SPACE}])|[{SPACE}]+"
+    )
+
+
+_ASCII = re.compile(pattern("A-Za-z", "0-9"))
+_HIGH = re.compile("[\U00010000-\U0010ffff](?:-[\U00010000-\U0010ffff])?")
+"""A character above U+FFFF, or a range of them inside a character class."""
+
+
+@cache
+def unicode_pattern() -> str:
+    """The split over all letters and digits that this Python knows."""
+    return pattern(_ranges("L"), _ranges("N"))
+
+
+def _ranges(category: str) -> str:
+    """The characters of a Unicode category, as the inside of a character class."""
+    codes = [code for code in range(0x110000) if unicodedata.category(chr(code))[0] == category]
+    starts = [code for code, before in zip(codes, [-2, *codes[:-1]], strict=True) if code != before + 1]
+    ends = [code for code, after in zip(codes, [*codes[1:], -2], strict=True) if code != after - 1]
+    return "".join(chr(a) if a == b else f"{chr(a)}-{chr(b)}" for a, b in zip(starts, ends, strict=True))
+
+
+class Splitter:
+    """Cuts a text into its pieces.
+
+    Python looks a character up at once among those below U+10000, but goes through the ranges above one by one, even
+    for a character that is below. So most texts are split by a pattern without those ranges.
+    """
+
+    def __init__(self, regex: str) -> None:
+        self._regex = re.compile(regex)
+        self._below = re.compile(_HIGH.sub("", regex))
+
+    def __call__(self, text: str) -> list[str]:
+        if text.isascii():
+            return _ASCII.findall(text)
+        return (self._regex if _HIGH.search(text) else self._below).findall(text)
+
+
+def blank_words(text: str) -> list[str]:
+    """What stands between blanks. Only U+0020 counts: tabs and the like belong to words."""
+    words = text.split(" ")
+    return words if all(words) else [word for word in words if word]
+
+
+def parts(text: str, size: int = PART) -> Iterator[str]:
+    """The text in parts of about `size` characters whose pieces, one after the other, are the pieces of the text.
+
+    A part ends after a word and before the blanks that follow it: no piece crosses that place, and no rule looks
+    across it. A text without such a place stays whole.
+    """
+    start = 0
+    while len(text) - start > size:
+        found = _CUT.search(text, start + size)
+        if found is None:
+            break
+        yield text[start : found.end()]
+        start = found.end()
+    yield text[start:]
+
+
+def head(texts: Iterable[str], limit: int) -> Iterator[str]:
+    """The first `limit` UTF-8 bytes of the texts, without empty ones; the last is cut between two characters."""
+    for text in filter(None, texts):
+        size = len(text) if text.isascii() else len(text.encode())
+        if size >= limit:
+            yield text.encode()[:limit].decode(errors="ignore")
+            return
+        limit -= size
+        yield text

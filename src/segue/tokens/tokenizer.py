@@ -1,0 +1,387 @@
+"""Strings to ids and back: seven kinds of tokens, one class for each way to cut a text.
+
+    char       one character                                closed
+    byte       one UTF-8 byte: id = byte + 2                open
+    space      what stands between blanks                   closed
+    word       a word with the blank before it, as GPT-2    closed
+    bpe        subwords of bytes, byte-pair encoding        open
+    unigram    subwords of bytes, unigram model             open
+    wordpiece  subwords as in BERT; loses the blanks        closed
+
+Id 0 is STOP, id 1 is UNK, text begins at 2. A closed kind gives UNK to what it has not learnt; an open kind can write
+any text. Every kind but wordpiece loses nothing: the surfaces of the tokens, joined, are the text (`space`: of text
+with one blank between words and none at the end; a blank belongs to the word after it).
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import decoders
+
+from segue.errors import InputError, nearest
+from segue.tokens import layout, learn
+from segue.tokens.layout import STOP, UNK, Kind
+from segue.tokens.split import Splitter, blank_words, head, parts
+
+Ids = NDArray[np.int32]
+Lengths = NDArray[np.int64]
+
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+_VOCAB_SIZES: dict[Kind, int] = {"word": 50_000, "bpe": 8_000, "unigram": 8_000, "wordpiece": 8_000}
+_SMALLEST: dict[Kind, int] = {"bpe": 258, "unigram": 258, "wordpiece": 100}
+_MIN_COUNTS: dict[Kind, int] = {"word": 2, "bpe": 2, "wordpiece": 2}
+_CACHE = 500_000
+
+
+@dataclass(frozen=True)
+class Config:
+    """What the tokens are and how their vocabulary is learnt."""
+
+    kind: Literal["auto", "char", "byte", "space", "word", "bpe", "wordpiece", "unigram"] = "auto"
+    """What a token is; auto: char for language models, word for classes, space for tags, bpe for sequence pairs."""
+    vocab_size: int = 0
+    """Most ids, with STOP and UNK; 0: 8,000 for subwords, 50,000 for word, no limit for char and space."""
+    min_count: int = 0
+    """What is seen less often is unknown, or no subword; 0: 2 for word, bpe and wordpiece, 1 for char and space."""
+    sample: int = 100_000_000
+    """Bytes of the training text, from its beginning, that the vocabulary is learnt from at most."""
+
+    def __post_init__(self) -> None:
+        kinds = ("auto", *layout.KINDS)
+        if self.kind not in kinds:
+            raise ValueError(f"tokens.kind is '{self.kind}', which is no kind of tokens.{nearest(self.kind, kinds)}")
+        for name in ("vocab_size", "min_count"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"tokens.{name} is {getattr(self, name)}; it must be 0 (the default) or more.")
+        if self.sample < 1:
+            raise ValueError(f"tokens.sample is {self.sample}; it must be 1 byte or more.")
+        if self.kind == "byte" and self.vocab_size not in (0, 258):
+            raise ValueError(f"tokens.vocab_size is {self.vocab_size}, but bytes always make 258; leave it out.")
+        smallest = 3 if self.kind == "auto" else _SMALLEST.get(self.kind, 3)
+        if 0 < self.vocab_size < smallest:
+            raise ValueError(f"tokens.vocab_size is {self.vocab_size}; {self.kind} tokens need {smallest} or more.")
+
+
+class Tokenizer:
+    """What all kinds share. `Tokenizer.train` and `Tokenizer.load` give the class of the kind."""
+
+    stop = STOP
+    unk = UNK
+    lossless: ClassVar[bool] = True
+    closed: ClassVar[bool] = True
+    kind: Kind
+
+    def __init__(self, file: dict[str, Any]) -> None:
+        """`file` is the content of tokenizer.json; ValueError where it is not one of ours."""
+        self._file = file
+        self.kind, self._names, self._split_pattern = layout.read(file)
+
+    @classmethod
+    def train(cls, config: Config, texts: Iterable[str]) -> Tokenizer:
+        """Learns the vocabulary from the texts of the training split, read once."""
+        if config.kind == "auto":
+            raise ValueError("tokens.kind is 'auto': choose a kind before training.")
+        size = config.vocab_size or _VOCAB_SIZES.get(config.kind, 0)
+        least = config.min_count or _MIN_COUNTS.get(config.kind, 1)
+        return _of(learn.vocabulary(config.kind, head(texts, config.sample), size, least))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Tokenizer:
+        """Reads a tokenizer.json that `save` wrote."""
+        try:
+            return _of(json.loads(Path(path).read_text(encoding="utf-8")))
+        except OSError as error:
+            raise InputError(f"{path}: the tokenizer cannot be read ({error.strerror}).") from None
+        except (ValueError, TypeError) as error:
+            raise InputError(
+                f"{path}: this is not a whole tokenizer.json of Segue: {error}. "
+                "Take the file from the run that made it, or train again."
+            ) from None
+
+    def save(self, path: str | Path) -> None:
+        """Writes tokenizer.json, which the `tokenizers` library reads too, to the same ids."""
+        Path(path).write_text(json.dumps(self._file, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+
+    @property
+    def vocab_size(self) -> int:
+        """How many ids there are, STOP and UNK among them."""
+        return len(self._names)
+
+    def encode(self, text: str) -> Ids:
+        """The ids of one text."""
+        return self.encode_many([text])[0]
+
+    def encode_many(self, texts: Sequence[str], stop: bool = False) -> tuple[Ids, Lengths]:
+        """The ids of all texts in one array, and how many each has; `stop` puts STOP after each, and counts it."""
+        ids, lengths = self._ids(texts)
+        if not stop:
+            return ids, lengths
+        lengths = lengths + 1
+        text = np.ones(len(ids) + len(texts), bool)
+        text[np.cumsum(lengths) - 1] = False
+        stopped = np.full(len(text), STOP, np.int32)
+        stopped[text] = ids
+        return stopped, lengths
+
+    def _ids(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
+        raise NotImplementedError
+
+    def encode_words(self, words: Sequence[str]) -> Ids:
+        """One id for each given word, whatever is in it; only for `space` tokens."""
+        raise TypeError(f"Words that are given one by one need space tokens, not {self.kind}.")
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of the ids: nothing for STOP, a replacement character for UNK and for broken UTF-8."""
+        return b"".join(map(self._bytes.__getitem__, ids)).decode(errors="replace")
+
+    @cached_property
+    def _bytes(self) -> list[bytes]:
+        """The bytes of each id."""
+        return [b"", REPLACEMENT.encode(), *(name.encode() for name in self._names[2:])]
+
+    def pieces(self, text: str) -> tuple[Ids, list[str]]:
+        """The ids of a text and the surface of each. Of tokens that share a character, the last one shows it."""
+        return self.encode(text), self._surfaces(text)
+
+    def _surfaces(self, text: str) -> list[str]:
+        raise NotImplementedError
+
+    def byte_lengths(self, text: str, ids: Ids) -> Lengths:
+        """The UTF-8 bytes that each token of `ids = encode(text)` stands for."""
+        return np.fromiter(map(len, map(str.encode, self._surfaces(text))), np.int64, len(ids))
+
+    def unknown(self, text: str, ids: Ids) -> list[str]:
+        """The surfaces of the tokens of `ids = encode(text)` that are UNK, in order."""
+        if not (ids == UNK).any():
+            return []
+        return [surface for surface, i in zip(self._surfaces(text), ids, strict=True) if i == UNK]
+
+
+class _Characters(Tokenizer):
+    """char: a table from code points to ids."""
+
+    def __init__(self, file: dict[str, Any]) -> None:
+        super().__init__(file)
+        self._table = np.full(0x110000, UNK, np.int32)
+        self._table[_codes("".join(self._names[2:]))] = np.arange(2, self.vocab_size)
+
+    def _ids(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
+        return self._table[_codes("".join(texts))], np.fromiter(map(len, texts), np.int64, len(texts))
+
+    def _surfaces(self, text: str) -> list[str]:
+        return list(text)
+
+    def byte_lengths(self, text: str, ids: Ids) -> Lengths:
+        codes = _codes(text)
+        lengths = np.ones(len(codes), np.int64)
+        for first_longer in (0x80, 0x800, 0x10000):
+            lengths += codes >= first_longer
+        return lengths
+
+
+class _Bytes(Tokenizer):
+    """byte: the id is the byte plus 2."""
+
+    closed = False
+
+    def __init__(self, file: dict[str, Any]) -> None:
+        super().__init__(file)
+        if self._names[2:] != learn.byte_names():
+            raise ValueError("its tokens are not the 256 bytes in order")
+
+    def _ids(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
+        raw = [text.encode() for text in texts]
+        ids = np.frombuffer(b"".join(raw), np.uint8).astype(np.int32)
+        ids += 2
+        return ids, np.fromiter(map(len, raw), np.int64, len(raw))
+
+    @cached_property
+    def _bytes(self) -> list[bytes]:
+        return [b"", REPLACEMENT.encode(), *(bytes([byte]) for byte in range(256))]
+
+    def _surfaces(self, text: str) -> list[str]:
+        return list(_shown(bytes([byte]) for byte in text.encode()))
+
+    def byte_lengths(self, text: str, ids: Ids) -> Lengths:
+        return np.ones(len(ids), np.int64)
+
+
+class _Vocabulary(dict[str, int]):
+    """Ids by name; UNK for a name that is not there."""
+
+    def __missing__(self, name: str) -> int:
+        return UNK
+
+
+class _Spaces(Tokenizer):
+    """space: what stands between blanks. Only the blank U+0020 counts, so tabs and the like stay in words."""
+
+    def __init__(self, file: dict[str, Any]) -> None:
+        super().__init__(file)
+        self._vocabulary = _Vocabulary(zip(self._names[2:], range(2, self.vocab_size), strict=True))
+
+    def _ids(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
+        return _flat(map(self._vocabulary.__getitem__, blank_words(text)) for text in texts)
+
+    def encode_words(self, words: Sequence[str]) -> Ids:
+        return np.fromiter(map(self._vocabulary.__getitem__, words), np.int32, len(words))
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return " ".join(REPLACEMENT if i == UNK else self._names[i] for i in ids if i != STOP)
+
+    def _surfaces(self, text: str) -> list[str]:
+        words = [" " + word for word in blank_words(text)]
+        if words and not text.startswith(" "):
+            words[0] = words[0][1:]
+        return words
+
+
+class _Split(Tokenizer):
+    """The pieces of GPT-2's split, in common to words and subwords."""
+
+    def __init__(self, file: dict[str, Any]) -> None:
+        super().__init__(file)
+        self._split = Splitter(self._split_pattern)
+
+    def _pieces(self, text: str) -> Iterator[str]:
+        return chain.from_iterable(map(self._split, parts(text)))
+
+
+class _Words(_Split):
+    """word: the pieces, looked up."""
+
+    def __init__(self, file: dict[str, Any]) -> None:
+        super().__init__(file)
+        self._vocabulary = _Vocabulary(zip(self._names[2:], range(2, self.vocab_size), strict=True))
+
+    def _ids(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
+        return _flat(map(self._vocabulary.__getitem__, self._pieces(text)) for text in texts)
+
+    def _surfaces(self, text: str) -> list[str]:
+        return list(self._pieces(text))
+
+
+class _Subwords(_Split):
+    """bpe and unigram: the library cuts each different piece once; the cuts are kept."""
+
+    closed = False
+
+    def __init__(self, file: dict[str, Any]) -> None:
+        super().__init__(file)
+        self._cuts = _Cuts(_library(file))
+        self._sizes = np.fromiter(map(len, self._bytes), np.int64, self.vocab_size)
+
+    @cached_property
+    def _bytes(self) -> list[bytes]:
+        byte_of = {name: bytes([byte]) for byte, name in enumerate(learn.byte_names())}
+        try:
+            tokens = [b"".join(byte_of[letter] for letter in name) for name in self._names[2:]]
+        except KeyError as error:
+            raise ValueError(f"a token holds {error.args[0]!r}, which stands for no byte") from None
+        if not set(byte_of.values()) <= set(tokens):
+            raise ValueError("some of the 256 bytes have no token")
+        return [b"", REPLACEMENT.encode(), *tokens]
+
+    def _ids(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
+        return _flat(chain.from_iterable(map(self._cuts.__getitem__, self._pieces(text))) for text in texts)
+
+    def _surfaces(self, text: str) -> list[str]:
+        return list(_shown(self._bytes[i] for i in self.encode(text)))
+
+    def byte_lengths(self, text: str, ids: Ids) -> Lengths:
+        return self._sizes[ids]
+
+
+class _Cuts(dict[str, list[int]]):
+    """The ids of each piece met so far; forgotten when they are too many."""
+
+    def __init__(self, library: Any) -> None:
+        super().__init__()
+        self._library = library
+
+    def __missing__(self, piece: str) -> list[int]:
+        if len(self) >= _CACHE:
+            self.clear()
+        ids: list[int] = self._library.encode(piece).ids
+        self[piece] = ids
+        return ids
+
+
+class _WordPieces(Tokenizer):
+    """wordpiece: all by the library. Blanks and control characters have no token."""
+
+    lossless = False
+
+    def __init__(self, file: dict[str, Any]) -> None:
+        super().__init__(file)
+        self._library = _library(file)
+
+    def _ids(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
+        cut = [list(parts(text)) for text in texts]
+        encodings = iter(self._library.encode_batch_fast(list(chain.from_iterable(cut))))
+        return _flat(chain.from_iterable(some.ids for some in islice(encodings, len(row))) for row in cut)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        names = [REPLACEMENT if i == UNK else self._names[i] for i in ids if i != STOP]
+        decoded: str = decoders.WordPiece(prefix="##", cleanup=True).decode(names)
+        return decoded
+
+    def _surfaces(self, text: str) -> list[str]:
+        cut = list(parts(text))
+        pairs = zip(cut, self._library.encode_batch(cut), strict=True)
+        return [part[begin:end] for part, some in pairs for begin, end in some.offsets]
+
+
+_CLASSES: dict[Kind, type[Tokenizer]] = {
+    "char": _Characters,
+    "byte": _Bytes,
+    "space": _Spaces,
+    "word": _Words,
+    "bpe": _Subwords,
+    "unigram": _Subwords,
+    "wordpiece": _WordPieces,
+}
+
+
+def _of(file: Any) -> Tokenizer:
+    """The tokenizer of a file's content; ValueError where it is not one of ours."""
+    return _CLASSES[layout.read(file)[0]](file)
+
+
+def _library(file: dict[str, Any]) -> Any:
+    """The library's tokenizer; ValueError where it refuses the file."""
+    try:
+        return learn.library(file)
+    except Exception as error:  # the library raises bare Exception
+        raise ValueError(f"the tokenizers library refuses it ({error})") from None
+
+
+def _codes(text: str) -> NDArray[np.uint32]:
+    return np.frombuffer(text.encode("utf-32-le"), np.uint32)
+
+
+def _flat(rows: Iterable[Iterable[int]]) -> tuple[Ids, Lengths]:
+    """All rows in one array, and how long each is."""
+    flat, lengths = array("i"), array("q")
+    for row in rows:
+        before = len(flat)
+        flat.extend(row)
+        lengths.append(len(flat) - before)
+    return np.array(flat, np.int32), np.array(lengths, np.int64)
+
+
+def _shown(tokens: Iterable[bytes]) -> Iterator[str]:
+    """What each token adds to the text, where a character may be shared by several."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    return map(decoder.decode, tokens)

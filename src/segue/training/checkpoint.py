@@ -1,0 +1,92 @@
+"""Checkpoints that are whole or not there: written beside their place, checked by sums, renamed.
+
+checkpoints/step-00002000/   model, optimizer, carried, random [, best] .safetensors
+                             values.json      plain numbers
+                             manifest.json    sha256 of every file, written last
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+KEEP = 2
+
+
+class Checkpoint(NamedTuple):
+    tensors: dict[str, dict[str, Tensor]]
+    values: dict[str, Any]
+
+
+def write_tensors(tensors: dict[str, Tensor]) -> bytes:
+    """The safetensors file of these tensors; tied ones are written out once each."""
+    return bytes(save({name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}))
+
+
+def save_checkpoint(folder: Path, step: int, tensors: dict[str, dict[str, Tensor]], values: dict[str, Any]) -> None:
+    """Writes a checkpoint and removes all but the last `KEEP`."""
+    place = folder / f"step-{step:08d}"
+    beside = folder / f".writing-{os.getpid()}"
+    clear_unfinished(folder)
+    beside.mkdir(parents=True)
+    try:
+        files = {f"{name}.safetensors": write_tensors(group) for name, group in tensors.items()}
+        files["values.json"] = json.dumps(values).encode()
+        for name, content in files.items():
+            _write(beside / name, content)
+        sums = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+        _write(beside / "manifest.json", json.dumps(sums).encode())
+    except BaseException:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise
+    if place.exists():
+        shutil.rmtree(place)
+    beside.rename(place)
+    for old in _found(folder)[KEEP:]:
+        shutil.rmtree(old)
+
+
+def latest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
+    """The last whole checkpoint, and a sentence about each damaged one that was passed over."""
+    passed: list[str] = []
+    for place in _found(folder):
+        try:
+            return _load(place), passed
+        except (OSError, ValueError, KeyError, SafetensorError) as error:
+            passed.append(f"Checkpoint {place} is damaged ({error}); the one before it is used.")
+    return None, passed
+
+
+def clear_unfinished(folder: Path) -> None:
+    """Removes what a killed run was in the middle of writing."""
+    for left in folder.glob(".writing-*"):
+        shutil.rmtree(left, ignore_errors=True)
+
+
+def _found(folder: Path) -> list[Path]:
+    return sorted(folder.glob("step-*"), reverse=True)
+
+
+def _load(place: Path) -> Checkpoint:
+    sums = json.loads((place / "manifest.json").read_text())
+    files = {name: (place / name).read_bytes() for name in sums}
+    for name, content in files.items():
+        if hashlib.sha256(content).hexdigest() != sums[name]:
+            raise ValueError(f"{name} does not match its checksum")
+    tensors = {name.removesuffix(".safetensors"): load(files[name]) for name in files if name.endswith(".safetensors")}
+    return Checkpoint(tensors, json.loads(files["values.json"]))
+
+
+def _write(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())

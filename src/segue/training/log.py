@@ -1,0 +1,140 @@
+"""What a run says while it runs: metrics.jsonl for machines, one line on standard error for people."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any, Protocol, TextIO
+
+from segue.models.base import Record
+
+
+class Progress(Protocol):
+    """Told what is being done and what share of it is done."""
+
+    def __call__(self, what: str, share: float, note: str = "") -> None: ...
+
+
+def silent(what: str, share: float, note: str = "") -> None:
+    """The progress of someone who does not want to know."""
+
+
+class Lines:
+    """A plain line now and then, for logs and pipes; nothing for work that takes under two seconds."""
+
+    def __init__(self, file: TextIO | None = None, every: float = 5.0) -> None:
+        self.file, self.every = file or sys.stderr, every
+        self.what, self.begun, self.said = "", 0.0, 0.0
+
+    def __call__(self, what: str, share: float, note: str = "") -> None:
+        now = time.monotonic()
+        if what != self.what:
+            self.what, self.begun, self.said = what, now, now - self.every + 2.0
+        due = now - self.said >= self.every
+        if due or (share >= 1 and self.said > self.begun):
+            print(f"{what}: {share:.0%}{_left(now - self.begun, share)}{note and '  ' + note}", file=self.file)
+            self.said = now
+        if share >= 1:
+            self.what = ""
+
+    def close(self) -> None:
+        """Nothing is left open."""
+
+
+class Bar:
+    """A live bar with the time left, for a terminal."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as RichProgress
+
+        self.bar = RichProgress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=30),
+            TextColumn("{task.percentage:>3.0f} %"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}"),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self.what, self.task = "", self.bar.add_task("", note="", visible=False)
+        self.bar.start()
+
+    def __call__(self, what: str, share: float, note: str = "") -> None:
+        if what != self.what:
+            self.what = what
+            self.bar.reset(self.task, total=1.0, description=what, visible=True, note=note)
+        self.bar.update(self.task, completed=min(1.0, share), note=note)
+
+    def close(self) -> None:
+        self.bar.stop()
+
+
+def progress_for(file: TextIO) -> Bar | Lines:
+    """A bar on a terminal, lines elsewhere."""
+    return Bar() if file.isatty() else Lines(file)
+
+
+def _left(elapsed: float, share: float) -> str:
+    if not 0 < share < 1:
+        return ""
+    left = elapsed * (1 - share) / share
+    return f", {left / 60:.0f} min left" if left > 90 else f", {left:.0f} s left"
+
+
+class Metrics:
+    """metrics.jsonl, one record a line; TensorBoard's files beside it if asked."""
+
+    def __init__(self, folder: Path, after: int = 0, tensorboard: bool = False) -> None:
+        """`after`: records of later steps are dropped, since a resumed run will make them again."""
+        self.path = folder / "metrics.jsonl"
+        kept = [line for line in _lines(self.path) if line["step"] <= after] if after else []
+        self.path.write_text("".join(json.dumps(line) + "\n" for line in kept))
+        self.file = self.path.open("a")
+        self.board = _board(folder / "tensorboard") if tensorboard else None
+
+    def write(self, record: Record) -> None:
+        line = {"step": record.step, "kind": record.kind, **record.values}
+        self.file.write(json.dumps(line) + "\n")
+        self.file.flush()
+        if self.board is not None:
+            for name, value in record.values.items():
+                if isinstance(value, int | float):
+                    self.board.add_scalar(f"{record.kind}/{name}", value, record.step)
+
+    def close(self) -> None:
+        self.file.close()
+        if self.board is not None:
+            self.board.close()
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """Every record of a run."""
+    return _lines(folder / "metrics.jsonl")
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    lines = []
+    for line in path.read_text().split("\n"):
+        try:
+            lines.append(json.loads(line))
+        except ValueError:  # the last line of a killed run may be half there
+            continue
+    return lines
+
+
+def _board(folder: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        from segue.errors import InputError
+
+        raise InputError(
+            "train.tensorboard=true needs the tensorboard package: pip install 'segue[tensorboard]'."
+        ) from None
+    return SummaryWriter(str(folder))  # type: ignore[no-untyped-call]

@@ -1,0 +1,273 @@
+"""The loop, once for all models: a generator of records.
+
+    for record in Trainer(...).fit(): …
+
+One update: count the denominators of all parts, go forward and backward part by part, clip, step.
+Losses and the guard against NaN stay on the device and are read every `log_every` steps; an update
+that is not finite never lands, because the fused optimiser gets the flag and does nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from segue.batches.batch import Batch
+from segue.batches.collate import Batches
+from segue.errors import SegueError
+from segue.models.base import Record
+from segue.training import optim
+
+Validate = Callable[[], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Config:
+    """The recipe's [train]."""
+
+    steps: int = 0
+    """Updates at the most (0: no such limit; with no limit at all, 2,000)."""
+    epochs: float = 0.0
+    """Times through the training data at the most (0: no such limit)."""
+    seconds: float = 0.0
+    """Seconds of training at the most, validation not counted (0: no such limit)."""
+    seed: int = 0
+    """Fixes first weights, the order of the data and dropout."""
+    optimizer: optim.Config = field(default_factory=optim.Config)
+    """How gradients become steps."""
+    every: int = 0
+    """Steps between validations, and checkpoints with them (0: ten to twenty in a run)."""
+    log_every: int = 10
+    """Steps between records of the training loss."""
+    patience: int = 0
+    """Stop after this many validations without a better one (0: go on to the end of the budget)."""
+    validate_tokens: int = 100_000
+    """Predictions of the validation text that are scored each time, from its beginning."""
+    init: str = ""
+    """A run whose weights and tokenizer this one begins with."""
+    freeze: str = ""
+    """Parameters that stay as they are, by the first parts of their names, comma separated."""
+    tensorboard: bool = False
+    """Write TensorBoard's files as well, into `tensorboard/`."""
+
+    def __post_init__(self) -> None:
+        if min(self.steps, self.epochs, self.seconds, self.every, self.patience) < 0:
+            raise ValueError("steps, epochs, seconds, every and patience must be 0 or more")
+        if self.log_every < 1 or self.validate_tokens < 1:
+            raise ValueError("log_every and validate_tokens must be 1 or more")
+
+
+class Trainer:
+    """One run of training: the model, where it stands, and what is needed to go on from there."""
+
+    def __init__(self, model: Any, batches: Batches, config: Config, validate: Validate | None, device: str) -> None:
+        self.model, self.batches, self.config, self.validate, self.device = model, batches, config, validate, device
+        self.optimizer = optim.optimizer(model, config.optimizer)
+        self.step = 0
+        self.seconds = 0.0
+        self.targets = 0
+        self.halvings = 0
+        self.best: dict[str, Any] = {}
+        """The best validation so far: its values, its step, and how many have come since without a better one."""
+        self.best_weights: dict[str, Tensor] = {}
+        self.carried: list[Any] = []
+        self.total_steps = self._total_steps()
+        self.every = config.every or max(1, self.total_steps // 20 if self.total_steps else 0)
+        self._validations = 0
+
+    def _total_steps(self) -> int:
+        """The budget in steps; 0 where only seconds limit it."""
+        limits = [self.config.steps] if self.config.steps else []
+        if self.config.epochs:
+            limits.append(max(1, round(self.config.epochs * self.batches.per_epoch)))
+        if not limits and not self.config.seconds:
+            limits.append(2000)
+        return min(limits, default=0)
+
+    @property
+    def progress(self) -> float:
+        """The share of the budget that is spent."""
+        shares = [self.step / self.total_steps] if self.total_steps else []
+        if self.config.seconds:
+            shares.append(self.seconds / self.config.seconds)
+        return max(shares)
+
+    @property
+    def stopped_early(self) -> bool:
+        return bool(self.config.patience) and self.best.get("since", 0) >= self.config.patience
+
+    def fit(self) -> Iterator[Record]:
+        """Trains to the end of the budget. After a `validation` or `checkpoint` record the state may be saved."""
+        log = _Log(self.device)
+        self.model.train()
+        while self.progress < 1 and not self.stopped_early:
+            begun = time.perf_counter()
+            self._update(log)
+            self.step += 1
+            last = self.progress >= 1
+            if last or self.step % self.config.log_every == 0:
+                values = log.read(self)
+                self.seconds += time.perf_counter() - begun
+                yield Record(self.step, "train", values | {"seconds": self.seconds, "progress": self.progress})
+            else:
+                self.seconds += time.perf_counter() - begun
+            if self._due() or self.progress >= 1:
+                yield self._validated(log)
+
+    def _due(self) -> bool:
+        if self.config.every or self.total_steps:
+            return self.step % self.every == 0
+        return self.progress * 10 >= self._validations + 1
+
+    def _update(self, log: _Log) -> None:
+        parts = self.batches.at(self.step)
+        rate = optim.rate_at(self.config.optimizer, self.step, self.progress, self.halvings)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        counts = self._counts(parts)
+        self.optimizer.zero_grad(set_to_none=True)
+        carried = self.carried or [None] * len(parts)
+        self.carried = []
+        for part, state in zip(parts, carried + [None] * (len(parts) - len(carried)), strict=False):
+            loss = self.model.loss(part.to(self.device), state)
+            shares = {term.name: term.total * (term.weight / max(1, counts[term.name])) for term in loss.terms}
+            total = torch.stack(list(shares.values())).sum()
+            total.backward()  # type: ignore[no-untyped-call]
+            log.add(shares)
+            if loss.state is not None:
+                self.carried.append(loss.state.detach())
+        norm = optim.gradient_norm(self.model, self.config.optimizer.clip)
+        bad = log.guard(norm, self.step + 1)
+        # The fused kernels skip the update where this is 1: nothing has to be read back for that.
+        self.optimizer.found_inf = bad  # type: ignore[attr-defined]
+        self.optimizer.grad_scale = None  # type: ignore[attr-defined]
+        self.optimizer.step()
+        log.rate = rate
+        self.targets += counts[loss.terms[0].name]
+
+    def _counts(self, parts: list[Batch]) -> dict[str, int]:
+        counts: dict[str, int] = defaultdict(int)
+        for part in parts:
+            for name, count in self.model.counts(part).items():
+                counts[name] += count
+        return counts
+
+    def _validated(self, log: _Log) -> Record:
+        log.read(self)  # a bad step must not be validated or saved
+        self._validations += 1
+        if self.validate is None:
+            return Record(self.step, "checkpoint", {"seconds": self.seconds})
+        self.model.eval()
+        with torch.inference_mode():
+            values = self.validate()
+        self.model.train()
+        if not self.best or values["loss"] < self.best["loss"]:
+            self.best = values | {"step": self.step, "since": 0}
+            self.best_weights = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
+        else:
+            self.best["since"] += 1
+            if self.best["since"] % max(1, self.config.patience) == 0:
+                self.halvings += 1
+        return Record(self.step, "validation", values | {"seconds": self.seconds})
+
+    # What a checkpoint holds: tensors by file, and plain values.
+
+    def tensors(self) -> dict[str, dict[str, Tensor]]:
+        moments = {
+            f"{i}.{name}": value
+            for i, entry in self.optimizer.state_dict()["state"].items()
+            for name, value in entry.items()
+            if isinstance(value, Tensor)
+        }
+        carried = {f"{i}.{k}": v for i, state in enumerate(self.carried) for k, v in state.tensors().items()}
+        random = {"cpu": torch.get_rng_state()}
+        if self.device.startswith("cuda"):
+            random["cuda"] = torch.cuda.get_rng_state()
+        files = {"model": dict(self.model.state_dict()), "optimizer": moments, "carried": carried, "random": random}
+        if self.best_weights and self.best["step"] != self.step:
+            files["best"] = self.best_weights
+        return files
+
+    def values(self) -> dict[str, Any]:
+        return {
+            "step": self.step,
+            "seconds": self.seconds,
+            "targets": self.targets,
+            "halvings": self.halvings,
+            "validations": self._validations,
+            "best": self.best,
+        }
+
+    def restore(self, tensors: dict[str, dict[str, Tensor]], values: dict[str, Any]) -> None:
+        """Goes back to where `tensors` and `values` were taken."""
+        self.model.load_state_dict(tensors["model"])
+        state: dict[int, dict[str, Tensor]] = defaultdict(dict)
+        for key, value in tensors["optimizer"].items():
+            i, name = key.split(".", 1)
+            state[int(i)][name] = value
+        self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": dict(state)})
+        carried: dict[int, dict[str, Tensor]] = defaultdict(dict)
+        for key, value in tensors["carried"].items():
+            i, name = key.split(".", 1)
+            carried[int(i)][name] = value.to(self.device)
+        if carried:
+            kind = type(self.model.start(1, 1))
+            self.carried = [kind.from_tensors(carried[i]) for i in sorted(carried)]
+        self.step, self.seconds, self.targets = values["step"], values["seconds"], values["targets"]
+        self.halvings, self._validations, self.best = values["halvings"], values["validations"], values["best"]
+        if self.best:
+            self.best_weights = dict(tensors.get("best", tensors["model"]))
+        torch.set_rng_state(tensors["random"]["cpu"])
+        if "cuda" in tensors["random"]:
+            torch.cuda.set_rng_state(tensors["random"]["cuda"])
+
+
+class _Log:
+    """Sums of the losses since they were last read, and the first bad step, all on the device."""
+
+    def __init__(self, device: str) -> None:
+        self.sums: dict[str, Tensor] = {}
+        self.steps = 0
+        self.rate = 0.0
+        self.norm = torch.zeros((), device=device)
+        self.bad_step = torch.zeros((), dtype=torch.int64, device=device)
+        self.finite = torch.ones((), dtype=torch.bool, device=device)
+
+    def add(self, shares: dict[str, Tensor]) -> None:
+        for name, share in shares.items():
+            value = share.detach()
+            self.sums[name] = self.sums[name] + value if name in self.sums else value
+            self.finite = self.finite & value.isfinite()
+
+    def guard(self, norm: Tensor, step: int) -> Tensor:
+        """1 where this update must not land, else 0."""
+        self.norm, self.steps = norm, self.steps + 1
+        bad = ~(self.finite & norm.isfinite())
+        self.bad_step = torch.where(bad & (self.bad_step == 0), step, self.bad_step)
+        return bad.float()
+
+    def read(self, trainer: Trainer) -> dict[str, Any]:
+        step = int(self.bad_step)
+        if step:
+            epoch, place = divmod(step - 1, trainer.batches.per_epoch)
+            raise DivergedError(step, f"batch {place + 1} of epoch {epoch + 1}")
+        if not self.steps:
+            return {}
+        values = {name: float(total) / self.steps for name, total in self.sums.items()}
+        values |= {"rate": self.rate, "gradient": float(self.norm)}
+        self.sums, self.steps = {}, 0
+        return values
+
+
+class DivergedError(SegueError):
+    """The loss or its gradient is no longer a number; the update that made it so was not applied."""
+
+    def __init__(self, step: int, batch: str) -> None:
+        self.step = step
+        super().__init__(f"The loss or its gradient became infinite or NaN at step {step}, {batch}.")

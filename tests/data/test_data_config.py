@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from segue.data.config import Config
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"path": ""}, "path is empty"),
+        ({"seed": -1}, "expected 0 or more"),
+        ({"encoding": "klingon"}, "Python does not know"),
+        ({"encoding": "hex"}, "Python does not know"),
+        ({"validation": 1.0}, "below 1"),
+        ({"test": -0.1}, "below 1"),
+        ({"test": float("nan")}, "below 1"),
+        ({"validation": ""}, "below 1"),
+        ({"validation": 0.5, "test": 0.5}, "leave some"),
+        ({"fold": "0/10"}, "expected which/of"),
+        ({"fold": "11/10"}, "expected which/of"),
+        ({"fold": "3"}, "expected which/of"),
+        ({"fold": "1/1"}, "expected which/of"),
+        ({"fold": "3/10", "test": 0.1}, "data.test=0"),
+    ],
+)
+def test_impossible_values_are_refused(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Config(**settings)  # type: ignore[arg-type]
+
+
+def test_a_share_may_come_as_a_string() -> None:
+    assert Config(validation="0.2", test="held.txt") == Config(validation=0.2, test="held.txt")
+    assert Config(fold="3/10").part() == (3, 10)
+
+
+def test_the_config_stays_small() -> None:
+    assert len(fields(Config)) <= 12

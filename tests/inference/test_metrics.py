@@ -1,0 +1,187 @@
+"""Metrics against scikit-learn, sacrebleu, and cases worked by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import sacrebleu
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn import metrics as sklearn_metrics
+
+from segue.inference.metrics import (
+    accuracy,
+    bleu_chrf,
+    bleu_of_sums,
+    bleu_statistics,
+    confusion,
+    macro_f1,
+    per_class,
+    span_counts,
+    span_f1,
+    spans,
+)
+from segue.inference.statistics import corpus_bootstrap, corpus_paired
+
+PAIRS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=40)
+
+
+@given(PAIRS)
+@settings(deadline=None)
+def test_classes_as_scikit_learn(pairs: list[tuple[int, int]]) -> None:
+    truth, predicted = (list(column) for column in zip(*pairs, strict=True))
+    labels = list(range(6))
+    assert accuracy(truth, predicted) == pytest.approx(sklearn_metrics.accuracy_score(truth, predicted))
+    assert (confusion(truth, predicted, 6) == sklearn_metrics.confusion_matrix(truth, predicted, labels=labels)).all()
+    assert macro_f1(truth, predicted) == pytest.approx(
+        sklearn_metrics.f1_score(truth, predicted, average="macro", zero_division=0)
+    )
+    expected = sklearn_metrics.precision_recall_fscore_support(truth, predicted, labels=labels, zero_division=0)
+    assert np.array(per_class(truth, predicted, 6)) == pytest.approx(np.array(expected).T)
+
+
+def test_a_confusion_by_hand() -> None:
+    assert confusion([0, 0, 1, 2], [0, 1, 1, 1], 3).tolist() == [[1, 1, 0], [0, 1, 0], [0, 1, 0]]
+    first, second, third = per_class([0, 0, 1, 2], [0, 1, 1, 1], 3)
+    assert first == pytest.approx((1.0, 0.5, 2 / 3, 2))
+    assert second == pytest.approx((1 / 3, 1.0, 0.5, 1))
+    assert third == (0.0, 0.0, 0.0, 1)
+    assert macro_f1(["x", "x"], ["x", "x"]) == 1.0  # labels may be strings
+
+
+def test_lists_that_do_not_belong_together() -> None:
+    with pytest.raises(ValueError, match="as long as each other"):
+        accuracy([1, 2], [1])
+    with pytest.raises(ValueError, match="not empty"):
+        macro_f1([], [])
+    with pytest.raises(ValueError, match="from 0 to 3 were found, expected 0 to 2"):
+        confusion([0, 3], [0, 1], 3)
+
+
+@pytest.mark.parametrize(
+    ("tags", "expected"),
+    [
+        ("", set()),
+        ("O O", set()),
+        # IOB2: every span begins with B
+        ("B-PER I-PER O B-LOC", {("PER", 0, 2), ("LOC", 3, 4)}),
+        ("B-PER B-PER", {("PER", 0, 1), ("PER", 1, 2)}),
+        # IOB1: B only between two spans of one type
+        ("I-PER I-PER O I-LOC", {("PER", 0, 2), ("LOC", 3, 4)}),
+        ("I-PER B-PER I-PER", {("PER", 0, 1), ("PER", 1, 3)}),
+        ("I-PER I-LOC", {("PER", 0, 1), ("LOC", 1, 2)}),
+        # BIOES
+        ("B-PER I-PER E-PER S-LOC O S-LOC", {("PER", 0, 3), ("LOC", 3, 4), ("LOC", 5, 6)}),
+        ("S-PER S-PER", {("PER", 0, 1), ("PER", 1, 2)}),
+        # broken sequences, read as conlleval does
+        ("B-PER I-LOC I-LOC", {("PER", 0, 1), ("LOC", 1, 3)}),
+        ("O I-PER O", {("PER", 1, 2)}),
+        ("E-PER E-PER", {("PER", 0, 1), ("PER", 1, 2)}),
+        ("B-PER E-PER I-PER", {("PER", 0, 2), ("PER", 2, 3)}),
+        ("S-PER I-PER", {("PER", 0, 1), ("PER", 1, 2)}),
+        ("B-PER S-PER I-PER E-PER", {("PER", 0, 1), ("PER", 1, 2), ("PER", 2, 4)}),
+        ("B-PER E-LOC", {("PER", 0, 1), ("LOC", 1, 2)}),
+        ("B-PER I-PER", {("PER", 0, 2)}),
+        # a type may hold a hyphen
+        ("B-a-b I-a-b I-a", {("a-b", 0, 2), ("a", 2, 3)}),
+    ],
+)
+def test_spans_by_hand(tags: str, expected: set[tuple[str, int, int]]) -> None:
+    assert spans(tags.split()) == expected
+
+
+def conlleval_spans(tags: list[str]) -> set[tuple[str, int, int]]:
+    """The rules of conlleval, as its two functions state them, one by one."""
+
+    def ends(before: str, before_kind: str, now: str, kind: str) -> bool:
+        return (
+            before in ("E", "S")
+            or (before in ("B", "I") and now in ("B", "S", "O"))
+            or (before != "O" and before_kind != kind)
+        )
+
+    def starts(before: str, before_kind: str, now: str, kind: str) -> bool:
+        return (
+            now in ("B", "S")
+            or (before in ("E", "S", "O") and now in ("E", "I"))
+            or (now != "O" and before_kind != kind)
+        )
+
+    found, begun = set(), None
+    before, before_kind = "O", ""
+    for place, tag in enumerate([*tags, "O"]):
+        now, _, kind = tag.partition("-")
+        if begun is not None and ends(before, before_kind, now, kind):
+            found.add((before_kind, begun, place))
+            begun = None
+        if starts(before, before_kind, now, kind):
+            begun = place
+        before, before_kind = now, kind
+    return found
+
+
+@given(st.lists(st.sampled_from(["O", *(f"{prefix}-{kind}" for prefix in "BIES" for kind in "XY")]), max_size=12))
+@settings(max_examples=500, deadline=None)
+def test_spans_as_conlleval(tags: list[str]) -> None:
+    assert spans(tags) == conlleval_spans(tags)
+
+
+def test_span_f1_by_hand() -> None:
+    truth = [["B-PER", "I-PER", "O", "B-LOC"], ["O", "B-ORG"], ["O"]]
+    predicted = [["B-PER", "I-PER", "O", "B-PER"], ["B-ORG", "I-ORG"], ["O"]]
+    # True: PER, LOC, ORG. Predicted: PER (right), PER (wrong type), ORG (wrong place).
+    assert span_f1(truth, predicted) == pytest.approx((1 / 3, 1 / 3, 1 / 3, 1, 3, 3))
+    assert [span_counts(*pair) for pair in zip(truth, predicted, strict=True)] == [(1, 2, 2), (0, 1, 1), (0, 0, 0)]
+    assert span_f1(truth, truth) == (1.0, 1.0, 1.0, 3, 3, 3)
+    assert span_f1([["O", "O"]], [["O", "B-X"]]) == (0.0, 0.0, 0.0, 0, 1, 0)
+    assert span_f1([["I-X", "O"]], [["O", "O"]]) == (0.0, 0.0, 0.0, 0, 0, 1)
+
+
+def test_tags_that_mark_no_spans() -> None:
+    assert span_f1([["DET", "NOUN"]], [["DET", "VERB"]]) is None
+    assert span_f1([["O", "O"]], [["O", "O"]]) is None
+    assert span_f1([], []) is None
+    assert span_f1([["B-X", "NOUN"]], [["B-X", "I-X"]]) is None
+    with pytest.raises(ValueError, match=r"Tag 'NOUN' \(token 2\)"):
+        spans(["O", "NOUN"])
+    with pytest.raises(ValueError, match="1 sentences got 2"):
+        span_f1([["O"]], [["O"], ["O"]])
+    with pytest.raises(ValueError, match="1 tags got 2"):
+        span_counts(["O"], ["O", "O"])
+
+
+REFERENCES = [
+    "The cat sat on the mat .",
+    "Dogs bark at night, loudly.",
+    "It rains again today",
+    "I see a red house",
+    "Yes.",
+]
+GOOD = ["The cat sat on the mat .", "Dogs bark at night, quietly.", "It rains today", "I see the red house", "Yes."]
+POOR = ["A cat is on a mat", "Dogs at night", "Rain rain today again", "house red a see I", "No."]
+
+
+def test_bleu_and_chrf_are_sacrebleus() -> None:
+    found = bleu_chrf(GOOD, REFERENCES)
+    assert found["bleu"] == sacrebleu.corpus_bleu(GOOD, [REFERENCES]).score
+    assert found["chrf"] == sacrebleu.corpus_chrf(GOOD, [REFERENCES]).score
+    assert "tok:13a" in found["signature"] and f"version:{sacrebleu.__version__}" in found["signature"]
+    perfect = bleu_chrf(REFERENCES, REFERENCES)
+    assert (perfect["bleu"], perfect["chrf"]) == pytest.approx((100.0, 100.0))
+    with pytest.raises(ValueError, match="as long as each other"):
+        bleu_chrf(GOOD, REFERENCES[:-1])
+
+
+@pytest.mark.parametrize("hypotheses", [GOOD, POOR, REFERENCES, [""] * 5])
+def test_bleu_of_summed_sentences_is_the_corpus_bleu(hypotheses: list[str]) -> None:
+    sums = bleu_statistics(hypotheses, REFERENCES).sum(0, keepdims=True)
+    assert bleu_of_sums(sums)[0] == pytest.approx(sacrebleu.corpus_bleu(hypotheses, [REFERENCES]).score)
+
+
+def test_intervals_of_bleu() -> None:
+    good, poor = bleu_statistics(GOOD * 8, REFERENCES * 8), bleu_statistics(POOR * 8, REFERENCES * 8)
+    lo, hi = corpus_bootstrap(good, bleu_of_sums, resamples=200)
+    assert lo < bleu_chrf(GOOD * 8, REFERENCES * 8)["bleu"] < hi
+    found = corpus_paired(good, poor, bleu_of_sums, resamples=200)
+    assert 0 < found.lo < found.difference < found.hi
+    assert found.p == pytest.approx(1 / 201)

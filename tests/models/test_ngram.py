@@ -1,0 +1,468 @@
+"""The n-gram model against the lectures' numbers, a slow reference written from the equations, and its own contract."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+
+from segue.batches.batch import IGNORE, Batch
+from segue.errors import InputError
+from segue.models import ngram
+from segue.models.base import Sizes
+from segue.models.ngram import Ngram
+
+STOP = 0
+SMOOTHINGS = ["maximum_likelihood", "add_alpha", "interpolation", "kneser_ney"]
+
+# Eleven snippets that agree with every stated fact: 64 tokens, 33 types, and the counts of N1, N3 and N4 to N6.
+SNIPPETS = """
+…the cows eat grass…
+…our cows eat hay daily…
+…factory-farm cows eat corn…
+…on an organic farm, cows eat hay and…
+…do your cows eat grass or corn?…
+…what do cows eat if they have…
+…cows eat corn when there is no…
+…which cows eat which foods depends…
+…if cows eat grass…
+…when cows eat corn their stomachs…
+…should we let cows eat corn?…
+""".strip().splitlines()
+SENTENCES = ["".join(letter for letter in line if letter not in "…,?").split() for line in SNIPPETS]
+# V = 34 as in the lectures: STOP and the 33 types, no id for unknown words.
+IDS = {word: i for i, word in enumerate(sorted({word for sentence in SENTENCES for word in sentence}), 1)}
+COWS = [i for sentence in SENTENCES for i in [*(IDS[word] for word in sentence), STOP]]
+
+
+def fitted(tokens, vocab_size: int, **config) -> Ngram:
+    model = Ngram(Ngram.Config(**config), Sizes(vocab_size))
+    list(model.fit(SimpleNamespace(tokens=np.asarray(tokens)), Ngram.Train()))
+    return model
+
+
+def cows(**config) -> Ngram:
+    return fitted(COWS, 34, **config)
+
+
+def after_cows_eat(model: Ngram) -> dict[str, float]:
+    p = model.distribution([IDS["cows"], IDS["eat"]])
+    return {word: p[i] for word, i in IDS.items()}
+
+
+def stream(tokens, targets, fresh=None) -> Batch:
+    tokens = np.atleast_2d(tokens)
+    return Batch(tokens, np.atleast_2d(targets), np.ones(tokens.shape, dtype=bool), fresh)
+
+
+def text_batch(text) -> Batch:
+    """One row: each token is predicted from those before it, the first from STOP."""
+    return stream([STOP, *text[:-1]], text, np.array([True]))
+
+
+def probability(model: Ngram, sentence: str) -> float:
+    logp, _ = model.logprobs(text_batch([*(IDS[word] for word in sentence.split()), STOP]))
+    return math.exp(logp.sum())
+
+
+# The lectures' numbers
+
+
+def test_snippets_are_as_the_lectures_count_them():
+    assert sum(map(len, SENTENCES)) == 64 and len(IDS) == 33
+    raw = [line.split() for line in SNIPPETS]
+    followers = Counter(line[i + 2] for line in raw for i in range(len(line) - 2) if line[i + 1] == "eat")
+    expected = {"grass…": 2, "hay": 2, "corn": 2, "corn…": 1, "corn?…": 1, "grass": 1, "if": 1, "which": 1}
+    assert followers == expected  # N3: what splitting at blanks would count
+
+
+def test_n1_n2_cows_eat():
+    p = after_cows_eat(cows(order=3, smoothing="maximum_likelihood"))
+    expected = {"corn": 4 / 11, "grass": 3 / 11, "hay": 2 / 11, "if": 1 / 11, "which": 1 / 11}
+    assert {word: value for word, value in p.items() if value} == pytest.approx(expected, abs=1e-12)
+    entropy = -sum(value * math.log2(value) for value in p.values() if value)
+    assert entropy == pytest.approx(2.118078, abs=5e-7)
+    assert 2**entropy == pytest.approx(4.341153, abs=5e-7)
+
+
+def test_n4_a_sentence():
+    for order in (2, 3):
+        p = probability(cows(order=order, smoothing="maximum_likelihood"), "the cows eat grass")
+        assert p == pytest.approx(2 / 121, abs=1e-12)
+    assert -math.log2(p) == pytest.approx(5.918863, abs=5e-7)
+    assert 2 ** (-math.log2(p) / 5) == pytest.approx(2.271701, abs=5e-7)
+
+
+def test_n5_stop_is_an_event():
+    bigram = cows(order=2, smoothing="maximum_likelihood")
+    assert bigram.distribution([IDS["corn"]])[STOP] == pytest.approx(3 / 5, abs=1e-12)
+    assert bigram.distribution([IDS["grass"]])[STOP] == pytest.approx(2 / 3, abs=1e-12)
+    unigram = cows(order=1, smoothing="maximum_likelihood").distribution([])
+    assert unigram[IDS["corn"]] == pytest.approx(5 / 75, abs=1e-12)
+    assert unigram[STOP] == pytest.approx(11 / 75, abs=1e-12)
+
+
+def test_n6_bigram_against_trigram():
+    bigram, trigram = (cows(order=order, smoothing="maximum_likelihood") for order in (2, 3))
+    assert probability(bigram, "the cows eat corn their stomachs") == pytest.approx(4 / 605, abs=1e-12)
+    assert probability(trigram, "the cows eat corn their stomachs") == pytest.approx(1 / 121, abs=1e-12)
+    assert probability(bigram, "when cows eat if they have") == pytest.approx(1 / 484, abs=1e-12)
+    assert probability(trigram, "when cows eat if they have") == pytest.approx(1 / 121, abs=1e-12)
+
+
+def test_n7_add_one():
+    model = cows(order=3, smoothing="add_alpha", alpha=1.0)
+    p = after_cows_eat(model)
+    expected = {"corn": 5 / 45, "grass": 4 / 45, "hay": 3 / 45, "if": 2 / 45, "which": 2 / 45}
+    assert p == pytest.approx({word: expected.get(word, 1 / 45) for word in IDS}, abs=1e-12)
+    assert model.distribution([IDS["cows"], IDS["eat"]]).sum() == pytest.approx(1, abs=1e-12)
+
+
+def test_n8_interpolation():
+    p = after_cows_eat(cows(order=3, smoothing="interpolation", lambdas=(0.6, 0.3, 0.1)))
+    assert p["corn"] == pytest.approx(0.9 * 4 / 11 + 0.1 * 5 / 75, abs=1e-12)
+    assert [p[word] for word in ("corn", "grass", "cows")] == pytest.approx([0.333939, 0.249455, 0.014667], abs=5e-7)
+
+
+BERKELEY_WORDS = ["i", "want", "to", "eat", "chinese", "food", "lunch", "spend"]
+BERKELEY = {
+    "i": [5, 827, 0, 9, 0, 0, 0, 2],
+    "want": [2, 0, 608, 1, 6, 6, 5, 1],
+    "to": [2, 0, 4, 686, 2, 0, 6, 211],
+    "eat": [0, 0, 2, 0, 16, 2, 42, 0],
+    "chinese": [1, 0, 0, 0, 0, 82, 1, 0],
+    "food": [15, 0, 15, 0, 1, 4, 0, 0],
+    "lunch": [2, 0, 0, 0, 0, 1, 0, 0],
+    "spend": [1, 0, 1, 0, 0, 0, 0, 0],
+}
+
+
+def berkeley(first: str, second: str, alpha: float, vocab_size: int = 8, total: int = 0) -> float:
+    """P(second given first). START plays `first` and STOP plays "i", so that the world has just the table's words."""
+    row = BERKELEY[first]
+    tokens = [
+        token for word, count in enumerate(row) for _ in range(count) for token in ([word, STOP] if word else [0])
+    ]
+    tokens += [8, STOP] * (total - sum(row) if total else 0)  # all the other words of the corpus
+    model = fitted(
+        tokens, vocab_size, order=2, smoothing="add_alpha" if alpha else "maximum_likelihood", alpha=alpha or 1.0
+    )
+    return float(model.distribution([STOP])[BERKELEY_WORDS.index(second)])
+
+
+def test_n9_n10_berkeley_as_a_closed_world():
+    assert [sum(row) for row in BERKELEY.values()] == [843, 629, 911, 62, 84, 35, 3, 2]
+    assert sum(row.count(0) for row in BERKELEY.values()) == 32
+    assert berkeley("i", "want", 0) == pytest.approx(827 / 843, abs=1e-12)
+    assert berkeley("chinese", "food", 0) == pytest.approx(82 / 84, abs=1e-12)
+    assert berkeley("spend", "food", 0) == 0
+    ones = [berkeley(*pair, 1.0) for pair in (("i", "want"), ("chinese", "food"), ("spend", "food"))]
+    assert ones == pytest.approx([828 / 851, 83 / 92, 1 / 10], abs=1e-12)
+    tenths = [berkeley(*pair, 0.1) for pair in (("i", "want"), ("chinese", "food"), ("spend", "food"))]
+    assert tenths == pytest.approx([0.980209, 0.968160, 0.035714], abs=5e-7)
+
+
+def test_n11_n12_berkeley_with_all_its_words():
+    pairs = [("i", "want", 2533), ("want", "to", 927), ("to", "eat", 2417), ("chinese", "food", 158)]
+
+    def table(alpha: float) -> list[float]:
+        return [berkeley(first, second, alpha, 1446, total) for first, second, total in pairs]
+
+    assert table(0) == pytest.approx([0.326490, 0.655879, 0.283823, 0.518987], abs=5e-7)
+    assert table(1.0) == pytest.approx([0.208092, 0.256637, 0.177841, 0.051746], abs=5e-7)
+    assert table(0.1) == pytest.approx([0.308896, 0.567469, 0.267840, 0.271315], abs=5e-7)
+    assert berkeley("want", "want", 1.0, 1446, 927) == pytest.approx(0.000421, abs=5e-7)
+    effective = [p * total for p, (*_, total) in zip(table(1.0), pairs, strict=True)]
+    assert [effective[1], effective[3]] == pytest.approx([237.9027, 8.1758], abs=5e-5)
+
+
+def test_n13_sampling_follows_the_counts():
+    model = cows(order=3, smoothing="maximum_likelihood")
+    prompt = torch.tensor([[IDS["cows"], IDS["eat"]]])
+    logits, _ = model.step(prompt, torch.ones_like(prompt, dtype=torch.bool), model.start(1, 2))
+    draws = torch.multinomial(logits.softmax(-1), 11_000, replacement=True, generator=torch.manual_seed(1))
+    seen = torch.bincount(draws[0], minlength=34)
+    words = ["corn", "grass", "hay", "if", "which"]
+    assert int(seen.sum()) == sum(int(seen[IDS[word]]) for word in words)
+    assert chisquare([int(seen[IDS[word]]) for word in words], [4000, 3000, 2000, 1000, 1000]).pvalue > 0.001
+
+
+@given(st.lists(st.floats(0.01, 1), min_size=5, max_size=5))
+def test_n14_counts_are_the_maximum(weights):
+    p = after_cows_eat(cows(order=3, smoothing="maximum_likelihood"))
+    counts = {"corn": 4, "grass": 3, "hay": 2, "if": 1, "which": 1}
+    best = sum(count * math.log(p[word]) for word, count in counts.items())
+    other = sum(n * math.log(w / sum(weights)) for n, w in zip(counts.values(), weights, strict=True))
+    assert other <= best + 1e-12
+
+
+# Against the equations
+
+
+@dataclass
+class SlowKneserNey:
+    """Interpolated Kneser-Ney from its equations, with dictionaries of tuples."""
+
+    tokens: list[int]
+    order: int
+    vocab_size: int
+
+    def __post_init__(self):
+        raw: Counter[tuple] = Counter()
+        unit: list[object] = ["START"]
+        for place, token in enumerate(self.tokens):
+            unit.append(token)
+            if token == STOP or place == len(self.tokens) - 1:
+                for k in range(1, self.order + 1):
+                    raw.update(tuple(unit[i : i + k]) for i in range(len(unit) - k + 1))
+                unit = ["START"]
+        del raw[("START",)]
+        before = defaultdict(set)
+        for gram in raw:
+            before[gram[1:]].add(gram[0])
+        self.counts = {
+            gram: n if len(gram) == self.order or gram[0] == "START" else len(before[gram]) for gram, n in raw.items()
+        }
+        self.followers = defaultdict(dict)
+        for gram, count in self.counts.items():
+            self.followers[gram[:-1]][gram[-1]] = count
+
+    def discount(self, k: int) -> float:
+        values = [count for gram, count in self.counts.items() if len(gram) == k]
+        n1, n2 = values.count(1), values.count(2)
+        return n1 / (n1 + 2 * n2) if n1 and n2 else 0.75
+
+    def p(self, word: int, context: tuple) -> float:
+        lower = self.p(word, context[1:]) if context else 1 / self.vocab_size
+        row = self.followers.get(context)
+        if not row:
+            return lower
+        total, d = sum(row.values()), self.discount(len(context) + 1)
+        return max(row.get(word, 0) - d, 0) / total + d * len(row) / total * lower
+
+    def next(self, text: list[int]) -> list[float]:
+        """The distribution after a text that begins with STOP."""
+        last = len(text) - 1 - text[::-1].index(STOP)
+        context = ("START", *text[last + 1 :])[-(self.order - 1) :] if self.order > 1 else ()
+        return [self.p(word, context) for word in range(self.vocab_size)]
+
+
+texts = st.lists(st.integers(0, 5), min_size=1, max_size=60)
+
+
+@settings(max_examples=60, deadline=None)
+@given(texts, st.integers(1, 4), texts)
+def test_kneser_ney_equals_the_slow_reference(tokens, order, other):
+    """Also with empty units, a last unit without its STOP, contexts never seen and a token never seen (6)."""
+    slow, fast = SlowKneserNey(tokens, order, 7), fitted(tokens, 7, order=order)
+    assert fast.discounts == pytest.approx([slow.discount(k) for k in range(1, order + 1)], abs=1e-15)
+    for text in ([STOP], [STOP, *tokens], [STOP, *other], [STOP, 6], [STOP, *tokens, 6, 1]):
+        assert fast.distribution(text) == pytest.approx(slow.next(text), abs=1e-12)
+
+
+def test_kneser_ney_by_hand():
+    """a b STOP, a c STOP, order 2: "a" was seen after START only, so of 5 continuations it has 1."""
+    model = fitted([2, 3, STOP, 2, 4, STOP], 5, order=2, discount=0.5)
+    # Continuations: a after START; b and c after a; STOP after b and c: total 5, 4 followers.
+    lower = np.array([1.5, 0, 0.5, 0.5, 0.5]) / 5 + 0.5 * 4 / 5 * (1 / 5)
+    assert model.distribution([2]) == pytest.approx(np.array([0, 0, 0, 0.5, 0.5]) / 2 + 0.5 * 2 / 2 * lower, abs=1e-12)
+    assert model.distribution([]) == pytest.approx(lower, abs=1e-12)
+
+
+@pytest.mark.parametrize("smoothing", SMOOTHINGS)
+@settings(max_examples=40, deadline=None)
+@given(texts, st.integers(1, 4), st.lists(st.integers(0, 6), max_size=6))
+def test_sums_to_one_after_any_context(smoothing, tokens, order, context):
+    p = fitted(tokens, 7, order=order, smoothing=smoothing).distribution(context)
+    assert p.min() >= 0 and p.sum() == pytest.approx(1, abs=1e-12)
+
+
+def test_unseen_contexts():
+    cows_eat, unseen = [IDS["cows"], IDS["eat"]], [IDS["hay"], IDS["eat"]]
+    ml = cows(order=3, smoothing="maximum_likelihood")
+    assert ml.distribution(unseen) == pytest.approx(ml.distribution(cows_eat), abs=1e-12)
+    mixed = cows(order=3, smoothing="interpolation", lambdas=(0.6, 0.3, 0.1)).distribution(unseen)
+    assert mixed[IDS["corn"]] == pytest.approx(0.9 * 4 / 11 + 0.1 * 5 / 75, abs=1e-12)
+    assert cows(order=3, smoothing="add_alpha").distribution(unseen) == pytest.approx(np.full(34, 1 / 34), abs=1e-12)
+
+
+def test_contexts_are_shortened_at_the_start_and_where_nothing_is_known():
+    model = cows(order=4, smoothing="add_alpha", alpha=1.0)
+    assert model.distribution([STOP, IDS["the"]])[IDS["cows"]] == pytest.approx(2 / (1 + 34), abs=1e-12)
+    assert model.distribution([IDS["or"], STOP])[IDS["the"]] == pytest.approx(2 / (11 + 34), abs=1e-12)
+    assert model.distribution([IDS["eat"]])[IDS["corn"]] == pytest.approx(5 / (11 + 34), abs=1e-12)
+    assert model.distribution([])[IDS["corn"]] == pytest.approx(6 / (75 + 34), abs=1e-12)
+
+
+def test_lambdas_default_to_equal_weights():
+    equal = cows(order=4, smoothing="interpolation", lambdas=(0.25, 0.25, 0.25, 0.25))
+    assert after_cows_eat(cows(order=4, smoothing="interpolation")) == pytest.approx(after_cows_eat(equal), abs=1e-15)
+
+
+# The contract
+
+
+def random_text(length: int, vocab_size: int = 9, seed: int = 0) -> np.ndarray:
+    """Tokens with some structure: each depends on the one before it."""
+    rng = np.random.default_rng(seed)
+    tokens = [STOP]
+    for _ in range(length - 1):
+        follows = (tokens[-1] * 2 + 1) % vocab_size
+        tokens.append(follows if rng.random() < 0.5 else int(rng.integers(vocab_size)))
+    return np.array(tokens)
+
+
+@pytest.mark.parametrize("order", [1, 2, 4])
+@pytest.mark.parametrize("smoothing", SMOOTHINGS)
+def test_logprobs_equal_distribution_equal_step(smoothing, order):
+    model = fitted(random_text(300), 9, order=order, smoothing=smoothing)
+    text = random_text(60, seed=1)
+    logp, _ = model.logprobs(text_batch(text))
+    state = model.start(1, len(text))
+    for place, target in enumerate(text):
+        history = [STOP, *text[:place]]
+        logits, state = model.step(torch.tensor([history[-1:]]), torch.tensor([[True]]), state)
+        p = model.distribution(history)
+        assert math.exp(logp[0, place]) == pytest.approx(p[target], abs=1e-12)
+        assert logits.dtype == torch.float32
+        assert logits.exp().numpy()[0] == pytest.approx(p, abs=1e-6)
+
+
+@pytest.mark.parametrize("smoothing", SMOOTHINGS)
+def test_state_carries_across_batches(smoothing, monkeypatch):
+    model = fitted(random_text(400), 9, order=4, smoothing=smoothing)
+    tokens, targets = random_text(121, seed=2)[:-1].reshape(3, 40), random_text(121, seed=2)[1:].reshape(3, 40)
+    whole, end = model.logprobs(stream(tokens, targets, np.ones(3, dtype=bool)))
+    parts, state = [], None
+    for begin, stop in ((0, 1), (1, 3), (3, 20), (20, 40)):
+        fresh = np.full(3, begin == 0)
+        logp, state = model.logprobs(stream(tokens[:, begin:stop], targets[:, begin:stop], fresh), state)
+        parts.append(logp)
+    assert np.array_equal(np.concatenate(parts, axis=1), whole)
+    assert np.array_equal(state.history_BT, end.history_BT)
+    monkeypatch.setattr(ngram, "POSITIONS_AT_ONCE", 7)
+    assert np.array_equal(model.logprobs(stream(tokens, targets))[0], whole)
+
+
+def test_fresh_rows_forget():
+    model = fitted(random_text(400), 9, order=4)
+    tokens, targets = random_text(80, seed=3).reshape(2, 40), random_text(80, seed=4).reshape(2, 40)
+    _, state = model.logprobs(stream(tokens, targets))
+    cold, _ = model.logprobs(stream(tokens, targets))
+    mixed, _ = model.logprobs(stream(tokens, targets, np.array([True, False])), state)
+    warm, _ = model.logprobs(stream(tokens, targets, np.array([False, False])), state)
+    assert np.array_equal(mixed[0], cold[0]) and np.array_equal(mixed[1], warm[1])
+    assert not np.array_equal(warm[1], cold[1])
+
+
+def test_a_cold_row_is_not_a_start():
+    model = cows(order=3, smoothing="maximum_likelihood")
+    logp, _ = model.logprobs(stream([IDS["do"]], [IDS["cows"]]))
+    assert logp[0, 0] == pytest.approx(math.log(1 / 2), abs=1e-12)  # "do your", "do cows"
+    assert model.logprobs(stream([STOP, IDS["do"]], [IGNORE, IDS["cows"]]))[0].tolist() == [[0.0, -math.inf]]
+
+
+def test_padding_and_ignore():
+    model = fitted(random_text(400), 9, order=4)
+    tokens, targets = random_text(10, seed=5)[None], random_text(10, seed=6)[None]
+    plain, state = model.logprobs(stream(tokens, targets))
+    padded = Batch(
+        np.pad(tokens, ((0, 0), (0, 3))),
+        np.pad(targets, ((0, 0), (0, 3)), constant_values=IGNORE),
+        np.pad(np.ones_like(tokens, dtype=bool), ((0, 0), (0, 3))),
+    )
+    logp, padded_state = model.logprobs(padded)
+    assert np.array_equal(logp, np.pad(plain, ((0, 0), (0, 3))))
+    assert np.array_equal(padded_state.history_BT, state.history_BT)
+
+
+def test_step_takes_prompts_of_unequal_length_and_select_reorders():
+    model = fitted(random_text(400), 9, order=4)
+    tokens = np.array([[0, 3, 7, 6], [0, 5, 0, 0], [0, 0, 0, 5]])
+    mask = np.array([[1, 1, 1, 1], [1, 1, 0, 0], [0, 0, 1, 1]], dtype=bool)
+    logits, state = model.step(tokens, mask, model.start(3, 4))
+    assert torch.equal(logits[1], logits[2])
+    assert logits[1].exp().numpy() == pytest.approx(model.distribution([0, 5]), abs=1e-6)
+    one = np.array([[1], [2], [2]])
+    after, _ = model.step(one, np.ones((3, 1), dtype=bool), state)
+    chosen, _ = model.step(one[[2, 0]], np.ones((2, 1), dtype=bool), state.select(torch.tensor([2, 0])))
+    assert torch.equal(chosen, after[[2, 0]])
+    still, _ = model.step(one, np.zeros((3, 1), dtype=bool), state)
+    assert torch.equal(still, logits)
+
+
+@pytest.mark.parametrize("smoothing", SMOOTHINGS)
+def test_save_and_load(smoothing, tmp_path):
+    model = fitted(random_text(400), 9, order=4, smoothing=smoothing)
+    model.save(tmp_path)
+    loaded = Ngram(model.config, model.sizes)
+    loaded.load(tmp_path)
+    batch = text_batch(random_text(100, seed=7))
+    assert np.array_equal(loaded.logprobs(batch)[0], model.logprobs(batch)[0])
+    assert loaded.parameters_count == model.parameters_count
+
+
+def test_small_integers_do_not_overflow():
+    text = random_text(500) * 7000  # ids up to 56,000
+    wide, narrow = fitted(text, 60_000, order=5), fitted(text.astype(np.uint16), 60_000, order=5)
+    expected, _ = wide.logprobs(text_batch(text))
+    for kind in (np.uint16, np.int32):
+        tokens = np.concatenate(([STOP], text[:-1])).astype(kind)
+        assert np.array_equal(narrow.logprobs(stream(tokens, text.astype(kind)))[0], expected)
+
+
+def test_records_and_parameters_count():
+    model = Ngram(Ngram.Config(order=3), Sizes(34))
+    records = list(model.fit(SimpleNamespace(tokens=np.array(COWS)), Ngram.Train()))
+    expected = []
+    for k in (1, 2, 3):
+        padded = [["START", *sentence, "STOP"] for sentence in SENTENCES]
+        expected.append(len({tuple(s[i : i + k]) for s in padded for i in range(len(s) - k + 1)} - {("START",)}))
+    assert [(record.step, record.kind, record.values["ngrams"]) for record in records] == [
+        (k, "train", n) for k, n in enumerate(expected, 1)
+    ]
+    assert model.parameters_count == sum(expected)
+
+
+def test_a_text_shorter_than_the_order():
+    model = fitted([2], 5, order=6)
+    assert model.distribution([STOP, 2, 2, 2]).sum() == pytest.approx(1, abs=1e-12)
+    assert np.isfinite(model.logprobs(text_batch([2, 3, STOP]))[0]).all()
+
+
+def test_an_empty_text_is_refused():
+    with pytest.raises(InputError, match="no tokens"):
+        fitted(np.array([], dtype=np.uint16), 5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"order": 0}, "order is 0"),
+        ({"alpha": 0.0}, "alpha is 0.0"),
+        ({"discount": 1.5}, "discount is 1.5"),
+        ({"order": 3, "lambdas": (0.5, 0.5)}, "2 lambdas for order 3"),
+        ({"order": 2, "lambdas": (0.5, 0.6)}, "must sum to 1"),
+        ({"order": 2, "lambdas": (1.5, -0.5)}, "none may be negative"),
+    ],
+)
+def test_impossible_settings_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        Ngram.Config(**settings)
+
+
+def test_counting_needs_no_torch():
+    program = "import sys, segue.models.ngram; sys.exit('torch' in sys.modules)"
+    source = str(Path(ngram.__file__).parents[2])
+    assert subprocess.run([sys.executable, "-c", program], env={"PYTHONPATH": source}, check=False).returncode == 0
