@@ -1,22 +1,23 @@
 """The Python API: the words of the command line as functions; lists of texts as well as files.
 
-train("bow", [("a fine film", "good"), ("a dull one", "bad")])
+train("bow", [("a fine film", "good"), ("a dull film", "bad"), …])
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from segue import comparison
 from segue import folder as files
 from segue import run as walking
+from segue.data.listed import write_rows
 from segue.errors import InputError
 from segue.loaded import Run, load
 from segue.models.base import Task
-from segue.recipe import Recipe, load_recipe
+from segue.recipe import load_recipe
 from segue.training.log import Progress, silent
 
 __all__ = ["compare", "load", "train"]
@@ -40,17 +41,17 @@ def train(
     `data` is a path or the name of a corpus, or a list: texts, (text, label) pairs, (words, tags) pairs or
     (source, target) pairs, as the model needs. `settings` are keys of the recipe, {"train.steps": 200}.
     """
-    if model is not None and model.endswith(".py") and not trust:
-        raise InputError(f"{model} is code from outside the package. To run it, say --trust (trust=True).")
-    place = Path(out) if out is not None else None
+    lines = _lines(settings)
+    if resume and out is not None and data is None and (Path(out) / "recipe.toml").exists():
+        return _go_on(model, Path(out), lines, device, threads, trust, progress)
     if model is None:
-        if place is None or not resume:
-            raise InputError("Name a model to train, such as rnn_lm. `segue models` lists them.")
-        recipe = None
-    else:
-        place = place or files.free_name(f"{_stem(model)}-{_data_name(data)}")
-        recipe = _recipe(model, data, place, _lines(settings), resume)
-    walking.train(recipe, place, resume, device, threads, progress)
+        where = f"There is no run in {out} to go on with. " if resume and out is not None else ""
+        raise InputError(f"{where}Name a model to train, such as rnn_lm. `segue models` lists them.")
+    place = Path(out) if out is not None else files.free_name(f"{_stem(model)}-{_data_name(data)}")
+    given = load_recipe(model, lines, trust=trust)
+    with _named(data, place, given.task) as path:
+        recipe = given if path is None else load_recipe(model, lines, {"data": {"path": path}}, trust)
+        walking.train(recipe, place, resume, device, threads, progress, trust)
     return Run(place, device, trust=trust)
 
 
@@ -64,33 +65,54 @@ def compare(
     task: Task | None = None,
     settings: Mapping[str, Any] | Sequence[str] = (),
     progress: Progress = silent,
+    trust: bool = False,
 ) -> dict[str, Any]:
     """Trains several models under one budget and writes one page; returns the table's rows, best first."""
     if seeds < 1 or folds == 1 or folds < 0:
-        raise InputError("--seeds must be 1 or more, --folds 0 or 2 and more.")
+        raise InputError(f"Expected --seeds of 1 or more, and --folds of 0 or 2 and more; found {seeds} and {folds}.")
     place = Path(out) if out is not None else files.free_name(f"compare-{_data_name(data)}")
-    if isinstance(data, str | Path | None):
-        path = str(data or "pydoc")
-    else:
-        task = task or (load_recipe(models[0]).task if models else "lm")
-        path = _written(data, place, task)
-    return comparison.compare(path, models, budget, seeds, folds, place, task, _lines(settings), progress)
+    lines = _lines(settings)
+    if data is not None and not isinstance(data, str | Path):
+        task = task or comparison.task_of("", models, trust)
+    with _named(data, place, task or "lm") as path:
+        return comparison.compare(path or "pydoc", models, budget, seeds, folds, place, task, lines, progress, trust)
 
 
-def _recipe(model: str, data: Data, place: Path, lines: list[str], resume: bool) -> Recipe | None:
-    """The recipe of the call; None where a begun run is only to go on, as it is."""
-    if resume and data is None and not lines and (place / "recipe.toml").exists():
-        return None
-    if data is None:
-        if resume and (place / "recipe.toml").exists():
-            from segue.recipe import read_recipe
+def _go_on(
+    model: str | None, place: Path, lines: list[str], device: str, threads: int, trust: bool, progress: Progress
+) -> Run:
+    """A begun run as it was, with what the caller says anew (the budget) on top."""
+    recipe = load_recipe(str(place / "recipe.toml"), lines, trust=trust)
+    if model is not None and load_recipe(model, trust=trust).name not in (recipe.kind, recipe.name):
+        raise InputError(
+            f"{place} was begun with another recipe: {recipe.name}, not {model}. Choose another --out, or go on with "
+            f"it: segue train --out {place} --resume"
+        )
+    result = walking.train(recipe, place, True, device, threads, progress, trust)
+    run = Run(place, device, trust=trust)
+    run.finished_before = "finished_before" in result
+    return run
 
-            data = read_recipe(place / "recipe.toml").data.path
-        else:
-            return load_recipe(model, lines)
-    if not isinstance(data, str | Path):
-        data = _written(data, place, load_recipe(model).task)
-    return load_recipe(model, lines, {"data": {"path": str(data)}})
+
+@contextmanager
+def _named(data: Data, place: Path, task: Task) -> Iterator[str | None]:
+    """The data as a recipe names it. A list becomes a file beside the run, so that the run can be made again."""
+    if data is None or isinstance(data, str | Path):
+        yield None if data is None else str(data)
+        return
+    path = place.parent / f"{place.name}.data.jsonl"
+    made = files.missing(path.parent)
+    new = write_rows(data, path, task)
+    try:
+        yield str(path)
+    except BaseException:
+        begun = place.is_dir() and any(place.iterdir())
+        if new and not begun:
+            path.unlink(missing_ok=True)
+            with suppress(OSError):
+                for folder in made:
+                    folder.rmdir()
+        raise
 
 
 def _lines(settings: Mapping[str, Any] | Sequence[str]) -> list[str]:
@@ -103,24 +125,6 @@ def _spelt(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-
-
-def _written(rows: Iterable[Any], place: Path, task: str) -> str:
-    """A list of the caller's as a file beside the run, so that the run can be made again."""
-    names = {"classify": ("text", "label"), "tag": ("words", "tags"), "seq2seq": ("source", "target")}.get(task)
-    lines = []
-    for number, row in enumerate(rows):
-        if names is None and isinstance(row, str):
-            lines.append({"text": row})
-        elif names is not None and isinstance(row, list | tuple) and len(row) == 2:
-            lines.append(dict(zip(names, row, strict=True)))
-        else:
-            wanted = f"a pair ({names[0]}, {names[1]})" if names else "a text"
-            raise InputError(f"Row {number} of the data is {row!r:.60}; a model for {task} needs {wanted}.")
-    path = place.parent / f"{place.name}.data.jsonl"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    files.write_atomic(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
-    return str(path)
 
 
 def _stem(model: str) -> str:

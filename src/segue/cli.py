@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,10 +11,11 @@ from itertools import tee
 from pathlib import Path
 from typing import Annotated, Any
 
-import click
 import typer
 
 from segue.errors import InputError, SegueError, nearest
+
+_UsageError: Any = typer.BadParameter.__base__  # click's own, or that of the click inside typer
 
 app = typer.Typer(
     name="segue",
@@ -46,6 +47,7 @@ def compare(
     folds: Annotated[int, typer.Option(help="Cross-validate in this many parts.")] = 0,
     task: Annotated[str, typer.Option(help="lm, classify, tag or seq2seq; by default told from the data.")] = "",
     out: OutOption = None,
+    trust: TrustOption = False,
     json: JsonOption = False,
 ) -> None:
     """Train the ladder of models under one budget; print one table, write one page.
@@ -59,9 +61,11 @@ def compare(
 
     data, settings = _data_and_settings(rest)
     names = [name.strip() for name in models.split(",") if name.strip()]
+    if models and not names:
+        raise InputError(f"--models '{models}' names no model. Expected recipes with commas between: ngram,rnn_lm/gru")
     chosen = _checked_task(task)
     with _progress() as progress:
-        result = api.compare(data, names, budget, seeds, folds, out, chosen, settings, progress)
+        result = api.compare(data, names, budget, seeds, folds, out, chosen, settings, progress, trust)
     _print(result) if json else print_comparison(result)
 
 
@@ -86,6 +90,9 @@ def train(
     from segue.folder import read_json
     from segue.tables import print_result
 
+    if resume and model is not None and "=" in model:
+        rest = [model, *(rest or [])]
+        model = None
     if model is not None and "=" in model and not model.endswith((".toml", ".py")):
         raise InputError(
             f"'{model}' stands where the model should. Expected: segue train KIND [DATA] [section.key=value …]"
@@ -137,7 +144,8 @@ def score(
     from segue.loaded import load
     from segue.tables import print_line
 
-    for line in load(run, device, trust).score(_lines(file)):
+    loaded = load(run, device, trust)
+    for line in loaded.score(_lines(file)):
         _print(dataclasses.asdict(line)) if json else print_line(line)
 
 
@@ -167,7 +175,9 @@ def generate(
     given = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k}
     given |= {"top_p": top_p, "beam": beam, "seed": seed}
     settings = {key: value for key, value in given.items() if value is not None}
-    texts = [text for _, text in load(run, device, trust).generate_many([prompt] * n, **settings)]
+    loaded = load(run, device, trust)
+    texts = [text for _, text in loaded.generate_many([prompt] * n, **settings)]
+    _tell_unknown(loaded, prompt)
     if json:
         _print({"prompt": prompt, "texts": texts})
     else:
@@ -204,7 +214,7 @@ def predict(
         else:
             typer.echo(answer.label or " ".join(answer.tags) or answer.text)
     if cut:
-        typer.echo(f"{cut} tokens beyond {loaded.recipe.batches.length} a line were not read.", err=True)
+        typer.echo(f"{cut:,} tokens beyond {loaded.recipe.batches.length:,} a line were not read.", err=True)
 
 
 @app.command()
@@ -222,11 +232,32 @@ def look(
     from segue.loaded import load
     from segue.tables import print_bars
 
-    expected = load(run, trust=trust).next_tokens(context, top)
+    if top < 1:
+        raise InputError(f"--top {top} asks for no token: expected 1 or more.")
+    loaded = load(run, trust=trust)
+    expected = loaded.next_tokens(context, top)
+    _tell_unknown(loaded, context)
     if json:
         _print({"context": context, "next": [{"token": token, "probability": p} for token, p in expected]})
     else:
         print_bars(expected)
+
+
+@app.command()
+def serve(
+    runs: Annotated[list[str], typer.Argument(metavar="RUN…", help="Run folders.")],
+    host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 opens it to the network.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port to listen on; 0 takes a free one.")] = 8000,
+    device: DeviceOption = "auto",
+    trust: TrustOption = False,
+) -> None:
+    """A page to play with runs in the browser, and a JSON API; for this machine alone unless --host says otherwise.
+
+    segue serve runs/ngram-book runs/rnn_lm-book
+    """
+    from segue.serve import serve
+
+    serve(runs, host, port, device, trust)
 
 
 @app.command("models")
@@ -258,6 +289,7 @@ def list_runs(folder: Annotated[str, typer.Argument(help="Where to look.")] = "r
 def explain(
     model: Annotated[str, typer.Argument(metavar="KIND|RECIPE")],
     settings: Annotated[list[str] | None, typer.Argument(metavar="[section.key=value …]")] = None,
+    trust: TrustOption = False,
 ) -> None:
     """What a model is: its paper, its equations, and every key of its recipe.
 
@@ -265,7 +297,7 @@ def explain(
     """
     from segue.tables import print_explanation
 
-    print_explanation(model, settings or [])
+    print_explanation(model, settings or [], trust)
 
 
 @app.command()
@@ -331,13 +363,28 @@ def _lines(file: str) -> Iterator[str]:
 
 
 def _decoded(opened: Any, name: str) -> Iterator[str]:
+    number = 0
     for number, raw in enumerate(opened, 1):
         try:
-            yield raw.decode("utf-8").removesuffix("\n").removesuffix("\r")
+            line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
             raise InputError(
-                f"{name}:{number}: byte {error.start + 1} of the line is not UTF-8. Convert the text first."
+                f"{name}:{number}: byte {error.start + 1} of the line is not UTF-8. Expected text in UTF-8; convert it "
+                "first, for example with `iconv -f latin1 -t utf-8`."
             ) from None
+        if "\0" in line:
+            raise InputError(f"{name}:{number}: a NUL byte. Expected a text a line; this is not text.")
+        yield line.removesuffix("\n").removesuffix("\r")
+    if not number:
+        raise InputError(f"{name} is empty. Expected a text a line.")
+
+
+def _tell_unknown(run: Any, text: str) -> None:
+    """What of a prompt the model does not know is said: it reads something else there."""
+    unknown = run.unknown(text)
+    if unknown:
+        shown = ", ".join(repr(word) for word in dict.fromkeys(unknown))
+        typer.echo(f"Unknown to this model, and read as such: {shown[:200]}.", err=True)
 
 
 def _prediction(text: str, answer: Any, run: Any) -> dict[str, Any]:
@@ -372,19 +419,32 @@ def _progress() -> Iterator[Any]:
 def main() -> None:
     """The console script."""
     debug = "--debug" in sys.argv
-    arguments = [word for word in sys.argv[1:] if word != "--debug"]
-    sys.exit(_guarded(lambda: typer.main.get_command(app).main(arguments, "segue", standalone_mode=False), debug))
+    sys.exit(invoke([word for word in sys.argv[1:] if word != "--debug"], debug))
+
+
+def invoke(arguments: list[str], debug: bool = False) -> int:
+    """Does what the words say and returns the exit code; no words at all ask for help."""
+    return _guarded(lambda: _do(arguments or ["--help"]), debug)
+
+
+def _do(words: list[str]) -> None:
+    # Not `main` of the command: it has its own way with Ctrl-C and with a reader that leaves.
+    command = typer.main.get_command(app)
+    with command.make_context("segue", words) as context:
+        command.invoke(context)
 
 
 def _guarded(work: Callable[[], Any], debug: bool) -> int:
     try:
-        code = work()
+        work()
         sys.stdout.flush()
-        return code if isinstance(code, int) else 0
+        return 0
+    except typer.Exit as done:  # the help has been shown
+        return done.exit_code
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read us has left
         return 0
-    except (KeyboardInterrupt, click.exceptions.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         return _say("Interrupted. A run that had begun goes on with: segue train --out RUN --resume", 1)
     except Exception as error:
         if debug:
@@ -395,18 +455,27 @@ def _guarded(work: Callable[[], Any], debug: bool) -> int:
 def _message(error: Exception) -> tuple[str, int]:
     if isinstance(error, SegueError):
         return str(error), error.exit_code
-    if isinstance(error, click.UsageError):
+    if isinstance(error, _UsageError):
         return _usage(error), 2
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"The disk is full: {error.filename or 'a file'} could not be written. Free some space and try again.", 2
+    if _is_full(error):
+        name = getattr(error, "filename", None) or "a file"
+        return f"The disk is full: {name} could not be written. Free some space and try again.", 2
     if isinstance(error, PermissionError):
         return f"No permission for {error.filename}. Choose another place, or change its permissions.", 2
     if isinstance(error, OSError) and error.filename:
-        return f"{error.filename}: {error.strerror}.", 2
+        return f"{error.filename} cannot be read or written: {error.strerror}. Check the path.", 2
     return f"Something went wrong inside Segue: {type(error).__name__}: {error}. With --debug it says where.", 1
 
 
-def _usage(error: click.UsageError) -> str:
+def _is_full(error: Exception) -> bool:
+    """A full disk, as Python says it or, in words alone, a library below it."""
+    from segue.folder import FULL
+
+    words = r"No space left on device|File too large|\d+ requested and \d+ written"
+    return getattr(error, "errno", None) in FULL or re.search(words, str(error)) is not None
+
+
+def _usage(error: Any) -> str:
     message = error.format_message()
     word = message.partition("No such command '")[2].partition("'")[0]
     if word:

@@ -9,6 +9,7 @@ compared piece by piece.
 from __future__ import annotations
 
 import fnmatch
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -73,36 +74,49 @@ def compare(
     task: Task | None = None,
     overrides: Sequence[str] = (),
     progress: Progress = silent,
+    trust: bool = False,
 ) -> dict[str, Any]:
     """Trains every model under the same budget, writes the page, and returns its rows, best first."""
-    task = task or _task_of(data, names)
-    recipes = _recipes(names or LADDERS[task], data, budget, folds, overrides)
+    task = task or task_of(data, names, trust)
+    recipes = _recipes(names or LADDERS[task], data, budget, folds, overrides, trust)
+    called = [recipe.name for recipe in recipes]
+    if len(set(called)) < len(called):
+        raise InputError(f"Two of the models have the same name: {', '.join(called)}. Give each `name = …` of its own.")
     wrong = [recipe.name for recipe in recipes if recipe.task != task]
     if wrong:
-        raise InputError(f"{', '.join(wrong)} cannot be compared on {task}: models of one task at a time.")
+        raise InputError(
+            f"{', '.join(wrong)} cannot be compared on {task}: models of one task at a time. Leave it out of --models."
+        )
     out = out or files.free_name(f"compare-{_stem(data)}")
-    if out.exists() and any(out.iterdir()):
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{out} exists already; nothing is overwritten. Choose another --out.")
     corpus = Corpus(recipes[0].data, task, progress)
     split = "test" if corpus.counts["test"] else "validation"
     if not corpus.counts[split]:
         raise InputError("Nothing is held out to compare on. Give data.test as a path or a share, such as 0.05.")
-    trials = _ranked([_trial(recipe, out, seeds, folds, split, progress) for recipe in recipes])
+    made = files.missing(out)
+    try:
+        trials = _ranked([_trial(recipe, out, seeds, folds, split, progress, trust) for recipe in recipes])
+    except InputError:
+        files.undo(out, made)
+        raise
     return _report(trials, corpus, split, out, budget, seeds)
 
 
-def _recipes(names: Sequence[str], data: str, budget: str, folds: int, overrides: Sequence[str]) -> list[Recipe]:
-    expanded = [found for name in names for found in _expand(name)]
+def _recipes(
+    names: Sequence[str], data: str, budget: str, folds: int, overrides: Sequence[str], trust: bool
+) -> list[Recipe]:
+    expanded = list(dict.fromkeys(found for name in names for found in _expand(name)))
     base: dict[str, Any] = {"data": {"path": data, "validation": 0.05, "test": 0.05}}
     if folds:
         base["data"] |= {"fold": f"1/{folds}", "test": 0.0}
-    first = [load_recipe(name, overrides, base) for name in expanded]
+    first = [load_recipe(name, overrides, base, trust) for name in expanded]
     # Text that one model needs in canonical form is canonical for all, or they would not read the same bytes.
     for key in ("canonical", "unit"):
         values = {getattr(recipe.data, key) for recipe in first if recipe.data.canonical}
         if values:
             base["data"][key] = values.pop()
-    return [_budgeted(load_recipe(name, overrides, base), budget) for name in expanded]
+    return [_budgeted(load_recipe(name, overrides, base, trust), budget) for name in expanded]
 
 
 def _expand(name: str) -> list[str]:
@@ -123,7 +137,8 @@ def _budgeted(recipe: Recipe, budget: str) -> Recipe:
         amount = float(number)
     except ValueError:
         amount = 0.0
-    if amount <= 0 or unit not in (*units, "", "steps"):
+    in_steps = unit in ("", "step", "steps")
+    if not 0 < amount < math.inf or not (in_steps or unit in units) or (in_steps and amount != int(amount)):
         raise InputError(
             f"--budget {budget} is not understood. Expected seconds such as 60s, 5min, or steps such as 500."
         )
@@ -134,7 +149,7 @@ def _budgeted(recipe: Recipe, budget: str) -> Recipe:
     return recipe.with_values("train", steps=int(amount), seconds=0.0, epochs=0.0)
 
 
-def _trial(recipe: Recipe, out: Path, seeds: int, folds: int, split: str, progress: Progress) -> Trial:
+def _trial(recipe: Recipe, out: Path, seeds: int, folds: int, split: str, progress: Progress, trust: bool) -> Trial:
     runs: list[Run] = []
     tables: list[list[Any]] = []
     learns = hasattr(recipe.train, "seed")
@@ -144,8 +159,8 @@ def _trial(recipe: Recipe, out: Path, seeds: int, folds: int, split: str, progre
             one = recipe.with_values("train", seed=recipe.train.seed + seed) if learns else recipe
             one = one.with_values("data", fold=f"{fold}/{folds}") if folds else one
             place = out / (recipe.name.replace("/", "-") + _suffix(seed, fold, seeds, folds))
-            train(one, place, progress=progress)
-            runs.append(Run(place))
+            train(one, place, progress=progress, trust=trust)
+            runs.append(Run(place, trust=trust))
             tables[-1].append(runs[-1].evaluate_split(Corpus(one.data, one.task), split, progress))
     evaluations = [_joined(folds_of) for folds_of in tables]
     main = MAIN[recipe.task]
@@ -257,9 +272,7 @@ def _summary(trials: list[Trial], corpus: Corpus, split: str, budget: str, seeds
     machine = files.read_json(trials[-1].runs[0].path / "environment.json")
     sentences = [
         f"{len(trials)} models of {_stem(corpus.config.path)}, each with a budget of {budget}, one setting each.",
-        f"Scored on {held} held out from the end ({split})."
-        if task == "lm"
-        else f"Scored on {held} held out ({split}).",
+        f"Scored on {held} held out ({split}){', read as ' + figures['way'] if task == 'lm' else ''}.",
         f"{machine['processor']}, {machine['cores']} cores, Python {machine['versions']['python']}.",
     ]
     if seeds > 1:
@@ -282,9 +295,10 @@ def _verdict(trials: list[Trial], figure: str) -> str:
     return f"{shown}, {clear} {best.differs.partition(' ')[2]}."
 
 
-def _task_of(data: str, names: Sequence[str]) -> Task:
+def task_of(data: str, names: Sequence[str], trust: bool = False) -> Task:
+    """The task of the first model, or the one that the data's name speaks of."""
     if names:
-        return load_recipe(_expand(names[0])[0]).task
+        return load_recipe(_expand(names[0])[0], trust=trust).task
     stem = Path(data.removesuffix(".gz").removesuffix(".xz"))
     if stem.suffix in (".tsv", ".csv"):
         return "classify"

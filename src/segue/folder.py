@@ -8,14 +8,16 @@ Every file is written beside its place and renamed, so that it is whole or not t
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import math
 import os
 import platform
+import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,8 @@ from segue.errors import InputError
 
 FORMAT = 1
 """The version of the run folder; a newer one is refused, not guessed at."""
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What the system says where no more can be written."""
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
@@ -63,7 +67,7 @@ def read_json(path: Path) -> Any:
     except FileNotFoundError:
         raise InputError(f"{path.parent} is not a finished run: {path.name} is missing.") from None
     except (ValueError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is damaged: {error}. Train the run again, or restore the file.") from None
+        raise _damaged(path, str(error)) from None
 
 
 def check_run(folder: Path) -> dict[str, Any]:
@@ -75,21 +79,41 @@ def check_run(folder: Path) -> dict[str, Any]:
     if not (folder / "config.json").exists():
         raise InputError(f"The run in {folder} is not finished. Go on with: segue train --out {folder} --resume")
     config = read_json(folder / "config.json")
-    if not isinstance(config, dict) or not isinstance(config.get("format"), int):
-        raise InputError(f"{folder / 'config.json'} is damaged: it has no format number.")
+    if not isinstance(config, dict) or type(config.get("format")) is not int:
+        raise _damaged(folder / "config.json", "it has no format number")
     if config["format"] > FORMAT:
         raise InputError(
             f"The run in {folder} was written by a newer Segue (format {config['format']}, this one reads {FORMAT}). "
             "Install that version, or train the run again."
         )
+    for key, kind in (("kind", str), ("sizes", dict), ("labels", list)):
+        if not isinstance(config.get(key), kind):
+            raise _damaged(folder / "config.json", f"it has no {key}")
     return config
+
+
+def _damaged(path: Path, reason: str) -> InputError:
+    return InputError(f"{path} is damaged: {reason}. Train the run again, or restore the file.")
+
+
+def changed_file(read: Iterable[dict[str, Any]], folder: Path) -> str | None:
+    """The first file just read that is not as it was when the run in `folder` was made."""
+    if not (folder / "ledger.json").exists():
+        return None
+    old = {file["path"]: file["sha256"] for file in read_json(folder / "ledger.json")["files"]}
+    return next((str(file["path"]) for file in read if old.get(file["path"]) != file["sha256"]), None)
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Keeps two writers apart; the lock of a killed process is gone with it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    file = (folder / ".lock").open("w")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / ".lock").open("a")
+    except OSError as error:
+        if error.errno in FULL:
+            raise
+        raise InputError(f"{folder} cannot be written to: {error.strerror}. Choose another --out.") from None
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -99,6 +123,23 @@ def locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         file.close()
+
+
+def missing(folder: Path) -> list[Path]:
+    """The folder and those above it that are not there yet, the innermost first."""
+    return [path for path in (folder, *folder.parents) if not path.exists()]
+
+
+def undo(folder: Path, made: list[Path]) -> None:
+    """Removes all that was written into a folder, and then the folders that were `made` for it."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+    with suppress(OSError):  # someone else may have put something there
+        for path in made:
+            path.rmdir()
 
 
 def free_name(stem: str) -> Path:

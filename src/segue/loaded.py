@@ -19,6 +19,7 @@ import numpy as np
 from segue import folder as files
 from segue.batches.encode import STOP_BYTES, Held, encode_held
 from segue.data.corpus import Corpus, Example
+from segue.data.listed import write_rows
 from segue.errors import InputError
 from segue.inference import evaluate
 from segue.inference.evaluate import Evaluation
@@ -52,19 +53,37 @@ class Run:
 
     def __init__(self, path: str | Path, device: str = "auto", trust: bool = False) -> None:
         self.path = Path(path)
+        self.finished_before = False
+        """True where `segue.train(resume=True)` found nothing left to do."""
         config = files.check_run(self.path)
         _check_trust(config, self.path, trust)
-        self.recipe = read_recipe(self.path / "recipe.toml")
+        self.recipe = read_recipe(self.path / "recipe.toml", trust)
         self.labels: list[str] = config["labels"]
-        self.sizes = Sizes(**config["sizes"])
         self.tokenizer = Tokenizer.load(self.path / "tokenizer.json")
+        self.sizes = self._sizes(config)
         self.model = self.recipe.model_class(self.recipe.model, self.sizes)
         self.device = self._load_weights(device)
+
+    def _sizes(self, config: dict[str, Any]) -> Sizes:
+        """The sizes in config.json, which must be those of the other files."""
+        try:
+            sizes = Sizes(**config["sizes"])
+        except TypeError:
+            raise InputError(f"{self.path / 'config.json'} is damaged: its sizes are {config['sizes']}.") from None
+        if (config["kind"], sizes.vocab_size) != (self.recipe.kind, self.tokenizer.vocab_size):
+            raise InputError(
+                f"The run in {self.path} is damaged: config.json is of a {config['kind']} with {sizes.vocab_size} "
+                f"tokens, but recipe.toml says {self.recipe.kind} and tokenizer.json has {self.tokenizer.vocab_size}. "
+                "Restore the files, or train the run again."
+            )
+        return sizes
 
     def _load_weights(self, device: str) -> str:
         weights = self.path / "model.safetensors"
         if not weights.exists():
-            raise InputError(f"The run in {self.path} is damaged: model.safetensors is missing.")
+            raise InputError(
+                f"The run in {self.path} is damaged: model.safetensors is missing. Restore it, or train the run again."
+            )
         try:
             if hasattr(self.model, "fit"):
                 self.model.load(self.path)
@@ -75,7 +94,10 @@ class Run:
         except InputError:
             raise
         except Exception as error:
-            raise InputError(f"{weights} is damaged or not of this run: {error}") from None
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise InputError(
+                f"{weights} is damaged or not of this run ({reason[:200]}). Restore it, or train the run again."
+            ) from None
         from segue.run import pick_device
 
         self.model.eval()
@@ -99,15 +121,24 @@ class Run:
     # Evaluating
 
     def evaluate(self, data: Any = None, progress: Progress = silent) -> dict[str, Any]:
-        """The figures of the task, on `data` (used whole) or on the run's own test or validation split."""
+        """The figures of the task, on `data` (used whole) or on the run's own test or validation split.
+
+        `data` is what `segue.train` takes: a path, the name of a corpus, or a list of texts or pairs.
+        """
         if data is None:
             corpus = Corpus(self.recipe.data, self.task, progress)
+            if changed := files.changed_file(corpus.ledger.files, self.path):
+                raise InputError(
+                    f"{changed} has changed since the run in {self.path} was made, so that what was held back from "
+                    "training is not known any more. Name a file to evaluate on."
+                )
             split = "test" if corpus.counts["test"] else "validation"
             if not corpus.counts[split]:
                 raise InputError(f"The run in {self.path} kept nothing back for testing: name a file to evaluate on.")
             return {"split": split, **self.evaluate_split(corpus, split, progress).result}
-        corpus = Corpus(self._whole(data), self.task, progress)
-        return self.evaluate_split(corpus, "all", progress).result
+        with tempfile.TemporaryDirectory(prefix="segue-") as folder:
+            corpus = Corpus(self._whole(data, Path(folder)), self.task, progress)
+            return self.evaluate_split(corpus, "all", progress).result
 
     def evaluate_split(self, corpus: Corpus, split: str, progress: Progress = silent) -> Evaluation:
         """The Evaluation on one split of a corpus."""
@@ -122,7 +153,11 @@ class Run:
                 )
             evaluation = evaluate.of_text(scored, self.tokenizer.lossless)
         else:
-            evaluation = evaluate.of_rows(self._predictor(), corpus.examples(split))
+            predictor = self._predictor()
+            examples = list(corpus.examples(split))
+            evaluation = evaluate.of_rows(predictor, examples)
+            if cut := sum(map(predictor.cut, examples)):
+                evaluation.result["tokens_cut"] = cut
         best = corpus.best(split)
         if best:
             evaluation.result["best_possible"] = best[evaluate.MAIN[self.task]]
@@ -135,8 +170,14 @@ class Run:
     def _held(self, examples: Iterable[Example], unit: str, limit: int = 0) -> _Held:
         return _Held(examples, self.tokenizer, self.speller, unit, limit)
 
-    def _whole(self, data: Any) -> Any:
-        return dataclasses.replace(self.recipe.data, path=str(data), validation=0.0, test=0.0, fold="")
+    def _whole(self, data: Any, folder: Path) -> Any:
+        """The run's [data] for other data, none of it held out; a list becomes a file in `folder`."""
+        config = dataclasses.replace(self.recipe.data, validation=0.0, test=0.0, fold="")
+        if isinstance(data, str | Path):
+            return dataclasses.replace(config, path=str(data))
+        path = folder / "rows.jsonl"
+        write_rows(data, path, self.task)
+        return dataclasses.replace(config, path=str(path), format="auto", columns="", encoding="utf-8")
 
     # Scoring
 
@@ -182,6 +223,10 @@ class Run:
             (prompt, self.tokenizer.decode(start + text.ids)[len(self.tokenizer.decode(start)) :])
             for prompt, start, text in zip(prompts, ids, written, strict=True)
         ]
+
+    def unknown(self, text: str) -> list[str]:
+        """What the model has never seen of a text: it reads UNK there."""
+        return self.tokenizer.unknown(text, self.tokenizer.encode(text)) if self.tokenizer.closed else []
 
     def next_tokens(self, context: str, top: int = 10) -> list[tuple[str, float]]:
         """The likeliest tokens after a text, with their probabilities; the end of the text is "</s>"."""
@@ -246,8 +291,12 @@ def _check_trust(config: dict[str, Any], path: Path, trust: bool) -> None:
         return
     if not trust:
         raise InputError(f"The model of {path} is a file of its own, {config['kind']}. To run its code, say --trust.")
-    if fingerprint(Path(config["kind"])) != config["sha256"]:
-        raise InputError(f"{config['kind']} has changed since the run in {path} was made with it.")
+    if not Path(config["kind"]).is_file():
+        raise InputError(f"The model of {path} is the file {config['kind']}, which is not there. Put it back.")
+    if fingerprint(Path(config["kind"])) != config.get("sha256"):
+        raise InputError(
+            f"{config['kind']} has changed since the run in {path} was made with it. Restore it, or train again."
+        )
 
 
 def load(path: str | Path, device: str = "auto", trust: bool = False) -> Run:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import math
 import re
 import shlex
 import sys
@@ -20,14 +19,23 @@ from segue.loaded import Line, Run
 from segue.look.report import Curve, Entry, Page, write
 from segue.training.log import read_metrics
 
-NAMES = {"bits_per_byte": "bits per byte", "macro_f1": "macro F1", "span_f1": "span F1", "bleu": "BLEU", "chrf": "chrF"}
+NAMES = {
+    "bits_per_byte": "bits per byte",
+    "spelling_bits_per_byte": "spelling",
+    "macro_f1": "macro F1",
+    "span_f1": "span F1",
+    "bleu": "BLEU",
+    "chrf": "chrF",
+}
 _METRICS = {
-    "lm": ("bits_per_byte", "perplexity"),
+    "lm": ("bits_per_byte", "spelling_bits_per_byte", "perplexity"),
     "classify": ("accuracy", "macro_f1"),
     "tag": ("accuracy", "span_f1"),
     "seq2seq": ("bleu", "chrf"),
 }
 _SAMPLE = 400
+_ENDS = {"line": "\n", "paragraph": "\n\n", "document": ""}
+"""How the end of a unit looks in the text."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +76,7 @@ def entry_of(
     return Entry(
         model=run.recipe.name,
         tokens=run.tokenizer.kind,
-        metrics={NAMES.get(name, name): figures.get(name, math.inf) for name in names},
+        metrics={NAMES.get(name, name): figures.get(name) for name in names},
         interval=tuple(interval) if interval else None,
         differs=differs,
         parameters=result["parameters"],
@@ -81,17 +89,18 @@ def entry_of(
         confusion=(figures["labels"], figures["confusion"]) if "confusion" in figures else None,
         examples=evaluation.examples,
         run=str(run.path),
-        note=figures.get("way", ""),
     )
 
 
 def write_run_page(run: Run, evaluation: Evaluation, corpus: Corpus, split: str, result: dict[str, Any]) -> None:
     """report.html of a single run."""
     passage = passage_of(corpus, split) if run.task == "lm" else None
-    main = MAIN[run.task]
+    figures = evaluation.result
+    # Tokens that lose text have no bits per byte: the sentence then gives their perplexity.
+    shown = MAIN[run.task] if MAIN[run.task] in figures else "perplexity"
     summary = [
         f"{run.recipe.name} trained on {run.recipe.data.path} for {result['train_seconds']:.1f} s.",
-        f"{evaluation.result.get(main, math.inf):.3f} {NAMES.get(main, main)} on the {split} split.",
+        f"{figures[shown]:.3f} {NAMES.get(shown, shown)} on the {split} split.",
     ]
     entry = entry_of(run, evaluation, result, passage)
     page = page_of(f"{run.recipe.name} on {run.recipe.data.path}", summary, [entry], passage, evaluation)
@@ -128,22 +137,22 @@ def _sample(run: Run, prompt: str) -> str:
 
 
 def word_bits(run: Run, units: Iterable[str]) -> list[tuple[str, float]]:
-    """The words of a text as they stand in it, each with the bits of the tokens that begin in it."""
-    words: list[tuple[str, float]] = []
-    for line in run.score(units):
-        words += _words_of(line, end="\n" if run.recipe.data.unit == "line" else "")
-    return words
+    """The words of a text as they stand in it, each with the bits of the tokens that begin in it, and the ends."""
+    end = _ENDS[run.recipe.data.unit]
+    return [word for line in run.score(units) for word in _words_of(line, end)]
 
 
 def _words_of(line: Line, end: str) -> list[tuple[str, float]]:
-    spans = [match.span() for match in re.finditer(r"\s*\S+|\s+$", line.text)] or [(0, 0)]
+    """The words of one unit; its end stands last, by itself: no word is to blame for what the end costs."""
+    spans = [match.span() for match in re.finditer(r"\s*\S+|\s+$", line.text)]
     bits = [0.0] * len(spans)
     place = word = 0
-    for surface, cost in zip(line.tokens, line.token_bits, strict=True):
+    for surface, cost in zip(line.tokens[:-1], line.token_bits[:-1], strict=True):
+        # Where tokens leave out the blanks (wordpiece), a token stands further on than the last one ended.
+        place = max(place, line.text.find(surface, place))
         while word + 1 < len(spans) and place >= spans[word + 1][0]:
             word += 1
         bits[word] += cost
         place += len(surface)
     texts = [line.text[a:b] for a, b in spans]
-    texts[-1] += end
-    return list(zip(texts, bits, strict=True))
+    return [*zip(texts, bits, strict=True), (end, line.token_bits[-1])]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import math
 import tomllib
 import types
 import typing
@@ -34,6 +35,8 @@ _OWNERS = {
     "decode": "segue.inference.settings",
 }
 _TOKENS = {"lm": "char", "classify": "word", "tag": "space", "seq2seq": "bpe"}
+_OTHER_KINDS = {"char", "byte", "word", "bpe", "wordpiece", "unigram"}
+"""Tokens that are not the words as they were given."""
 
 
 @dataclass(frozen=True)
@@ -69,12 +72,16 @@ def recipe_names(kind: str = "*") -> list[str]:
     return sorted(f"{path.parent.name}/{path.stem}" for path in RECIPES.glob(f"{kind}/*.toml"))
 
 
-def load_recipe(what: str, overrides: Sequence[str] = (), base: Mapping[str, Any] | None = None) -> Recipe:
+def load_recipe(
+    what: str, overrides: Sequence[str] = (), base: Mapping[str, Any] | None = None, trust: bool = False
+) -> Recipe:
     """The recipe of a kind, `kind/name` or TOML file, with `section.key=value` on top.
 
-    `base` holds values of the caller's own below the overrides, as {"data": {"path": …}}.
+    `base` holds values of the caller's own below the overrides, as {"data": {"path": …}}. A kind that is a file
+    of the user's own is code, and is imported only with `trust`.
     """
     kind, name, values = _from_toml(what)
+    _check_trust(kind, trust)
     for section, entries in (base or {}).items():
         values.setdefault(section, {}).update(entries)
     for override in overrides:
@@ -82,10 +89,16 @@ def load_recipe(what: str, overrides: Sequence[str] = (), base: Mapping[str, Any
     return _build(kind, name, values)
 
 
-def read_recipe(path: Path) -> Recipe:
+def read_recipe(path: Path, trust: bool = False) -> Recipe:
     """The recipe.toml of a run."""
     kind, name, values = _parse(path)
+    _check_trust(kind, trust)
     return _build(kind, name, values)
+
+
+def _check_trust(kind: str, trust: bool) -> None:
+    if kind.endswith(".py") and not trust:
+        raise InputError(f"{kind} is code from outside the package. Read it, and say --trust (trust=True) to run it.")
 
 
 def _from_toml(what: str) -> tuple[str, str, dict[str, Any]]:
@@ -110,8 +123,12 @@ def _parse(path: Path) -> tuple[str, str, dict[str, Any]]:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"There is no recipe file {path}. `segue recipes` lists those that are shipped.") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}. Expected a TOML file.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not TOML: {error}") from None
+        raise InputError(
+            f"{path} is not TOML: {error}. Mend that line, or take the file from where it is whole."
+        ) from None
     kind = values.pop("kind", path.parent.name if path.is_relative_to(RECIPES) else None)
     if not isinstance(kind, str):
         raise InputError(f'{path} names no model. Expected a first line such as: kind = "rnn_lm"')
@@ -127,8 +144,10 @@ def _parse(path: Path) -> tuple[str, str, dict[str, Any]]:
 def _override(values: dict[str, Any], override: str) -> None:
     key, equals, value = override.partition("=")
     section, dot, rest = key.partition(".")
-    if not equals or not dot:
-        raise InputError(f"'{override}' is not understood. Expected section.key=value, such as train.steps=200.")
+    if not equals or not dot or not rest:
+        known = _sections_with(key)
+        hint = f"Did you mean {known[0]}.{override}?" if equals and known else "For example: train.steps=200."
+        raise InputError(f"'{override}' is not understood. Expected section.key=value. {hint}")
     if section not in SECTIONS:
         raise InputError(f"There is no section '{section}' in '{override}'.{nearest(section, SECTIONS)}")
     place = values.setdefault(section, {})
@@ -138,6 +157,11 @@ def _override(values: dict[str, Any], override: str) -> None:
         if not isinstance(place, dict):
             raise InputError(f"'{override}': {section}.{group} is a value, not a group of keys.")
     place[last] = _Text(value)
+
+
+def _sections_with(key: str) -> list[str]:
+    """The sections that have a key of this name, whatever the model."""
+    return [section for section, owner in _OWNERS.items() if key in {f.name for f in fields_of(_source_of(owner))}]
 
 
 class _Text(str):
@@ -152,7 +176,7 @@ def _build(kind: str, name: str, values: dict[str, Any]) -> Recipe:
     try:
         parts["batches"] = import_module(_OWNERS["batches"]).settled(parts["batches"], cls.task)
     except ValueError as error:
-        raise InputError(f"batches: {error}") from None
+        raise InputError(f"batches: {error}. Leave one of them out.") from None
     return Recipe(kind, name, **parts)
 
 
@@ -160,6 +184,8 @@ def _settle(values: dict[str, dict[str, Any]], task: str) -> None:
     """Defaults that depend on the task and on each other."""
     if values["tokens"].get("kind", "auto") == "auto":
         values["tokens"]["kind"] = _TOKENS[task]
+    if task == "tag" and values["tokens"]["kind"] in _OTHER_KINDS:
+        raise InputError(f"tokens.kind={values['tokens']['kind']} cannot be tagged: a tag needs a word. Leave it out.")
     if task == "lm" and values["tokens"]["kind"] == "space":
         # Tokenised text comes a sentence a line, and has one spelling of its blanks.
         values["data"].setdefault("unit", "line")
@@ -181,11 +207,23 @@ def make(cls: Any, values: Mapping[str, Any], section: str) -> Any:
     hints = typing.get_type_hints(cls)
     for key in values:
         if key not in hints:
-            raise InputError(f"There is no key '{section}.{key}'.{nearest(key, hints)}")
+            other = [f"{name}.{key}" for name in _sections_with(key) if name != section]
+            hint = f" Did you mean '{other[0]}'?" if other else nearest(key, hints)
+            hint = hint if hints else f" This model has no keys in [{section}]. Leave it out."
+            raise InputError(f"There is no key '{section}.{key}'.{hint}")
     try:
         return cls(**{key: _convert(hints[key], value, f"{section}.{key}") for key, value in values.items()})
     except ValueError as error:
-        raise InputError(f"{section}: {error}") from None
+        raise InputError(_impossible(str(error).rstrip("."), values, section)) from None
+
+
+def _impossible(reason: str, values: Mapping[str, Any], section: str) -> str:
+    """A part's own complaint, with the values that were typed where it does not show them."""
+    typed = [f"{section}.{key}={value}" for key, value in values.items() if isinstance(value, _Text)]
+    found = (
+        "" if not typed or any(part.partition("=")[2] in reason for part in typed) else f" Found {', '.join(typed)}."
+    )
+    return f"{'' if reason.startswith(section + '.') else section + ': '}{reason}.{found}"
 
 
 def _convert(hint: Any, value: Any, key: str) -> Any:
@@ -199,7 +237,9 @@ def _convert(hint: Any, value: Any, key: str) -> Any:
             return converted
     shown = value if isinstance(value, _Text) else repr(value)
     close = nearest(str(value), typing.get_args(hint)) if typing.get_origin(hint) is Literal else ""
-    raise InputError(f"{key}={shown} is not {_name(hint)}.{close}")
+    close = close if "Did you mean" in close else ""  # the choices are named already
+    limit = " that fits 64 bits" if str(value).lstrip("+-").isdecimal() else ""
+    raise InputError(f"{key}={shown} is not {_name(hint)}{limit}.{close}")
 
 
 def _fit(hint: Any, value: Any) -> tuple[bool, Any]:
@@ -216,8 +256,8 @@ def _fit(hint: Any, value: Any) -> tuple[bool, Any]:
         return all(fits for fits, _ in fitted), tuple(item for _, item in fitted)
     if isinstance(value, _Text):
         return _spelt(hint, value)
-    if hint is float and type(value) is int:
-        return True, float(value)
+    if hint is float and type(value) in (int, float):
+        return abs(value) < math.inf, float(value)
     return type(value) is hint, value
 
 
@@ -227,9 +267,10 @@ def _spelt(hint: Any, text: str) -> tuple[bool, Any]:
     if hint is bool:
         return text.lower() in ("true", "false"), text.lower() == "true"
     try:
-        return True, hint(text)
+        value = hint(text)
     except ValueError:
         return False, None
+    return abs(value) < (math.inf if hint is float else 1 << 63), value
 
 
 def _is_union(hint: Any) -> bool:
@@ -281,7 +322,7 @@ def section_fields(section: str, kind: str) -> list[Field]:
     source = models.source_file(kind)
     if section == "model":
         return fields_of(source)
-    if section == "train" and (own := _has_class(source, "Train")):
+    if section == "train" and (own := _has_class(source, "Train")) is not None:
         return own
     return fields_of(_source_of(_OWNERS[section]))
 

@@ -19,7 +19,7 @@ from segue.batches.collate import Batches
 from segue.batches.encode import Held, encode, encode_held, labels_of
 from segue.batches.store import Store
 from segue.data.corpus import Corpus
-from segue.errors import InputError, SegueError
+from segue.errors import InputError, SegueError, nearest
 from segue.models import fingerprint
 from segue.models.base import Record, Sizes
 from segue.recipe import Recipe, read_recipe, to_toml
@@ -51,32 +51,42 @@ def train(
     device: str = "auto",
     threads: int = 0,
     progress: Progress = silent,
+    trust: bool = False,
 ) -> dict[str, Any]:
     """Trains what the recipe says into the folder `out` and returns the run's result.
 
     With `resume`, goes on from the last whole checkpoint (the recipe may then be None: the run's own).
     """
-    recipe, begun = _recipe_of(recipe, out, resume)
-    if begun and (out / "result.json").exists() and read_recipe(out / "recipe.toml") == recipe:
+    recipe, begun = _recipe_of(recipe, out, resume, trust)
+    if begun and (out / "result.json").exists() and read_recipe(out / "recipe.toml", trust) == recipe:
         return dict(files.read_json(out / "result.json"), finished_before=True)
     corpus = Corpus(recipe.data, recipe.task, progress)
-    if begun:
-        _same_data(corpus, out)
-    new = not out.exists()
-    try:
-        with files.locked(out):
-            return _Walk(recipe, out, corpus, device, threads, progress).run(begun)
-    except InputError:
-        if new:
-            shutil.rmtree(out, ignore_errors=True)
-        raise
+    if begun and (changed := files.changed_file(corpus.ledger.files, out)):
+        raise InputError(f"{changed} has changed since the run in {out} began. Restore it, or choose another --out.")
+    walk = _Walk(recipe, out, corpus, device, threads, progress)
+    made = files.missing(out)
+    with files.locked(out):
+        if not begun and (out / "recipe.toml").exists():
+            raise InputError(f"Another process has just begun a run in {out}. Choose another --out.")
+        try:
+            return walk.run(begun)
+        except Exception as error:
+            worth_keeping = begun or any(out.glob("checkpoints/step-*")) or _failed_in_training(error)
+            if not worth_keeping:
+                files.undo(out, made)
+            raise
 
 
-def _recipe_of(recipe: Recipe | None, out: Path, resume: bool) -> tuple[Recipe, bool]:
+def _failed_in_training(error: Exception) -> bool:
+    """A loss that went astray is worth a look at the metrics; wrong input or a full disk leaves nothing of use."""
+    return isinstance(error, SegueError) and not isinstance(error, InputError)
+
+
+def _recipe_of(recipe: Recipe | None, out: Path, resume: bool, trust: bool) -> tuple[Recipe, bool]:
     """The recipe to follow, and whether a run with it has begun."""
     saved = out / "recipe.toml"
     if not saved.exists():
-        if out.exists() and any(path.name != ".lock" for path in out.iterdir()):
+        if out.exists() and (not out.is_dir() or any(path.name != ".lock" for path in out.iterdir())):
             raise InputError(f"{out} exists and is not a run. Choose another --out; nothing is overwritten.")
         if recipe is None:
             raise InputError(
@@ -85,13 +95,14 @@ def _recipe_of(recipe: Recipe | None, out: Path, resume: bool) -> tuple[Recipe, 
         return recipe, False
     if not resume:
         raise InputError(f"{out} already holds a run. Go on with it by --resume, or choose another --out.")
-    old = read_recipe(saved)
+    old = read_recipe(saved, trust)
     if recipe is None:
         return old, True
     differ = [line for line in _differences(old, recipe) if not line.startswith(_BUDGET)]
     if differ:
         raise InputError(
-            f"{out} was begun with another recipe: {'; '.join(differ[:3])}. Leave that out, or choose another --out."
+            f"{out} was begun with another recipe: {'; '.join(differ[:3])}. To go on with it as it was: "
+            f"segue train --out {out} --resume. For another recipe choose another --out."
         )
     return recipe, True
 
@@ -113,17 +124,6 @@ def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in values.items():
         out |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
     return out
-
-
-def _same_data(corpus: Corpus, out: Path) -> None:
-    if not (out / "ledger.json").exists():
-        return
-    old = {file["path"]: file["sha256"] for file in files.read_json(out / "ledger.json")["files"]}
-    for file in corpus.ledger.to_dict()["files"]:
-        if old.get(file["path"]) != file["sha256"]:
-            raise InputError(
-                f"{file['path']} has changed since the run in {out} began. Restore it, or choose another --out."
-            )
 
 
 class _Walk:
@@ -160,7 +160,11 @@ class _Walk:
             speller.save(self.out / "speller.json")
         labels = labels_of(corpus.examples("all"), self.task) if self.task in ("classify", "tag") else []
         if labels and len(labels) < 2:
-            raise InputError(f"Every row of {recipe.data.path} has the label '{labels[0]}': there is nothing to learn.")
+            raise InputError(
+                f"Every row of {recipe.data.path} has the label '{labels[0]}': there is nothing to learn. Expected two "
+                "labels or more; check the file and data.columns."
+            )
+        self._check_test_labels(labels)
         limit = 0 if self.task == "lm" else recipe.batches.length
         store_folder = self.out / "store"
         total = max(1, corpus.counts["train"])
@@ -181,19 +185,40 @@ class _Walk:
         files.write_json(self.out / "ledger.json", {**corpus.ledger.to_dict(), "summary": corpus.ledger.summary()})
         return Prepared(corpus, tokenizer, speller, labels, encoded.store, validation)
 
+    def _check_test_labels(self, labels: list[str]) -> None:
+        """Before training, not after it: a label of the test file that cannot be predicted."""
+        if self.task != "classify" or not isinstance(self.recipe.data.test, str):
+            return
+        known = set(labels)
+        for example in self.corpus.examples("test"):
+            if example.label not in known:
+                raise InputError(
+                    f"{example.path}:{example.line}: the label '{example.label}' is not in the training data."
+                    f"{nearest(example.label, known)} Mend the label, or leave the row out."
+                )
+
     def _tokenizer(self) -> Tokenizer:
         saved = self.out / "tokenizer.json"
         init = getattr(self.recipe.train, "init", "")
         if init and not saved.exists():
             files.check_run(Path(init))
-            files.write_atomic(saved, (Path(init) / "tokenizer.json").read_bytes())
+            tokenizer = Tokenizer.load(Path(init) / "tokenizer.json")
+            if self.task == "tag" and tokenizer.kind != "space":
+                raise InputError(f"train.init={init} has {tokenizer.kind} tokens; a tagger needs words (space tokens).")
+            self._save(tokenizer, saved)
         if saved.exists():
             return Tokenizer.load(saved)
         self.progress("learning the tokens", 0.0)
         tokenizer = Tokenizer.train(self.recipe.tokens, self._texts())
-        tokenizer.save(saved)
+        self._save(tokenizer, saved)
         self.progress("learning the tokens", 1.0)
         return tokenizer
+
+    def _save(self, tokenizer: Tokenizer, place: Path) -> None:
+        """Whole or not there: a killed run goes on with the tokenizer that it finds."""
+        beside = place.with_name(f".{place.name}.writing")
+        tokenizer.save(beside)
+        beside.replace(place)
 
     def _texts(self) -> Iterator[str]:
         """The text of the training split, for the tokenizer alone."""
@@ -358,14 +383,19 @@ def pick_device(device: str) -> str:
 
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise InputError("There is no CUDA device on this machine. Leave --device out, or say --device cpu.")
+    kind, _, number = device.partition(":")
+    if kind not in ("cpu", "cuda") or (number and not number.isdecimal()):
+        raise InputError(f"--device {device} is not known. Expected auto, cpu, cuda or, for one of several, cuda:1.")
+    if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
+        raise InputError(f"There is no device {device} on this machine. Leave --device out, or say --device cpu.")
     return device
 
 
 def _threads(threads: int) -> int:
     import torch
 
+    if threads < 0:
+        raise InputError(f"--threads {threads} is not possible: expected 1 or more, or 0 for as many as torch takes.")
     if threads:
         torch.set_num_threads(threads)
     return torch.get_num_threads()
@@ -385,9 +415,13 @@ def _begin_with(model: Any, recipe: Recipe) -> None:
 
 
 def _take_weights(model: Any, run: Path) -> None:
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    old, new = load_file(run / "model.safetensors"), model.state_dict()
+    try:
+        old, new = load_file(run / "model.safetensors"), model.state_dict()
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"train.init={run} cannot be used: its model.safetensors is damaged ({error}).") from None
     for name in sorted(old.keys() | new.keys()):
         fits = name in old and name in new and old[name].shape == new[name].shape
         if fits:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -25,6 +26,7 @@ _NAMES = {
     "spelling_bits_per_byte": "of these, for spelling",
     "unknown_tokens": "unknown tokens",
     "zero_probability_tokens": "tokens of probability 0",
+    "tokens_cut": "tokens cut off long rows",
 }
 
 
@@ -36,7 +38,7 @@ def _console() -> Console:
 
 def number(value: Any, digits: int = 3) -> str:
     """A figure as people write it."""
-    if value is None:
+    if value is None or value == math.inf:
         return "∞"
     if isinstance(value, bool | str):
         return str(value)
@@ -55,7 +57,7 @@ def size(count: float) -> str:
 
 
 def interval(pair: Sequence[float | None] | None) -> str:
-    if not pair or any(end is None for end in pair):
+    if not pair or any(end is None or not math.isfinite(end) for end in pair):
         return "–"
     return f"{pair[0]:.3f}–{pair[1]:.3f}"
 
@@ -67,7 +69,9 @@ def print_comparison(result: dict[str, Any]) -> None:
     seeds = any("seed_deviation" in row for row in result["rows"])
     table.add_column("model", no_wrap=True)
     table.add_column("tokens", no_wrap=True)
-    for heading in (_NAMES.get(main, main), "95 % interval", *(["± seeds"] if seeds else [])):
+    spelling = result["task"] == "lm"
+    more = [*(["± seeds"] if seeds else []), *(["spelling"] if spelling else [])]
+    for heading in (_NAMES.get(main, main), "95 % interval", *more):
         table.add_column(heading, justify="right")
     table.add_column("differs from next")
     for heading in ("params", "seconds", "tokens/s"):
@@ -80,6 +84,7 @@ def print_comparison(result: dict[str, Any]) -> None:
             number(row[main]),
             interval(row[f"{main}_ci"]),
             *noise,
+            *([number(row["spelling_bits_per_byte"])] if spelling else []),
             row["differs_from_next"],
             size(row["parameters"]),
             number(row["train_seconds"], 1),
@@ -96,8 +101,8 @@ def print_comparison(result: dict[str, Any]) -> None:
 def print_result(run: Any, result: dict[str, Any]) -> None:
     """What a training run came to, and what was left out on the way."""
     console = _console()
-    if result.get("finished_before"):
-        console.print("This run is finished.")
+    if run.finished_before:
+        console.print("This run was finished before; there was nothing left to do.")
     trained = f"{number(result['train_seconds'], 1)} s, {number(result['steps'])} steps"
     console.print(f"{result['model']}: {size(result['parameters'])} parameters, trained {trained}.")
     if result.get("stopped_early"):
@@ -196,14 +201,14 @@ def print_recipes() -> None:
     _console().print(table)
 
 
-def print_explanation(model: str, settings: list[str]) -> None:
+def print_explanation(model: str, settings: list[str], trust: bool = False) -> None:
     """The head of the model's file, and every key of its recipe with its value."""
     import dataclasses
 
     from segue.models import source_file
     from segue.recipe import SECTIONS, load_recipe, section_fields
 
-    recipe = load_recipe(model, settings)
+    recipe = load_recipe(model, settings, trust=trust)
     console = _console()
     tree = ast.parse(source_file(recipe.kind).read_text(encoding="utf-8"))
     console.print(Text(ast.get_docstring(tree) or ""))
@@ -240,10 +245,10 @@ def find_runs(folder: Path) -> list[dict[str, Any]]:
             {
                 "run": str(path),
                 "finished": True,
-                "model": result["model"],
+                "model": result.get("model"),
                 "figure": _NAMES.get(main, main),
                 "value": result.get(main),
-                "train_seconds": result["train_seconds"],
+                "train_seconds": result.get("train_seconds"),
             }
         )
     return found

@@ -388,3 +388,10 @@ def test_numbers() -> None:
     assert markup.figure(1.93149, "bits per byte") == "1.931" and markup.figure(12.3456, "bits per byte") == "12.3"
     assert markup.figure(0.9123, "accuracy") == "91.2 %" and markup.figure(7.25, "BLEU") == "7.2"
     assert [markup.figure(v) for v in (None, math.nan, math.inf, -math.inf, -1.0)] == ["–", "–", "∞", "−∞", "−1.000"]
+
+
+def test_values_that_differ_by_rounding_alone_are_drawn_as_one() -> None:
+    scale = charts.common_scale([(100.0, (100.0, 100.00000000000004))], "BLEU", 100.0)
+    assert scale is not None
+    assert scale.low < 99 and scale.high > 101
+    assert "100" in charts.interval_axis(scale)

@@ -16,7 +16,7 @@ from segue.models.rnn_lm import RnnLm
 V = 11
 CONFIGS = [
     RnnLm.Config(width=8, embedding=6, layers=2),
-    RnnLm.Config(width=8, tied=True),
+    RnnLm.Config(width=8, embedding=0, tied=True),
     RnnLm.Config(cell="gru", width=8, embedding=0, layers=2),
     RnnLm.Config(cell="gru", reset="before", width=8),
     RnnLm.Config(cell="elman", width=8, layers=2),
@@ -187,7 +187,7 @@ def test_dropout_is_off_when_evaluating() -> None:
 
 
 def test_tied_weights_are_one_table() -> None:
-    model = RnnLm(RnnLm.Config(width=8, tied=True), Sizes(V))
+    model = RnnLm(RnnLm.Config(width=8, embedding=0, tied=True), Sizes(V))
     assert model.head.weight is model.vectors.weight
 
 

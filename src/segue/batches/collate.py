@@ -2,6 +2,7 @@
 
 Running text is B streams side by side, T columns a step, so that state can be carried from one step
 to the next:            STOP w1 w2 w3 | w4 w5 …     targets: w1 w2 w3 w4 | …
+Every epoch begins at another place of the text, which is read as a ring: after its end comes its beginning.
 Rows are padded on the right to the longest of their batch.
 """
 
@@ -55,7 +56,8 @@ class Batches:
         if task == "lm":
             # Of a text shorter than the batch, each row still gets a few tokens.
             self.size = max(1, min(config.size, len(store.tokens) // 2))
-            self.per_epoch = max(1, math.ceil(self._columns(0) / config.length))
+            self.columns = len(store.tokens) // self.size
+            self.per_epoch = math.ceil(self.columns / config.length)
         else:
             self.size = config.size
             self.per_epoch = math.ceil(len(store) / self.size)
@@ -74,37 +76,26 @@ class Batches:
 
     def of_rows(self, rows: NDArray[np.int64]) -> Batch:
         columns, limit = self.store.columns, self.config.length
-        text = [columns["text"].row(i)[:limit] for i in rows]
+        text = [columns["text"].row(i) for i in rows]
+        if self.task == "seq2seq":
+            return seq2seq([columns["source"].row(i)[:limit] for i in rows], text, limit)
+        text = [row[:limit] for row in text]
         if self.task == "classify":
             return classify(text, columns["label"].flat[rows])
-        if self.task == "tag":
-            return tag(text, [columns["tags"].row(i)[:limit] for i in rows])
-        return seq2seq([columns["source"].row(i)[:limit] for i in rows], text)
-
-    def _columns(self, epoch: int) -> int:
-        return (len(self.store.tokens) - stream_offset(self.seed, epoch, self.config.length)) // self.size
+        return tag(text, [columns["tags"].row(i)[:limit] for i in rows])
 
     def _stream(self, epoch: int, place: int) -> list[Batch]:
         tokens, length = self.store.tokens, self.config.length
-        offset = stream_offset(self.seed, epoch, length)
-        columns = max(1, (len(tokens) - offset) // self.size)
-        # An offset can leave an epoch one window short of the others: its last window is then seen twice.
-        begin = min(place * length, max(0, (columns - 1) // length * length))
-        end = min(begin + length, columns)
-        starts = [offset + row * columns for row in range(self.size)]
-        window = np.stack([_before(tokens, start + begin, start + end) for start in starts])
-        fresh = np.full(self.size, place == 0)
-        inputs, targets = window[:, :-1], window[:, 1:]
+        starts = stream_offset(self.seed, epoch, len(tokens)) + self.columns * np.arange(self.size)
+        window = np.arange(place * length, min((place + 1) * length, self.columns))
+        places = (starts[:, None] + window) % len(tokens)
+        targets = tokens[places].astype(np.int64)
+        # What comes before the first token of all is STOP, which is 0.
+        inputs = np.where(places == 0, 0, tokens[places - 1].astype(np.int64))
         mask = np.ones_like(inputs, dtype=bool)
+        fresh = np.full(self.size, place == 0)
         parts = np.array_split(np.arange(self.size), self.config.accumulate)
         return [Batch(inputs[p], targets[p], mask[p], fresh[p]) for p in parts if len(p)]
-
-
-def _before(tokens: NDArray[Any], begin: int, end: int) -> NDArray[np.int64]:
-    """tokens[begin - 1:end]; what comes before the first token of all is STOP, which is 0."""
-    if begin == 0:
-        return np.concatenate([np.zeros(1, np.int64), tokens[:end].astype(np.int64)])
-    return tokens[begin - 1 : end].astype(np.int64)
 
 
 def pad(rows: Sequence[NDArray[Any]], fill: int = 0, least: int = 1) -> NDArray[np.int64]:
@@ -132,9 +123,9 @@ def tag(text: Rows, tags: Rows) -> Batch:
     return Batch(pad(text), pad(tags, IGNORE), mask_of(text))
 
 
-def seq2seq(source: Rows, text: Rows) -> Batch:
-    """STOP y1 … yn predicts y1 … yn STOP, given the source."""
-    stop = np.zeros(1, np.int64)
-    inputs = [np.concatenate([stop, row.astype(np.int64)]) for row in text]
-    targets = [np.concatenate([row.astype(np.int64), stop]) for row in text]
+def seq2seq(source: Rows, text: Rows, limit: int | None = None) -> Batch:
+    """STOP y1 … yn predicts y1 … yn STOP, given the source; cut at `limit`, a row has no STOP, for it goes on."""
+    stop, width = np.zeros(1, np.int64), None if limit is None else limit + 1
+    inputs = [np.concatenate([stop, row.astype(np.int64)])[:width] for row in text]
+    targets = [np.concatenate([row.astype(np.int64), stop])[:width] for row in text]
     return Batch(pad(inputs), pad(targets, IGNORE), mask_of(inputs), None, pad(source), mask_of(source))

@@ -6,6 +6,8 @@ too, and the order does not depend on how many processes read it.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -34,6 +36,7 @@ def rows_at(
     return pooled[place * size : (place + 1) * size]
 
 
-def stream_offset(seed: int, epoch: int, length: int) -> int:
-    """Where the streams of an epoch begin: the windows of two epochs do not fall on the same places."""
-    return 0 if epoch == 0 or length < 2 else int(permute(epoch % length, length, (seed,)))
+@lru_cache(maxsize=8)
+def stream_offset(seed: int, epoch: int, tokens: int) -> int:
+    """Where in the text an epoch begins: 0 for the first one, then elsewhere, so that other tokens share a window."""
+    return (permute(epoch % tokens, tokens, (seed,)) - permute(0, tokens, (seed,))) % tokens

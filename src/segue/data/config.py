@@ -63,7 +63,7 @@ class Config:
 def _check_encoding(encoding: str) -> None:
     try:
         " ".encode(encoding)
-    except LookupError:
+    except (LookupError, UnicodeError):
         raise ValueError(
             f"data.encoding is '{encoding}', which Python does not know; expected a name such as utf-8 or latin-1"
         ) from None

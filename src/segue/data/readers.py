@@ -4,6 +4,8 @@ A table may begin with a header: where data.columns gives names, or where the fi
 the task asks for (label and text, source and target). Without either, a table must have exactly the task's columns, in
 that order. A tsv has no quoting; a csv has what Python's csv module reads, quoted line ends included.
 
+A jsonl row is an object with the task's fields; to tag, {"words": ["the", "cow"], "tags": ["D", "N"]}.
+
 CoNLL: a word a row, a blank line between sentences; columns are separated by tabs where there is one, else by blanks.
 The word is the first column and the tag the last; in CoNLL-U (ten columns) word and tag are columns 2 and 4, and
 ranges (1-2) and empty nodes (1.1) are left out. Lines that begin a sentence with "#" and have no tab are comments.
@@ -18,6 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 from pathlib import Path
+from typing import Any
 
 from segue.data.config import Config, Format, Task
 from segue.data.example import Example
@@ -151,16 +154,24 @@ class Reader:
         return wanted
 
     def _objects(self, path: str, rows: Iterator[str]) -> Iterator[Example]:
-        keys = self._wanted()
+        keys = ["words", "tags"] if self.task == "tag" and not self.config.columns else self._wanted()
         for number, row in enumerate(rows, 1):
             if not row or row.isspace():
                 self.ledger.blank_lines += 1
-                continue
-            values = _values(row, keys, labelled=self.task == "classify")
-            if isinstance(values, str):
+            elif self.task == "tag":
+                yield from self._tagged(row, keys, path, number)
+            elif isinstance(values := _values(row, keys, labelled=self.task == "classify"), str):
                 self._bad(path, number, values)
             else:
                 yield from self._example(values, path, number)
+
+    def _tagged(self, row: str, keys: list[str], path: str, line: int) -> Iterator[Example]:
+        lists = _word_lists(row, keys)
+        if isinstance(lists, str):
+            self._bad(path, line, lists)
+        else:
+            words, tags = map(tuple, lists)
+            yield Example(" ".join(words), words=words, tags=tags, path=path, line=line)
 
     def _sentences(self, path: str, rows: Iterator[str]) -> Iterator[Example]:
         columns: _Columns | None = None
@@ -225,14 +236,38 @@ class _Columns:
         return word, tag
 
 
-def _values(row: str, keys: list[str], labelled: bool) -> list[str] | str:
-    """The values of an object's keys, or what is wrong with the row; a label may be a number or a truth value."""
+def _object(row: str) -> dict[str, Any] | str:
+    """A row's JSON object, or what is wrong with the row."""
     try:
         found = json.loads(row)
     except (ValueError, RecursionError) as error:
         return f"is not JSON ({error})"
-    if not isinstance(found, dict):
-        return "is not a JSON object"
+    return found if isinstance(found, dict) else "is not a JSON object"
+
+
+def _word_lists(row: str, keys: list[str]) -> list[list[str]] | str:
+    """A sentence's words and tags, or what is wrong with the row."""
+    found = _object(row)
+    if isinstance(found, str):
+        return found
+    lists = []
+    for key in keys:
+        items = found.get(key)
+        if not isinstance(items, list) or not items or not all(isinstance(item, str) and item for item in items):
+            return f"has no '{key}'" if items is None else f"has '{key}' that are not a list of words"
+        if "\\u" in row and any(map(_SURROGATE.search, items)):
+            return f"has half a surrogate pair in '{key}'"
+        lists.append(items)
+    if len(lists[0]) != len(lists[1]):
+        return f"has {len(lists[0])} {keys[0]} but {len(lists[1])} {keys[1]}"
+    return lists
+
+
+def _values(row: str, keys: list[str], labelled: bool) -> list[str] | str:
+    """The values of an object's keys, or what is wrong with the row; a label may be a number or a truth value."""
+    found = _object(row)
+    if isinstance(found, str):
+        return found
     values = []
     for position, key in enumerate(keys):
         value = found.get(key)

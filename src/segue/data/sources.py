@@ -24,19 +24,22 @@ BUILTIN = ("pydoc", "stdlib", "grammar")
 EXTENSIONS: dict[Task, dict[str, Format]] = {
     "lm": {".jsonl": "jsonl", ".ndjson": "jsonl", ".tsv": "tsv", ".csv": "csv"},
     "classify": {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"},
-    "tag": {".conll": "conll", ".conllu": "conll", ".iob": "conll", ".tsv": "conll", ".txt": "conll"},
+    "tag": {
+        **dict.fromkeys((".conll", ".conllu", ".iob", ".tsv", ".txt"), "conll"),
+        **dict.fromkeys((".jsonl", ".ndjson"), "jsonl"),
+    },
     "seq2seq": {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"},
 }
 FORMATS: dict[Task, tuple[Format, ...]] = {
     "lm": ("text", "tsv", "csv", "jsonl"),
     "classify": ("tsv", "csv", "jsonl"),
-    "tag": ("conll",),
+    "tag": ("conll", "jsonl"),
     "seq2seq": ("parallel", "tsv", "csv", "jsonl"),
 }
 ROWS: dict[Task, str] = {
     "lm": "text",
     "classify": "a label and a text in each row (data.format=tsv, csv or jsonl)",
-    "tag": "a word and its tag in each row (data.format=conll)",
+    "tag": "a word and its tag in each row (data.format=conll), or words and tags in each object (data.format=jsonl)",
     "seq2seq": "SOURCE,TARGET (two files), or a source and a target in each row (data.format=tsv, csv or jsonl)",
 }
 NOT_TEXT = frozenset(

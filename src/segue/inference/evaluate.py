@@ -6,7 +6,7 @@ a sentence), so that two models can be compared piece by piece.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,13 +76,18 @@ def compare(a: Evaluation, b: Evaluation) -> Paired:
     return paired(a.statistics[:, 0], b.statistics[:, 0], a.statistics[:, 1])
 
 
+def _check_labels(rows: Sequence[Example], truth: Sequence[Sequence[str]], known: Collection[str]) -> None:
+    for row, labels in zip(rows, truth, strict=True):
+        for label in labels:
+            if label not in known:
+                raise InputError(
+                    f"{row.path}:{row.line}: the label '{label}' was never seen in training.{nearest(label, known)}"
+                )
+
+
 def _classify(predictor: Predictor, rows: Sequence[Example], predictions: Sequence[Prediction]) -> Evaluation:
     index = {label: i for i, label in enumerate(predictor.labels)}
-    for row in rows:
-        if row.label not in index:
-            raise InputError(
-                f"{row.path}:{row.line}: the label '{row.label}' was never seen in training.{nearest(row.label, index)}"
-            )
+    _check_labels(rows, [(row.label,) for row in rows], index)
     truth = np.array([index[row.label] for row in rows])
     guess = np.array([index[p.label] for p in predictions])
     right = (truth == guess).astype(np.float64)
@@ -105,6 +110,7 @@ def _classify(predictor: Predictor, rows: Sequence[Example], predictions: Sequen
 
 
 def _tag(predictor: Predictor, rows: Sequence[Example], predictions: Sequence[Prediction]) -> Evaluation:
+    _check_labels(rows, [row.tags for row in rows], predictor.labels)
     # Words beyond what the model reads count as wrong: nothing is left out of the figure.
     guesses = [p.tags + ("",) * (len(row.tags) - len(p.tags)) for row, p in zip(rows, predictions, strict=True)]
     right = np.array([sum(map(str.__eq__, row.tags, guess)) for row, guess in zip(rows, guesses, strict=True)], float)

@@ -282,7 +282,9 @@ def common_scale(values: Sequence[tuple[float | None, Bounds]], metric: str, bes
     if near is not None and near[1] > near[0] and full[1] - full[0] > 3 * (near[1] - near[0]):
         full = near
     low, high = full
-    margin = 0.04 * (high - low) or 0.05 * abs(high) or 0.5
+    # Values that differ by rounding alone are one value.
+    apart = high - low > 1e-6 * abs(high)
+    margin = 0.04 * (high - low) if apart else 0.05 * abs(high) or 0.5
     return Scale(low - margin, high + margin, metric, best)
 
 

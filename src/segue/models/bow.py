@@ -1,10 +1,11 @@
-"""Bag of words: each word has a vector of one number a class; the sentence's scores are their sum.
+"""Bag of words, linear: Nigam, Lafferty and McCallum 1999, "Using maximum entropy for text classification".
 
     scores = sum over t of W[w_t] + b                       p(class) = softmax(scores)
 
-Predicts the class of a text from which words it holds, not from their order. A linear model of word
-counts, and the first classifier of the lecture ("I hate this movie" as a sum of 5-vectors). Departs
-from it in nothing; W starts at zero, since a linear model needs no broken symmetry.
+Each word has a vector of one number a class, and the text's scores are their sum: the class is predicted
+from which words the text holds, not from their order ("I hate this movie" as a sum of 5-vectors). The
+paper's counts, but neither divided by the length of the text nor fitted by iterative scaling; dropout of
+whole words in place of its Gaussian prior. W starts at zero, since a linear model needs no broken symmetry.
 """
 
 from __future__ import annotations

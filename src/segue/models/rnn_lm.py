@@ -40,16 +40,16 @@ class RnnLm(Network):
         """The Elman cell's function: tanh, relu or logistic (the last has no fused kernel and is slower)."""
         reset: Reset = "after"
         """Where the GRU resets: after U_n (as torch does, fast) or before it (as Cho et al. write, slower)."""
-        width: int = 256
+        width: int = 192
         """Units in a layer."""
-        embedding: int = 0
+        embedding: int = 64
         """Width of a token's vector; 0 means the same as width."""
         layers: int = 1
         """Layers, one above the other."""
         dropout: float = 0.0
         """Share of units dropped between layers, before the first and after the last."""
         tied: bool = False
-        """Use the tokens' vectors as the output weights too (embedding must equal width)."""
+        """Use the tokens' vectors as the output weights too (needs embedding = 0: the same as width)."""
 
         def __post_init__(self) -> None:
             if self.width < 1 or self.layers < 1 or self.embedding < 0:
@@ -58,7 +58,8 @@ class RnnLm(Network):
             if not 0 <= self.dropout < 1:
                 raise ValueError(f"dropout = {self.dropout}: must be at least 0 and less than 1")
             if self.tied and self.embedding not in (0, self.width):
-                raise ValueError(f"tied with embedding = {self.embedding}, width = {self.width}: they must be equal")
+                found = f"tied with embedding = {self.embedding}, width = {self.width}"
+                raise ValueError(f"{found}: they must be equal; set embedding = 0")
             if self.activation != "tanh" and self.cell != "elman":
                 raise ValueError(f"activation = {self.activation} with cell = {self.cell}: only elman has a choice")
             if self.reset != "after" and self.cell != "gru":
@@ -99,10 +100,6 @@ class RnnLm(Network):
         if state is not None and batch.fresh_B is not None:
             state = state.forget(batch.fresh_B)
         return self.drop(self.vectors(batch.tokens_BT)), state
-
-    def state_from(self, tensors: dict[str, Tensor]) -> RecurrentState:
-        """The carried state out of a checkpoint."""
-        return RecurrentState.from_tensors(tensors)
 
     @torch.inference_mode()
     def start(

@@ -32,7 +32,7 @@ def write_tensors(tensors: dict[str, Tensor]) -> bytes:
 
 
 def save_checkpoint(folder: Path, step: int, tensors: dict[str, dict[str, Tensor]], values: dict[str, Any]) -> None:
-    """Writes a checkpoint and removes all but the last `KEEP`."""
+    """Writes a checkpoint and removes all but the last `KEEP`; later ones are damaged, or it would not be written."""
     place = folder / f"step-{step:08d}"
     beside = folder / f".writing-{os.getpid()}"
     clear_unfinished(folder)
@@ -50,8 +50,10 @@ def save_checkpoint(folder: Path, step: int, tensors: dict[str, dict[str, Tensor
     if place.exists():
         shutil.rmtree(place)
     beside.rename(place)
-    for old in _found(folder)[KEEP:]:
-        shutil.rmtree(old)
+    kept = [found for found in _found(folder) if found.name <= place.name][:KEEP]
+    for old in _found(folder):
+        if old not in kept:
+            shutil.rmtree(old)
 
 
 def latest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
@@ -60,7 +62,7 @@ def latest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     for place in _found(folder):
         try:
             return _load(place), passed
-        except (OSError, ValueError, KeyError, SafetensorError) as error:
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
             passed.append(f"Checkpoint {place} is damaged ({error}); the one before it is used.")
     return None, passed
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from pathlib import Path
@@ -12,7 +13,7 @@ from segue.models.base import Record
 
 
 class Progress(Protocol):
-    """Told what is being done and what share of it is done."""
+    """Told what is being done and what share of it is done. A sentence, with its full stop, is news to pass on."""
 
     def __call__(self, what: str, share: float, note: str = "") -> None: ...
 
@@ -29,6 +30,9 @@ class Lines:
         self.what, self.begun, self.said = "", 0.0, 0.0
 
     def __call__(self, what: str, share: float, note: str = "") -> None:
+        if what.endswith("."):
+            print(what, file=self.file)
+            return
         now = time.monotonic()
         if what != self.what:
             self.what, self.begun, self.said = what, now, now - self.every + 2.0
@@ -64,6 +68,9 @@ class Bar:
         self.bar.start()
 
     def __call__(self, what: str, share: float, note: str = "") -> None:
+        if what.endswith("."):
+            self.bar.console.print(what, markup=False, highlight=False)
+            return
         if what != self.what:
             self.what = what
             self.bar.reset(self.task, total=1.0, description=what, visible=True, note=note)
@@ -92,13 +99,15 @@ class Metrics:
         """`after`: records of later steps are dropped, since a resumed run will make them again."""
         self.path = folder / "metrics.jsonl"
         kept = [line for line in _lines(self.path) if line["step"] <= after] if after else []
-        self.path.write_text("".join(json.dumps(line) + "\n" for line in kept))
+        beside = folder / ".metrics.jsonl.writing"
+        beside.write_text("".join(json.dumps(line) + "\n" for line in kept))
+        beside.replace(self.path)
         self.file = self.path.open("a")
-        self.board = _board(folder / "tensorboard") if tensorboard else None
+        self.board = _board(folder / "tensorboard", after) if tensorboard else None
 
     def write(self, record: Record) -> None:
-        line = {"step": record.step, "kind": record.kind, **record.values}
-        self.file.write(json.dumps(line) + "\n")
+        values = {name: None if _infinite(value) else value for name, value in record.values.items()}
+        self.file.write(json.dumps({"step": record.step, "kind": record.kind, **values}, allow_nan=False) + "\n")
         self.file.flush()
         if self.board is not None:
             for name, value in record.values.items():
@@ -116,6 +125,10 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     return _lines(folder / "metrics.jsonl")
 
 
+def _infinite(value: Any) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
+
+
 def _lines(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
@@ -128,7 +141,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     return lines
 
 
-def _board(folder: Path) -> Any:
+def _board(folder: Path, after: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
@@ -137,4 +150,5 @@ def _board(folder: Path) -> Any:
         raise InputError(
             "train.tensorboard=true needs the tensorboard package: pip install 'segue[tensorboard]'."
         ) from None
-    return SummaryWriter(str(folder))  # type: ignore[no-untyped-call]
+    # What a killed run wrote of later steps is hidden.
+    return SummaryWriter(str(folder), purge_step=after + 1 if after else None)  # type: ignore[no-untyped-call]

@@ -3,7 +3,7 @@
 warm-up:   rate · step / warmup                          for the first steps
 cosine:    rate · (1 + cos(pi · progress)) / 2           progress from 0 to 1 over the budget
 constant:  rate
-plateau:   rate halved whenever `train.patience` validations, at least one, brought nothing better
+plateau:   rate halved after every validation that brought nothing better
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ that is not finite never lands, because the fused optimiser gets the flag and do
 
 from __future__ import annotations
 
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -79,7 +80,7 @@ class Trainer:
         self.carried: list[Any] = []
         self.total_steps = self._total_steps()
         self.every = config.every or max(1, self.total_steps // 20 if self.total_steps else 0)
-        self._validations = 0
+        self._tenths = 0
 
     def _total_steps(self) -> int:
         """The budget in steps; 0 where only seconds limit it."""
@@ -121,9 +122,11 @@ class Trainer:
                 yield self._validated(log)
 
     def _due(self) -> bool:
-        if self.config.every or self.total_steps:
+        """Whether to validate: every so many steps; by the clock, whenever another tenth of the budget is spent."""
+        if self.config.every or not self.config.seconds:
             return self.step % self.every == 0
-        return self.progress * 10 >= self._validations + 1
+        before, self._tenths = self._tenths, int(self.progress * 10)
+        return self._tenths > before
 
     def _update(self, log: _Log) -> None:
         parts = self.batches.at(self.step)
@@ -160,20 +163,18 @@ class Trainer:
 
     def _validated(self, log: _Log) -> Record:
         log.read(self)  # a bad step must not be validated or saved
-        self._validations += 1
         if self.validate is None:
             return Record(self.step, "checkpoint", {"seconds": self.seconds})
         self.model.eval()
         with torch.inference_mode():
             values = self.validate()
         self.model.train()
-        if not self.best or values["loss"] < self.best["loss"]:
+        if not self.best or values["loss"] < self.best["loss"] or math.isnan(self.best["loss"]):
             self.best = values | {"step": self.step, "since": 0}
             self.best_weights = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
         else:
             self.best["since"] += 1
-            if self.best["since"] % max(1, self.config.patience) == 0:
-                self.halvings += 1
+            self.halvings += 1
         return Record(self.step, "validation", values | {"seconds": self.seconds})
 
     # What a checkpoint holds: tensors by file, and plain values.
@@ -200,7 +201,6 @@ class Trainer:
             "seconds": self.seconds,
             "targets": self.targets,
             "halvings": self.halvings,
-            "validations": self._validations,
             "best": self.best,
         }
 
@@ -216,13 +216,12 @@ class Trainer:
         for key, value in tensors["carried"].items():
             i, name = key.split(".", 1)
             carried[int(i)][name] = value.to(self.device)
-        if carried:
-            kind = type(self.model.start(1, 1))
-            self.carried = [kind.from_tensors(carried[i]) for i in sorted(carried)]
+        kind: Any = type(self.model.start(1, 1)) if carried else None
+        self.carried = [kind.from_tensors(carried[i]) for i in sorted(carried)]
         self.step, self.seconds, self.targets = values["step"], values["seconds"], values["targets"]
-        self.halvings, self._validations, self.best = values["halvings"], values["validations"], values["best"]
-        if self.best:
-            self.best_weights = dict(tensors.get("best", tensors["model"]))
+        self.halvings, self.best = values["halvings"], values["best"]
+        self._tenths = int(self.progress * 10)
+        self.best_weights = dict(tensors.get("best", tensors["model"])) if self.best else {}
         torch.set_rng_state(tensors["random"]["cpu"])
         if "cuda" in tensors["random"]:
             torch.cuda.set_rng_state(tensors["random"]["cuda"])
@@ -246,9 +245,10 @@ class _Log:
             self.finite = self.finite & value.isfinite()
 
     def guard(self, norm: Tensor, step: int) -> Tensor:
-        """1 where this update must not land, else 0."""
+        """1 where this update must not land, else 0; after a bad one, no other lands until it is read."""
         self.norm, self.steps = norm, self.steps + 1
-        bad = ~(self.finite & norm.isfinite())
+        self.finite = self.finite & norm.isfinite()
+        bad = ~self.finite
         self.bad_step = torch.where(bad & (self.bad_step == 0), step, self.bad_step)
         return bad.float()
 

@@ -1,0 +1,45 @@
+"""`segue serve`: a page to play with runs, and the JSON API under it."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib.util import find_spec
+
+from segue.errors import InputError
+
+_FAREWELL = 2
+"""Seconds that open connections get when the server ends."""
+
+
+def serve(
+    paths: Sequence[str], host: str = "127.0.0.1", port: int = 8000, device: str = "auto", trust: bool = False
+) -> None:
+    """Serves runs until it is interrupted; `port` 0 takes a free one."""
+    if not (find_spec("fastapi") and find_spec("uvicorn")):
+        raise InputError("To serve, Segue needs fastapi and uvicorn. Install them with: pip install 'segue[serve]'")
+    import uvicorn
+
+    from segue.serve.app import create_app
+    from segue.serve.engine import Engine
+
+    with _listen(host, port) as listening:  # before the models are loaded, which may take long
+        address, taken = listening.getsockname()[:2]
+        local = ipaddress.ip_address(address).is_loopback
+        app = create_app(Engine(paths, device, trust), local)
+        settings = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=_FAREWELL, server_header=False)
+        print(f"Segue is at http://{f'[{host}]' if ':' in host else host}:{taken}/ (Ctrl+C ends it)", flush=True)
+        if not local:
+            print("Whoever can reach this machine can use it: there is no password.", flush=True)
+        with suppress(KeyboardInterrupt):  # that is how it ends
+            uvicorn.Server(settings).run(sockets=[listening])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"Cannot listen on {host}, port {port}: {reason}. Choose another --host or --port.") from None

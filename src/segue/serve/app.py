@@ -1,0 +1,245 @@
+"""The routes: the page, and the JSON API that it uses. GET /openapi.json describes the API.
+
+An error is {"error": "one sentence"}: 400 where the request is wrong, 403 where it comes from elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, JSONResponse, StreamingResponse
+from fastapi.staticfiles import StaticFiles
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from segue import __version__, look
+from segue.errors import SegueError
+from segue.folder import to_json
+from segue.serve import engine as limits
+from segue.serve.engine import Answer, Engine
+
+STATIC = Path(__file__).parent / "static"
+LOOK = Path(look.__file__).parent / "page.css"
+"""The palette and the type of the reports, so that the page looks like one of them."""
+MAX_BODY = 2_000_000
+"""Bytes of a request: as many as the longest text can take in JSON, and some more."""
+_LOCAL = ("localhost", "127.0.0.1", "::1")
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+
+Text = Annotated[str, Field(max_length=limits.MAX_CHARACTERS)]
+
+
+class Question(BaseModel):
+    """What every request says."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    run: Annotated[str, Field(description="The name of a run, as /api/runs gives it.")]
+
+
+class Stream(Question):
+    """A text to be written; null leaves a setting as the run's recipe has it."""
+
+    prompt: Text = ""
+    max_tokens: Annotated[int, Field(ge=1, le=limits.MAX_TOKENS)] = 200
+    temperature: Annotated[float | None, Field(ge=0, description="0 takes the likeliest.")] = None
+    top_k: Annotated[int | None, Field(ge=0, description="0 draws from all.")] = None
+    top_p: Annotated[float | None, Field(gt=0, le=1, description="1 draws from all.")] = None
+    seed: Annotated[int | None, Field(ge=0)] = None
+
+    def settings(self) -> dict[str, Any]:
+        """The keys of [decode] that were given."""
+        return self.model_dump(exclude={"run", "prompt", "n"}, exclude_none=True)
+
+
+class Generate(Stream):
+    """Several texts to be written."""
+
+    n: Annotated[int, Field(ge=1, le=limits.MAX_TEXTS)] = 1
+
+
+class Score(Question):
+    """A text to be scored token by token."""
+
+    text: Text
+
+
+class Next(Question):
+    """A text of which the next token is asked for."""
+
+    context: Text = ""
+    top: Annotated[int, Field(ge=1, le=limits.MAX_TOP)] = 10
+
+
+class Predict(Question):
+    """Texts to be labelled, tagged or translated."""
+
+    texts: Annotated[list[Text], Field(max_length=limits.MAX_ROWS)]
+
+
+class Problem(BaseModel):
+    """What went wrong."""
+
+    error: str
+
+
+class StrictJSON(JSONResponse):
+    """JSON in which an infinite figure is null."""
+
+    def render(self, content: Any) -> bytes:
+        return to_json(content).encode()
+
+
+def create_app(engine: Engine, local: bool = True) -> FastAPI:
+    """The page and the API over some runs; `local` refuses requests under another name than this machine's."""
+    app = FastAPI(
+        title="Segue",
+        version=__version__,
+        docs_url=None,  # FastAPI's own pages load their scripts from elsewhere
+        redoc_url=None,
+        responses={"4XX": {"model": Problem}},
+    )
+    app.add_middleware(Guard, local=local)
+    _add_errors(app)
+    _add_routes(app, engine)
+
+    @app.get("/page.css", include_in_schema=False)
+    async def palette() -> FileResponse:
+        return FileResponse(LOOK)
+
+    app.mount("/", StaticFiles(directory=STATIC, html=True))
+    return app
+
+
+def _add_routes(app: FastAPI, engine: Engine) -> None:
+    @app.get("/api/runs")
+    async def runs() -> StrictJSON:
+        """The runs: name, task, model, kind of tokens, labels, figures, and how each writes by default."""
+        return StrictJSON(engine.describe())
+
+    @app.post("/api/generate")
+    async def generate(ask: Generate) -> StrictJSON:
+        """Texts that follow a prompt: {texts, unknown}; unknown is what the model has never seen of the prompt."""
+        served = engine[ask.run]
+        return StrictJSON(await served.do(served.generate, ask.prompt, ask.n, ask.settings()))
+
+    @app.post("/api/stream", response_class=StreamingResponse)
+    async def stream(ask: Stream) -> StreamingResponse:
+        """The first text of /api/generate as server-sent events: {text} …, then {done, tokens, ended, unknown}.
+
+        An error on the way is {error}. Whoever closes the connection ends the writing.
+        """
+        events = engine[ask.run].stream(ask.prompt, ask.settings())
+        first = await anext(events)  # what is wrong with the request is said before the stream begins
+        return StreamingResponse(_messages(first, events), media_type="text/event-stream")
+
+    @app.post("/api/score")
+    async def score(ask: Score) -> StrictJSON:
+        """{tokens: [{token, logprob, bits}], logprob, bits, bytes, unknown}; the last, empty token is the end."""
+        served = engine[ask.run]
+        return StrictJSON(await served.do(served.score, ask.text))
+
+    @app.post("/api/next")
+    async def next_tokens(ask: Next) -> StrictJSON:
+        """The likeliest tokens after a text: {next: [{token, probability}], unknown}; the end is "</s>"."""
+        served = engine[ask.run]
+        return StrictJSON(await served.do(served.next, ask.context, ask.top))
+
+    @app.post("/api/predict")
+    async def predict(ask: Predict) -> StrictJSON:
+        """{predictions: [{label, probabilities} or {words, tags} or {translation, logprob}, each with cut]}."""
+        if sum(map(len, ask.texts)) > limits.MAX_CHARACTERS:
+            raise HTTPException(400, f"The texts have more than {limits.MAX_CHARACTERS:,} characters together.")
+        served = engine[ask.run]
+        return StrictJSON(await served.do(served.predict, ask.texts))
+
+
+async def _messages(first: Answer, rest: AsyncIterator[Answer]) -> AsyncGenerator[str, None]:
+    """Server-sent events."""
+    yield f"data: {to_json(first)}\n\n"
+    try:
+        async for event in rest:
+            yield f"data: {to_json(event)}\n\n"
+    except SegueError as error:
+        yield f"data: {to_json({'error': str(error)})}\n\n"
+
+
+def _add_errors(app: FastAPI) -> None:
+    @app.exception_handler(SegueError)
+    async def wrong(_: Request, error: SegueError) -> StrictJSON:
+        return StrictJSON({"error": str(error)}, 400)
+
+    @app.exception_handler(HTTPException)
+    async def refused(_: Request, error: HTTPException) -> StrictJSON:
+        return StrictJSON({"error": error.detail}, error.status_code)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> StrictJSON:
+        return StrictJSON({"error": _complaint(error.errors()[0])}, 400)
+
+    @app.exception_handler(Exception)
+    async def broken(_: Request, error: Exception) -> StrictJSON:
+        return StrictJSON({"error": f"Something went wrong inside Segue: {type(error).__name__}: {error}."}, 500)
+
+
+def _complaint(found: Any) -> str:
+    """A sentence for the first thing that is wrong with a request."""
+    place = ".".join(str(part) for part in found["loc"][1:])
+    if found["type"] == "json_invalid" or not place:
+        return "A request is a JSON object, sent with Content-Type: application/json."
+    return f"{place}: {found['msg']}."
+
+
+class Guard:
+    """Turns away what is too long or comes from another site, and gives every answer its headers.
+
+    A web page anywhere can have its name point at 127.0.0.1 and so reach a server there (DNS rebinding);
+    its requests still carry that name, and are known by it.
+    """
+
+    def __init__(self, app: ASGIApp, local: bool) -> None:
+        self.app, self.local = app, local
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(_HEADERS)
+            await send(message)
+
+        refusal = self._refusal(scope["method"], Headers(scope=scope))
+        await (refusal or self.app)(scope, receive, send_with_headers)
+
+    def _refusal(self, method: str, headers: Headers) -> StrictJSON | None:
+        host = headers.get("host", "")
+        if self.local and _name(host) not in _LOCAL:
+            return StrictJSON({"error": f"This server answers on this machine alone, not as '{host}'."}, 403)
+        if self.local and urlsplit(headers.get("origin", f"//{host}")).netloc != host:
+            return StrictJSON({"error": f"A page of {headers['origin']} may not use this server."}, 403)
+        if method == "POST" and not headers.get("content-length", "").isdecimal():
+            return StrictJSON({"error": "A request must say its Content-Length."}, 411)
+        if method == "POST" and int(headers["content-length"]) > MAX_BODY:
+            return StrictJSON({"error": f"A request may have {MAX_BODY:,} bytes."}, 413)
+        return None
+
+
+def _name(host: str) -> str | None:
+    """The name in a Host header, without its port."""
+    try:
+        return urlsplit(f"//{host}").hostname
+    except ValueError:
+        return None

@@ -1,0 +1,188 @@
+"""The runs that are served: their names, one thread each, their limits, and their answers as plain values."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from segue.errors import InputError, nearest
+from segue.folder import read_json
+from segue.inference.settings import Config as Decode
+from segue.loaded import Run, load
+from segue.recipe import make
+from segue.tokens.tokenizer import Tokenizer
+
+MAX_TOKENS = 4096
+"""Tokens that one request may have written."""
+MAX_CHARACTERS = 100_000
+"""Characters of a text; of all texts of a request together."""
+MAX_TEXTS = 16
+"""Texts that one request may have written."""
+MAX_ROWS = 256
+"""Texts that one request may have labelled, tagged or translated."""
+MAX_TOP = 100
+"""Likeliest tokens that one request may ask for."""
+_BROKEN = "\ufffd"
+
+Answer = dict[str, Any]
+
+
+class Engine:
+    """Every run by its name."""
+
+    def __init__(self, paths: Sequence[str | Path], device: str = "auto", trust: bool = False) -> None:
+        names = _names([Path(path) for path in paths])
+        self.runs = {name: Served(name, load(path, device, trust)) for name, path in names.items()}
+
+    def __getitem__(self, name: str) -> Served:
+        if name not in self.runs:
+            raise InputError(f"There is no run '{name}' here.{nearest(name, self.runs)}")
+        return self.runs[name]
+
+    def describe(self) -> list[Answer]:
+        return [served.describe() for served in self.runs.values()]
+
+
+def _names(paths: Sequence[Path]) -> dict[str, Path]:
+    """Runs go by the last part of their path, or by as many parts as it takes to tell them apart."""
+    whole = [path.resolve() for path in paths]
+    twice = [str(path) for path, count in Counter(whole).items() if count > 1]
+    if twice:
+        raise InputError(f"{twice[0]} is named twice. Name each run once.")
+    depth = 1
+    while len(names := {"/".join(path.parts[-depth:]): path for path in whole}) < len(whole):
+        depth += 1
+    return names
+
+
+class Served:
+    """A run and the one thread that works for it: a model is never entered twice at a time.
+
+    Who asks waits for his turn without holding up the server. A stream takes a turn for each token,
+    so that a long text does not keep the others waiting.
+    """
+
+    def __init__(self, name: str, run: Run) -> None:
+        self.name, self.run = name, run
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
+        result = run.path / "result.json"
+        self._figures = read_json(result) if result.exists() else {}
+
+    async def do(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        """The result of some work, done in the run's thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
+
+    def describe(self) -> Answer:
+        """What a page needs to know of the run."""
+        recipe = self.run.recipe
+        return {
+            "name": self.name,
+            "task": self.run.task,
+            "model": recipe.name,
+            "tokens": self.run.tokenizer.kind,
+            "labels": self.run.labels,
+            "figures": self._figures,
+            "decode": dataclasses.asdict(recipe.decode),
+        }
+
+    # Language models
+
+    def generate(self, prompt: str, n: int, settings: Mapping[str, Any]) -> Answer:
+        """n texts that follow a prompt."""
+        written = self.run.generate_many([prompt] * n, **settings, beam=0)
+        return {"texts": [text for _, text in written], "unknown": self.run.unknown(prompt)}
+
+    async def stream(self, prompt: str, settings: Mapping[str, Any]) -> AsyncGenerator[Answer, None]:
+        """The first text of `generate` as it is written: {"text": what is new} …, then {"done": all of it}."""
+        events = self._write(prompt, settings)
+        try:
+            while (event := await self.do(next, events, None)) is not None:
+                yield event
+        finally:  # in its own thread, behind a token that may be under way
+            self._thread.submit(events.close)
+
+    def _write(self, prompt: str, settings: Mapping[str, Any]) -> Generator[Answer, None, None]:
+        self.run.generate_many([], **settings, beam=0)  # writes nothing; says what is wrong with the task or settings
+        from segue.inference.decode import stream
+
+        run, tokenizer = self.run, self.run.tokenizer
+        config = make(Decode, {**dataclasses.asdict(run.recipe.decode), **settings, "beam": 0}, "decode")
+        start: list[int] = tokenizer.encode(prompt).tolist()
+        ids: list[int] = []
+        growth = Growth(tokenizer, start)
+        for token in stream(run.model, start, run.sizes, config, device=run.device, forbid=[tokenizer.unk]):
+            ids.append(token)
+            if piece := growth.add(token):
+                yield {"text": piece}
+        if piece := growth.rest():
+            yield {"text": piece}
+        whole = tokenizer.decode(start + ids)[len(tokenizer.decode(start)) :]
+        ended = len(ids) < config.max_tokens
+        yield {"done": whole, "tokens": len(ids), "ended": ended, "unknown": run.unknown(prompt)}
+
+    def score(self, text: str) -> Answer:
+        """Every token with its natural log probability and its bits; the last, empty token is the text's end."""
+        (line,) = self.run.score([text])
+        rows = zip(line.tokens, line.logprobs, line.token_bits, strict=True)
+        return {
+            "tokens": [{"token": token, "logprob": logprob, "bits": bits} for token, logprob, bits in rows],
+            "logprob": line.logprob,
+            "bits": line.bits,
+            "bytes": line.bytes,
+            "unknown": self.run.unknown(text),
+        }
+
+    def next(self, context: str, top: int) -> Answer:
+        """The likeliest tokens after a text."""
+        pairs = self.run.next_tokens(context, top)
+        rows = [{"token": token, "probability": probability} for token, probability in pairs]
+        return {"next": rows, "unknown": self.run.unknown(context)}
+
+    # All others
+
+    def predict(self, texts: Sequence[str]) -> Answer:
+        """A label with probabilities, tags or a translation for each text; `cut` counts tokens that were not read."""
+        answers = zip(texts, self.run.predict(texts), strict=True)
+        return {"predictions": [{**self._prediction(text, a), "cut": self.run.cut(text)} for text, a in answers]}
+
+    def _prediction(self, text: str, answer: Any) -> Answer:
+        if self.run.task == "classify":
+            probabilities = dict(zip(self.run.labels, answer.probabilities, strict=True))
+            return {"label": answer.label, "probabilities": probabilities}
+        if self.run.task == "tag":
+            return {"words": text.split(), "tags": list(answer.tags)}
+        return {"translation": answer.text, "logprob": answer.logprob}
+
+
+class Growth:
+    """What each new token adds to a text.
+
+    A token may bring only part of a character's bytes: the text then ends in a replacement character,
+    which waits until the next token shows what it becomes.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, start: Sequence[int]) -> None:
+        self._decode = tokenizer.decode
+        self._ids = list(start[-1:])  # one token before is enough to know whether a blank stands between
+        self._shown = len(self._decode(self._ids))
+
+    def add(self, token: int) -> str:
+        """The characters that are certain now and were not before."""
+        self._ids.append(token)
+        text = self._decode(self._ids)
+        whole = not text.endswith(_BROKEN)
+        new = text[self._shown :] if whole else text[self._shown : -1]
+        self._shown += len(new)
+        if whole:
+            self._ids = [token]
+            self._shown = len(self._decode(self._ids))
+        return new
+
+    def rest(self) -> str:
+        """What still waits at the end."""
+        return self._decode(self._ids)[self._shown :]

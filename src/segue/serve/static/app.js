@@ -1,0 +1,444 @@
+// The playground: one form, one panel a run. Whatever a model says goes in as text, never as markup.
+
+const TASKS = {
+  lm: { verb: "Write", tab: "Write", what: "Prompt", hint: "Begin a text, or leave this empty" },
+  classify: { verb: "Classify", tab: "Classify", what: "Text", hint: "A text to put into a class", live: true },
+  tag: { verb: "Tag", tab: "Tag", what: "Text", hint: "A sentence a line, words and punctuation marks between blanks", live: true },
+  seq2seq: { verb: "Translate", tab: "Translate", what: "Text", hint: "A sentence a line" },
+};
+const FIGURES = { // the main figure of a task, and how it is said
+  lm: ["bits_per_byte", (x) => `${x.toFixed(3)} bits per byte`],
+  classify: ["accuracy", (x) => `${(100 * x).toFixed(1)} % right`],
+  tag: ["accuracy", (x) => `${(100 * x).toFixed(1)} % right`],
+  seq2seq: ["bleu", (x) => `BLEU ${x.toFixed(1)}`],
+};
+const PAUSE = 250; // milliseconds without a key before a model is asked
+const MOST_COLOURED = 20000; // tokens; a browser becomes slow beyond
+const END = "</s>";
+const HUES = 10;
+const SHADES = 9;
+
+const $ = (id) => document.getElementById(id);
+const field = (name) => $("settings").elements[name];
+
+function make(tag, properties = {}, ...children) {
+  const node = Object.assign(document.createElement(tag), properties);
+  node.append(...children);
+  return node;
+}
+
+// Asking
+
+async function ask(path, body, signal) {
+  let response;
+  try {
+    response = await fetch(`api/${path}`, body && {
+      method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal,
+    });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Error("The server does not answer. Is segue serve still running?");
+  }
+  if (response.ok) return response;
+  const said = await response.json().catch(() => ({}));
+  throw new Error(said.error ?? `The server said ${response.status}.`);
+}
+
+const answer = async (...question) => (await ask(...question)).json();
+
+async function* events(response) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let waiting = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const parts = (waiting + value).split("\n\n");
+    waiting = parts.pop();
+    for (const part of parts) yield JSON.parse(part.slice("data: ".length));
+  }
+}
+
+function complain(error) {
+  if (error?.name === "AbortError") return; // somebody asked for something newer
+  $("error").textContent = error ? error.message : "";
+  $("error").hidden = !error;
+}
+
+// Saying
+
+const visible = (token) => token.replaceAll(" ", "␣").replaceAll("\n", "↵").replaceAll("\t", "⇥");
+const percent = (p) => (p >= 0.0005 ? `${(100 * p).toFixed(1)} %` : "< 0.1 %");
+const many = (n, word) => `${n.toLocaleString("en")} ${word}${n === 1 ? "" : "s"}`;
+const bytes = (text) => new TextEncoder().encode(text).length;
+const bitsOf = (bits) => (bits === null ? "impossible (∞ bits)" : `${bits.toFixed(2)} bits`);
+
+function bar(label, probability, marks = "") {
+  const line = make("i");
+  line.style.width = `${100 * probability}%`;
+  return make("li", { className: marks }, label, line, make("b", {}, percent(probability)));
+}
+
+// Panels
+
+class Panel {
+  constructor(run) {
+    this.run = run;
+    this.body = make("div");
+    this.note = make("p", { className: "note", hidden: true });
+    const heading = make("h3", {}, make("i", { className: "swatch" }), run.name);
+    this.node = make("article", { className: `panel hue${run.hue}` }, heading, make("p", { className: "facts" }, facts(run)), this.body, this.note);
+    this.looking = new AbortController();
+  }
+
+  /** Ends what was asked before, and gives the signal for what is asked now. */
+  again() {
+    this.looking.abort();
+    this.looking = new AbortController();
+    return this.looking.signal;
+  }
+
+  tell(sentence) {
+    this.note.textContent = sentence;
+    this.note.hidden = !sentence;
+  }
+}
+
+function facts(run) {
+  const [key, say] = FIGURES[run.task];
+  const value = run.figures[key];
+  const size = run.figures.parameters;
+  return [
+    run.model, `${run.tokens} tokens`, size ? many(size, "parameter") : "", typeof value === "number" ? say(value) : "",
+  ].filter(Boolean).join(" · ");
+}
+
+class Writer extends Panel {
+  constructor(run) {
+    super(run);
+    this.said = make("p", { className: "words said", dir: "auto" });
+    this.reading = make("p", { className: "reading" });
+    this.bars = make("ol", { className: "bars" });
+    this.title = make("span");
+    this.keep = make("button", { className: "tool", type: "button", title: "Make this text the prompt", hidden: true }, "Use as prompt");
+    this.keep.onclick = () => begin(this.text);
+    this.body.append(this.said, this.reading, make("h4", {}, this.title, this.keep), this.bars);
+    this.said.onclick = ({ target }) => this.choose(this.spans.indexOf(target));
+    this.said.onpointerover = ({ target }) => this.read(this.spans.indexOf(target));
+    this.said.onpointerleave = () => this.read(-1);
+    this.set("", "");
+  }
+
+  /** What is shown: the prompt and what follows it. `ended` is true where the model ended the text itself. */
+  set(prompt, written, ended = false) {
+    Object.assign(this, { prompt, written, ended, spans: [], tokens: [] });
+    const empty = prompt || written || this.busy ? "" : make("span", { className: "mute" }, "Nothing is written yet.");
+    this.said.replaceChildren(make("span", { className: "given" }, prompt), written, empty);
+    this.keep.hidden = !written;
+  }
+
+  get text() { return this.prompt + this.written; }
+
+  async follow(prompt) {
+    const signal = this.again();
+    this.set(prompt, "");
+    await this.look(signal);
+  }
+
+  async write(prompt, settings, signal) {
+    this.again();
+    this.tell("");
+    this.busy = true;
+    this.said.classList.add("busy");
+    this.set(prompt, "");
+    this.reading.textContent = "";
+    try {
+      await this.stream(prompt, settings, signal);
+    } finally {
+      this.busy = false;
+      this.said.classList.remove("busy");
+      this.set(prompt, this.written, this.ended);
+    }
+    await this.look(this.again());
+  }
+
+  async stream(prompt, settings, signal) {
+    const start = performance.now();
+    let count = 0;
+    try {
+      for await (const event of events(await ask("stream", { run: this.run.name, prompt, ...settings }, signal))) {
+        if (event.error) throw new Error(event.error);
+        if (event.done !== undefined) {
+          Object.assign(this, { written: event.done, ended: event.ended });
+          return;
+        }
+        this.written += event.text;
+        this.said.append(event.text);
+        this.said.scrollTop = this.said.scrollHeight;
+        const rate = ++count / (performance.now() - start) * 1000;
+        this.reading.textContent = `${many(count, "token")}, ${rate.toFixed(0)} a second`;
+      }
+    } catch (error) {
+      if (error.name === "AbortError") return; // stopped: what is written stays
+      throw error;
+    }
+    throw new Error("The server broke off.");
+  }
+
+  /** Colours the text by surprisal and shows what would follow. */
+  async look(signal) {
+    await Promise.all([this.colour(signal), this.expect(signal, this.text)]);
+  }
+
+  async colour(signal) {
+    if (!this.text) { this.reading.textContent = ""; rescale(); return; }
+    const { tokens, unknown } = await answer("score", { run: this.run.name, text: this.text }, signal);
+    this.tell(unknown.length ? `Unknown to this model, and read as such: ${[...new Set(unknown)].map(visible).join(", ").slice(0, 200)}` : "");
+    this.tokens = this.ended ? tokens : tokens.slice(0, -1);
+    if (this.tokens.length > MOST_COLOURED) {
+      this.tokens = [];
+      this.reading.textContent = "Too long to be coloured.";
+      return;
+    }
+    let place = 0;
+    this.spans = this.tokens.map(({ token, bits }) => {
+      const given = place < this.prompt.length;
+      place += token.length;
+      const shown = token === "" ? (this.ended && place >= this.text.length ? "∎" : "") : token.replaceAll("\n", "↵\n");
+      return make("span", { className: given ? "given" : "", title: bitsOf(bits) }, shown);
+    });
+    this.said.replaceChildren(...this.spans);
+    this.said.scrollTop = this.said.scrollHeight;
+    this.read(-1);
+    rescale();
+  }
+
+  /** One token's bits under the text, or those of the whole. */
+  read(index) {
+    const token = this.tokens[index];
+    if (token) {
+      const p = token.logprob === null ? 0 : Math.exp(token.logprob);
+      this.reading.textContent = `${token.token ? visible(token.token) : "the end"}   ${bitsOf(token.bits)}, ${percent(p)}`;
+    } else if (this.tokens.length) {
+      const bits = this.tokens.some((t) => t.bits === null) ? Infinity : this.tokens.reduce((sum, t) => sum + t.bits, 0);
+      const rate = this.run.tokens === "wordpiece" ? `${(bits / this.tokens.length).toFixed(2)} bits a token` : `${(bits / Math.max(1, bytes(this.text))).toFixed(2)} bits per byte`;
+      this.reading.textContent = `${many(this.tokens.length, "token")}, ${rate.replace("Infinity", "∞")}${this.ended ? ", ended by the model" : ""}`;
+    }
+  }
+
+  /** What the model had expected in the place of a token. */
+  async choose(index) {
+    if (!this.tokens[index]) return;
+    const chosen = this.spans[index].classList.contains("chosen");
+    this.spans.forEach((span, i) => span.classList.toggle("chosen", i === index && !chosen));
+    this.read(index);
+    const before = this.tokens.slice(0, index).map((t) => t.token).join("");
+    await (chosen ? this.expect(this.again(), this.text) : this.expect(this.again(), before, this.tokens[index].token)).catch(complain);
+  }
+
+  async expect(signal, context, actual) {
+    const { next } = await answer("next", { run: this.run.name, context, top: 10 }, signal);
+    this.title.textContent = actual !== undefined ? `Expected where ${actual ? visible(actual) : "the end"} stands` : context ? "What comes next" : "How a text begins";
+    this.bars.replaceChildren(...next.map(({ token, probability }) => this.candidate(token, probability, context, actual)));
+  }
+
+  candidate(token, probability, context, actual) {
+    const parted = this.run.tokens === "space" && context && !context.endsWith(" ");
+    const whole = (parted ? " " : "") + token;
+    const is = actual !== undefined && (token === END ? actual === "" : actual === whole || actual === token);
+    const usable = token !== END && token !== "<unk>" && !token.includes("\ufffd") && this.run.tokens !== "wordpiece";
+    const label = make(usable ? "button" : "span", { className: "token" }, token === END ? "the end" : visible(token));
+    if (usable) Object.assign(label, { type: "button", title: "Go on with this", onclick: () => begin(context + whole) });
+    return bar(label, probability, is ? "actual" : "");
+  }
+}
+
+class Classifier extends Panel {
+  async follow(text) {
+    const signal = this.again();
+    if (!text.trim()) return this.body.replaceChildren(make("p", { className: "empty" }, "No text yet."));
+    const { predictions: [{ label, probabilities, cut }] } = await answer("predict", { run: this.run.name, texts: [text] }, signal);
+    const ranked = Object.entries(probabilities).sort(([, p], [, q]) => q - p);
+    const bars = ranked.map(([name, p]) => bar(make("span", { className: "label" }, name), p, name === label ? "best" : ""));
+    this.body.replaceChildren(make("ol", { className: "bars wide" }, ...bars));
+    this.tell(cut ? `${many(cut, "token")} at the end were not read.` : "");
+  }
+}
+
+class Tagger extends Panel {
+  async follow(text) {
+    const signal = this.again();
+    const lines = text.split("\n").filter((line) => line.trim());
+    if (!lines.length) return this.body.replaceChildren(make("p", { className: "empty" }, "No text yet."));
+    const { predictions } = await answer("predict", { run: this.run.name, texts: lines }, signal);
+    this.body.replaceChildren(...predictions.map(({ words, tags }) => make("p", { className: "tagged" }, ...words.map((word, i) => this.word(word, tags[i])))));
+    const cut = predictions.reduce((sum, one) => sum + one.cut, 0);
+    this.tell(cut ? `${many(cut, "word")} at the end of long lines were not read.` : "");
+  }
+
+  word(word, tag) {
+    const kinds = [...new Set(this.run.labels.map(kindOf))].filter((kind) => kind !== "O");
+    const hue = kinds.indexOf(kindOf(tag ?? "O"));
+    return make("span", { className: hue < 0 ? "plain" : `hue${hue % HUES}` }, word, make("b", {}, tag ?? "–"));
+  }
+}
+
+/** B-LOC and I-LOC are of one kind, and share a colour. */
+const kindOf = (tag) => tag.replace(/^[BIES]-/, "");
+
+class Translator extends Panel {
+  async follow(text) {
+    const signal = this.again();
+    const lines = text.split("\n").filter((line) => line.trim());
+    if (!lines.length) return this.body.replaceChildren(make("p", { className: "empty" }, "No text yet."));
+    this.node.setAttribute("aria-busy", "true");
+    try {
+      const { predictions } = await answer("predict", { run: this.run.name, texts: lines }, signal);
+      this.body.replaceChildren(...predictions.map(({ translation, logprob }) => make("p", { className: "translated", dir: "auto", title: `log p = ${logprob?.toFixed(2) ?? "−∞"}` }, translation)));
+      const cut = predictions.reduce((sum, one) => sum + one.cut, 0);
+      this.tell(cut ? `${many(cut, "token")} at the end of long lines were not read.` : "");
+    } finally {
+      this.node.removeAttribute("aria-busy");
+    }
+  }
+}
+
+const PANELS = { lm: Writer, classify: Classifier, tag: Tagger, seq2seq: Translator };
+
+// One scale of surprisal for all panels: nine shades, up to a round number that one token in twenty exceeds.
+
+function rescale() {
+  const writers = page.shown.filter((panel) => panel.tokens?.length);
+  const bits = writers.flatMap((panel) => panel.tokens.map((t) => t.bits)).filter((b) => b !== null).sort((a, b) => a - b);
+  const high = bits[Math.floor(0.95 * (bits.length - 1))] ?? 1;
+  const top = [2, 4, 6, 9, 12, 15, 18, 24, 30, 45].find((round) => round >= high) ?? Math.ceil(high);
+  for (const { spans, tokens } of writers) {
+    spans.forEach((span, i) => {
+      span.classList.remove(...[...span.classList].filter((name) => /^s[0-8x]$/.test(name)));
+      const b = tokens[i].bits;
+      span.classList.add(b === null ? "sx" : `s${Math.min(SHADES - 1, Math.max(0, Math.floor(SHADES * b / top)))}`);
+    });
+  }
+  const steps = Array.from({ length: SHADES }, (_, k) => make("i", { className: `s${k}` }));
+  $("scale").replaceChildren(make("span", {}, "Surprise: 0"), ...steps, make("span", {}, `${top} bits and more`), make("small", {}, "Click on the text to see what was expected there."));
+  $("scale").hidden = !writers.length;
+}
+
+// The page
+
+const page = { task: "", panels: [], shown: [], texts: {}, writing: null, timer: 0 };
+
+function choose(task) {
+  page.texts[page.task] = $("text").value;
+  page.writing?.abort();
+  page.task = task;
+  const { verb, what, hint } = TASKS[task];
+  $("text").value = page.texts[task] ?? "";
+  $("text").placeholder = hint;
+  $("what").textContent = what;
+  $("go").textContent = verb;
+  $("settings").hidden = $("another").hidden = task !== "lm";
+  $("settings").disabled = task !== "lm"; // what is hidden must not hold up the form
+  for (const tab of $("tasks").children) tab.setAttribute("aria-pressed", tab.value === task);
+  page.panels = page.runs.filter((run) => run.task === task).map((run) => new PANELS[task](run));
+  page.shown = page.panels.slice(0, 2);
+  showRuns();
+  history.replaceState(null, "", `#${task}`);
+  show();
+}
+
+/** The sliders begin where the first run's recipe has them. */
+function adopt(decode) {
+  for (const name of ["temperature", "top_p", "top_k", "max_tokens", "seed"]) {
+    field(name).value = name === "max_tokens" ? Math.min(decode[name], field(name).max) : decode[name];
+  }
+  saySettings();
+}
+
+function saySettings() {
+  const say = { temperature: (x) => (x ? x.toFixed(2) : "0: the likeliest"), top_p: (x) => (x < 1 ? x.toFixed(2) : "all"), top_k: (x) => x || "all" };
+  for (const [name, words] of Object.entries(say)) {
+    field(name).closest("label").querySelector("output").textContent = words(field(name).valueAsNumber);
+  }
+}
+
+function settings() {
+  return Object.fromEntries(["temperature", "top_p", "top_k", "max_tokens", "seed"].map((name) => [name, field(name).valueAsNumber]));
+}
+
+function showRuns() {
+  $("runs").hidden = page.panels.length < 2;
+  $("runs").replaceChildren(...page.panels.map((panel) => {
+    const button = make("button", { type: "button", className: `hue${panel.run.hue}` }, make("i", { className: "swatch" }), panel.run.name);
+    button.setAttribute("aria-pressed", page.shown.includes(panel));
+    button.onclick = () => toggle(panel);
+    return button;
+  }));
+}
+
+/** One run at least is always shown. */
+function toggle(panel) {
+  const shown = page.panels.filter((p) => (p === panel) !== page.shown.includes(p));
+  if (!shown.length) return;
+  page.shown = shown;
+  showRuns();
+  show([panel].filter((p) => shown.includes(p)));
+}
+
+/** Puts the panels on the page and has the given ones look at the text. */
+function show(fresh = page.shown) {
+  $("panels").replaceChildren(...page.shown.map((panel) => panel.node));
+  rescale();
+  run(fresh.map((panel) => panel.follow($("text").value)));
+}
+
+async function run(works) {
+  complain(null);
+  for (const { reason } of await Promise.allSettled(works)) if (reason) complain(reason);
+}
+
+function begin(text) {
+  page.writing?.abort();
+  $("text").value = text;
+  show();
+}
+
+async function go() {
+  const text = $("text").value;
+  clearTimeout(page.timer);
+  if (page.task !== "lm") return run(page.shown.map((panel) => panel.follow(text)));
+  page.writing?.abort();
+  const writing = page.writing = new AbortController();
+  $("stop").hidden = false;
+  await run(page.shown.map((panel) => panel.write(text, settings(), writing.signal)));
+  if (page.writing === writing) $("stop").hidden = true;
+}
+
+$("ask").onsubmit = (event) => { event.preventDefault(); go(); };
+$("stop").onclick = () => page.writing?.abort();
+$("another").onclick = () => {
+  field("seed").value = (field("seed").valueAsNumber || 0) + 1;
+  $("ask").requestSubmit();
+};
+$("settings").oninput = saySettings;
+$("text").oninput = () => {
+  clearTimeout(page.timer);
+  if (page.task === "lm" || TASKS[page.task].live) page.timer = setTimeout(() => begin($("text").value), PAUSE);
+};
+document.onkeydown = (event) => {
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); $("ask").requestSubmit(); }
+  if (event.key === "Escape") page.writing?.abort();
+};
+
+async function open() {
+  page.runs = (await answer("runs")).map((run, i) => ({ ...run, hue: i % HUES }));
+  const tasks = Object.keys(TASKS).filter((task) => page.runs.some((run) => run.task === task));
+  $("tasks").hidden = tasks.length < 2;
+  $("tasks").append(...tasks.map((task) => make("button", { value: task, type: "button", onclick: () => choose(task) }, TASKS[task].tab)));
+  $("about").textContent = `${many(page.runs.length, "run")} served by Segue. The API that this page uses is described in /openapi.json.`;
+  const writer = page.runs.find((run) => run.task === "lm");
+  if (writer) adopt(writer.decode);
+  const wanted = location.hash.slice(1);
+  choose(tasks.includes(wanted) ? wanted : tasks[0]);
+}
+
+open().catch(complain);

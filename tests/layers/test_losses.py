@@ -1,0 +1,100 @@
+"""Losses as sums with their counts, against torch's own functions; the lectures' trap 17."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from segue.batches.batch import IGNORE
+from segue.layers.losses import cross_entropy, target_logprobs
+
+SHAPES = [(5,), (2, 4), (2, 3, 2)]
+
+
+def made(shape: tuple[int, ...], classes: int = 6) -> tuple[Tensor, Tensor]:
+    draw = torch.Generator().manual_seed(0)
+    targets = torch.randint(classes, shape, generator=draw)
+    targets.view(-1)[::3] = IGNORE
+    return torch.randn(*shape, classes, generator=draw) * 4, targets
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_cross_entropy_is_torchs_sum(shape: tuple[int, ...]) -> None:
+    logits, targets = made(shape)
+    total, count = cross_entropy(logits, targets)
+    real = targets != IGNORE
+    torch.testing.assert_close(total, F.nll_loss(logits[real].log_softmax(-1), targets[real], reduction="sum"))
+    assert int(count) == int(real.sum())
+    mean = F.cross_entropy(logits.flatten(0, -2), targets.flatten(), ignore_index=IGNORE)
+    torch.testing.assert_close(total / count, mean)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_logprobs_are_torchs_place_by_place(shape: tuple[int, ...]) -> None:
+    logits, targets = made(shape)
+    expected = logits.log_softmax(-1).gather(-1, targets.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+    found = target_logprobs(logits, targets)
+    assert found.shape == targets.shape
+    torch.testing.assert_close(found, expected.masked_fill(targets == IGNORE, 0.0))
+
+
+def test_they_say_the_same() -> None:
+    logits, targets = made((3, 4))
+    torch.testing.assert_close(-target_logprobs(logits, targets).sum(), cross_entropy(logits, targets)[0])
+
+
+def test_ignored_places_get_no_gradient() -> None:
+    logits, targets = made((2, 4))
+    logits.requires_grad_()
+    cross_entropy(logits, targets)[0].backward()
+    moved = logits.grad.abs().sum(-1) > 0
+    assert torch.equal(moved, targets != IGNORE)
+
+
+def test_nothing_to_predict_is_a_sum_of_nothing() -> None:
+    """0 of 0, not NaN: a part of an update may hold padding alone."""
+    logits = torch.zeros(2, 3, 4, requires_grad=True)
+    total, count = cross_entropy(logits, torch.full((2, 3), IGNORE))
+    assert float(total.detach()) == 0 and int(count) == 0
+    total.backward()
+    assert (logits.grad == 0).all()
+
+
+def test_half_precision_is_summed_in_full_and_double_stays_double() -> None:
+    """Thousands of bfloat16 losses would lose the small ones; and the loss of 4,096 uniform guesses is known."""
+    total, count = cross_entropy(torch.zeros(4096, 8, dtype=torch.bfloat16), torch.zeros(4096, dtype=torch.long))
+    assert total.dtype == torch.float32
+    assert float(total) / int(count) == pytest.approx(math.log(8), rel=1e-5)
+    assert (
+        cross_entropy(torch.zeros(2, 8, dtype=torch.float64), torch.zeros(2, dtype=torch.long))[0].dtype
+        == torch.float64
+    )
+
+
+def test_an_impossible_target_has_no_probability() -> None:
+    logits = torch.tensor([[0.0, -math.inf, 0.0]])
+    assert float(target_logprobs(logits, torch.tensor([1]))) == -math.inf
+    assert float(target_logprobs(logits, torch.tensor([0]))) == pytest.approx(math.log(0.5))
+
+
+def test_trap_17_sums_and_counts_give_either_mean() -> None:
+    """Lengths 2 and 8 with losses 1 and 2 a token: the mean of sums is 9, the mean over tokens 1.8."""
+    targets = torch.zeros(2, 8, dtype=torch.long)
+    targets[0, 2:] = IGNORE
+
+    def logits_of(loss: float) -> Tensor:
+        """Two classes such that -log p of the first is `loss`."""
+        return torch.tensor([0.0, math.log(math.exp(loss) - 1)])
+
+    logits = torch.stack([logits_of(1.0).expand(8, 2), logits_of(2.0).expand(8, 2)])
+    parts = [cross_entropy(logits[i], targets[i]) for i in range(2)]
+    sums, counts = [float(total) for total, _ in parts], [int(count) for _, count in parts]
+    assert sums == pytest.approx([2.0, 16.0]) and counts == [2, 8]
+    assert sum(sums) / len(sums) == pytest.approx(9.0)
+    total, count = cross_entropy(logits, targets)
+    assert float(total) / int(count) == pytest.approx(1.8)
+    assert float(total) > 0  # the sign: -log p is lowered, where the lecture raises log p

@@ -1,0 +1,504 @@
+"""The contract: every file in `models/` through the same properties, without being told its name.
+
+Each kind is tried with its defaults, made small, and with every other value that one of its choices may have.
+Only `logprobs`, `loss`, `counts`, `start`, `step` and `select` are used, so a model that counts and one that learns
+by gradient are held to the same words.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import math
+import re
+import typing
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import segue
+from segue import models
+from segue.batches.batch import IGNORE, Batch
+from segue.batches.collate import Batches, Config, classify, seq2seq, tag
+from segue.batches.store import Store, StoreWriter
+from segue.models import model_class
+from segue.models.base import Sizes
+from segue.recipe import fields_of
+from segue.training.checkpoint import write_tensors
+
+KINDS = models.kinds()
+VOCAB, CLASSES = 12, 3
+SMALL = {"width": 16, "embedding": 16}
+STREAMS = {"lm", "seq2seq"}
+"""Tasks whose models predict the next token, so that later tokens must stay unseen."""
+LINE = [2, 3, 4, 5, 2, 6, 7, 3, 8, 9, 10, 11, 4, 2]
+
+
+# Small configs and small data
+
+
+def small(kind: str) -> dict[str, Any]:
+    """The default config, narrow, and without dropout: two forward passes are to be the same."""
+    values = {}
+    for field in dataclasses.fields(model_class(kind).Config):
+        if field.name in SMALL and field.default:
+            values[field.name] = SMALL[field.name]
+        elif "dropout" in field.name:
+            values[field.name] = 0.0
+    return values
+
+
+def configs(kind: str) -> Iterator[Any]:
+    """The small config, and it again with each other value of each choice that stands alone."""
+    Config = model_class(kind).Config
+    base = small(kind)
+    yield Config(**base)
+    for name, hint in typing.get_type_hints(Config).items():
+        choices = typing.get_args(hint) if typing.get_origin(hint) is typing.Literal else ()
+        for value in (False, True) if hint is bool else choices:
+            try:
+                other = Config(**{**base, name: value})
+            except ValueError:  # a choice that needs another one beside it
+                continue
+            if other != Config(**base):
+                yield other
+
+
+def label(kind: str, config: Any) -> str:
+    base = model_class(kind).Config(**small(kind))
+    names = [f"{f.name}={getattr(config, f.name)}" for f in dataclasses.fields(config)]
+    differ = [n for n in names if n not in [f"{f.name}={getattr(base, f.name)}" for f in dataclasses.fields(base)]]
+    return "-".join([kind, *differ])
+
+
+CASES = [pytest.param((kind, config), id=label(kind, config)) for kind in KINDS for config in configs(kind)]
+
+
+def rows(lengths: list[int], seed: int) -> list[np.ndarray]:
+    draw = np.random.default_rng(seed)
+    return [draw.integers(2, VOCAB, length) for length in lengths]
+
+
+def store_of(task: str, folder: Path) -> Store:
+    """Data that every model of the task can learn by heart: text that repeats itself, labels that words decide."""
+    columns = {"lm": {}, "classify": {"label": "int32"}, "tag": {"tags": "int32"}, "seq2seq": {"source": "uint16"}}
+    writer = StoreWriter(folder, {"text": "uint16", **columns[task]})
+    if task == "lm":
+        writer.append("text", np.tile([*LINE, 0], 60))
+        return writer.close()
+    text = rows([5, 3, 6, 1, 4, 6], 0)
+    lengths = np.array([len(row) for row in text])
+    writer.append("text", np.concatenate(text), lengths)
+    if task == "classify":
+        writer.append("label", np.array([row[0] % CLASSES for row in text]), np.ones(len(text), np.int64))
+    elif task == "tag":
+        writer.append("tags", np.concatenate(text) % CLASSES, lengths)
+    else:
+        source = rows([4, 6, 2, 5, 3, 1], 1)
+        writer.append("source", np.concatenate(source), np.array([len(row) for row in source]))
+    return writer.close()
+
+
+def batch_of(task: str, lengths: tuple[int, ...] = (5, 2, 7), seed: int = 3, wider: int = 0) -> Batch:
+    """Rows of these lengths, `wider` columns of padding more than are needed."""
+    text, labels = rows(list(lengths), seed), rows(list(lengths), seed + 1)
+    text[0] = np.array(LINE[: lengths[0]])  # one row that a model which counts has seen
+    if task == "classify":
+        batch = classify(text, np.array([row[0] % CLASSES for row in labels]))
+    elif task == "tag":
+        batch = tag(text, [row % CLASSES for row in labels])
+    elif task == "seq2seq":
+        batch = seq2seq(rows([4, 1, 6][: len(text)], seed + 2), text)
+    else:
+        batch = dataclasses.replace(seq2seq(text, text), source=None, source_mask=None)
+    return widened(batch, wider)
+
+
+def widened(batch: Batch, wider: int) -> Batch:
+    """More columns of padding on the right of everything."""
+
+    def pad(array: Any, fill: Any) -> Any:
+        return array if array is None or array.ndim < 2 else np.pad(array, ((0, 0), (0, wider)), constant_values=fill)
+
+    fills = {"targets": IGNORE, "mask_BT": False, "source_mask": False}
+    values = {f.name: pad(getattr(batch, f.name), fills.get(f.name, 0)) for f in dataclasses.fields(batch)}
+    return Batch(**values)
+
+
+def taken(batch: Batch, place: Any) -> Batch:
+    """These rows of a batch."""
+    values = {f.name: getattr(batch, f.name) for f in dataclasses.fields(batch)}
+    return Batch(**{name: None if array is None else array[place] for name, array in values.items()})
+
+
+# Models, and what they say
+
+
+@pytest.fixture(params=CASES)
+def case(request: Any) -> tuple[str, Any]:
+    return request.param
+
+
+def learns(kind: str) -> bool:
+    return not hasattr(model_class(kind), "fit")
+
+
+def made(kind: str, config: Any, folder: Path) -> Any:
+    """A model as a run has it before scoring: counted, or with its first weights and at rest."""
+    torch.manual_seed(0)
+    cls = model_class(kind)
+    model = cls(config, Sizes(VOCAB, 0 if cls.task in STREAMS else CLASSES))
+    if learns(kind):
+        return model.double().eval()
+    list(model.fit(store_of(cls.task, folder), cls.Train()))
+    return model
+
+
+@pytest.fixture
+def model(case: tuple[str, Any], tmp_path: Path) -> Any:
+    return made(*case, tmp_path / "store")
+
+
+def moved(model: Any, batch: Batch) -> Batch:
+    return batch.to("cpu") if hasattr(model, "state_dict") else batch
+
+
+@torch.inference_mode()
+def logprobs(model: Any, batch: Batch, state: Any = None) -> tuple[np.ndarray, Any]:
+    logp, state = model.logprobs(moved(model, batch), state)
+    return np.asarray(logp, dtype=np.float64), state
+
+
+def dense(model: Any, batch: Batch, state: Any = None) -> np.ndarray:
+    """log p of everything that could be predicted, last axis, at every real place; 0 elsewhere."""
+    outcomes = CLASSES if model.task not in STREAMS else VOCAB
+    asked = [dataclasses.replace(batch, targets=np.where(real(batch), v, IGNORE)) for v in range(outcomes)]
+    return np.stack([logprobs(model, one, state)[0] for one in asked], axis=-1)
+
+
+def real(batch: Batch) -> np.ndarray:
+    return batch.mask_BT if batch.targets.ndim == 2 else np.ones(len(batch.targets), bool)
+
+
+def close(a: Any, b: Any, error: float = 1e-6) -> None:
+    np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=0, atol=error)
+
+
+@torch.inference_mode()
+def stepped(model: Any, batch: Batch, cuts: list[int]) -> np.ndarray:
+    """log p of what follows, read in pieces of these sizes: one row of the result a piece."""
+    source = () if batch.source is None else (torch.tensor(batch.source), torch.tensor(batch.source_mask))
+    state = model.start(len(batch.tokens_BT), batch.tokens_BT.shape[1], *source)
+    out, at = [], 0
+    for size in cuts:
+        tokens = torch.tensor(batch.tokens_BT[:, at : at + size])
+        logits, state = model.step(tokens, torch.tensor(batch.mask_BT[:, at : at + size]), state)
+        out.append(logits.double().log_softmax(-1).numpy())
+        at += size
+    return np.stack(out, axis=1)
+
+
+STEPPING = [case for case in CASES if model_class(case.values[0][0]).task in STREAMS]
+LEARNING = [case for case in CASES if learns(case.values[0][0])]
+
+
+# The file
+
+
+def test_there_are_models_of_every_task() -> None:
+    assert {model_class(kind).task for kind in KINDS} == {"lm", "classify", "tag", "seq2seq"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_head_names_paper_and_year(kind: str) -> None:
+    head = ast.get_docstring(ast.parse(models.source_file(kind).read_text(encoding="utf-8")))
+    assert head and re.search(r"\b(18|19|20)\d\d\b", head), f"{kind}: the head should name a paper and its year"
+    assert len(head.split("\n")[0]) <= 120 and "=" in head  # a first line for `segue models`, and equations
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_config_is_small_frozen_and_documented(kind: str) -> None:
+    cls = model_class(kind)
+    fields = fields_of(models.source_file(kind))
+    assert [f.name for f in fields] == [f.name for f in dataclasses.fields(cls.Config)]
+    assert len(fields) <= 12
+    for name, default, doc in [(f.name, f.default, f.doc) for f in fields]:
+        assert doc and "\n" not in doc, f"{kind}: {name} has no one-line doc"
+        assert default, f"{kind}: {name} has no default"
+    field = fields[0].name
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(cls.Config(), field, getattr(cls.Config(), field))
+
+
+def wrong_values() -> list[Any]:
+    wrong: dict[Any, list[Any]] = {int: [-1], float: [-1.0, math.nan, math.inf], tuple: [(-1.0,)]}
+    return [
+        pytest.param(kind, name, value, id=f"{kind}-{name}={value}")
+        for kind in KINDS
+        for name, hint in typing.get_type_hints(model_class(kind).Config).items()
+        for value in wrong.get(typing.get_origin(hint) or hint, [])
+    ]
+
+
+@pytest.mark.parametrize(("kind", "name", "value"), wrong_values())
+def test_impossible_config_values_are_refused(kind: str, name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=name):
+        model_class(kind).Config(**{name: value})
+
+
+# What is predicted
+
+
+def test_probabilities_sum_to_one(model: Any) -> None:
+    batch = batch_of(model.task)
+    close(np.exp(dense(model, batch)).sum(-1)[real(batch)], 1.0, 1e-5)
+
+
+def test_logprobs_is_zero_where_nothing_is_predicted(model: Any) -> None:
+    batch = batch_of(model.task, wider=2)
+    targets = batch.targets.copy()
+    targets[0] = IGNORE
+    logp, _ = logprobs(model, dataclasses.replace(batch, targets=targets))
+    assert logp.shape == targets.shape
+    assert (logp[targets == IGNORE] == 0).all() and (logp[targets != IGNORE] < 0).all()
+
+
+def test_padding_changes_no_real_output(model: Any) -> None:
+    narrow, wide = batch_of(model.task), batch_of(model.task, wider=3)
+    expected = dense(model, narrow)
+    columns = np.s_[:, : narrow.tokens_BT.shape[1]] if narrow.targets.ndim == 2 else np.s_[:]
+    close(dense(model, wide)[columns][real(narrow)], expected[real(narrow)])
+
+
+def test_a_row_does_not_see_its_neighbours(model: Any) -> None:
+    batch = batch_of(model.task)
+    together = dense(model, batch)
+    for row in range(len(batch.tokens_BT)):
+        close(dense(model, taken(batch, [row]))[0], together[row])
+
+
+def test_what_stands_under_the_padding_is_not_read(model: Any) -> None:
+    batch = batch_of(model.task)
+    tokens = np.where(batch.mask_BT, batch.tokens_BT, VOCAB - 1)
+    changed = dataclasses.replace(batch, tokens_BT=tokens)
+    close(dense(model, changed)[real(batch)], dense(model, batch)[real(batch)])
+
+
+@pytest.mark.parametrize("case", STEPPING, indirect=True)
+def test_later_tokens_change_nothing_earlier(model: Any) -> None:
+    batch = batch_of(model.task, (6, 6, 6))
+    before = dense(model, batch)
+    for place in range(1, batch.tokens_BT.shape[1]):
+        tokens = batch.tokens_BT.copy()
+        tokens[:, place:] = 2 + (tokens[:, place:] + 1) % (VOCAB - 2)
+        after = dense(model, dataclasses.replace(batch, tokens_BT=tokens))
+        close(after[:, :place], before[:, :place])
+        assert not np.allclose(after[:, place:], before[:, place:])  # or the test would show nothing
+
+
+# Stepping
+
+
+@pytest.mark.parametrize("case", STEPPING, indirect=True)
+@pytest.mark.parametrize("cuts", [[1] * 7, [7], [2, 1, 4]], ids=["tokens", "whole", "chunks"])
+def test_step_equals_logprobs(model: Any, cuts: list[int]) -> None:
+    batch = batch_of(model.task, (6, 6, 6))
+    ends = np.cumsum(cuts) - 1
+    close(stepped(model, batch, cuts), dense(model, batch)[:, ends], 1e-5)
+
+
+@pytest.mark.parametrize("case", STEPPING, indirect=True)
+def test_step_passes_over_padding_on_either_side(model: Any) -> None:
+    """A prompt that is shorter than its neighbours says the same as alone, and goes on the same."""
+    batch = batch_of(model.task, (6, 3, 1))
+    follow = np.array([[2], [5], [7]])
+    turned = [np.roll(row, -mask.sum()) for row, mask in zip(batch.tokens_BT, batch.mask_BT, strict=True)]
+    left = dataclasses.replace(batch, tokens_BT=np.stack(turned), mask_BT=batch.mask_BT[:, ::-1].copy())
+    for padded in (batch, left):
+        longer = dataclasses.replace(
+            padded,
+            tokens_BT=np.concatenate([padded.tokens_BT, follow], 1),
+            mask_BT=np.concatenate([padded.mask_BT, np.ones_like(follow, dtype=bool)], 1),
+        )
+        together = stepped(model, longer, [batch.tokens_BT.shape[1], 1])
+        for row, length in enumerate(batch.mask_BT.sum(1)):
+            alone = taken(batch, [row])
+            tokens = np.concatenate([alone.tokens_BT[:, :length], follow[[row]]], 1)
+            alone = dataclasses.replace(alone, tokens_BT=tokens, mask_BT=np.ones_like(tokens, dtype=bool))
+            close(together[row], stepped(model, alone, [length, 1])[0], 1e-5)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("case", STEPPING, indirect=True)
+def test_select_reorders_and_repeats_rows(model: Any) -> None:
+    batch = batch_of(model.task, (6, 6, 6))
+    source = () if batch.source is None else (torch.tensor(batch.source), torch.tensor(batch.source_mask))
+    tokens = torch.tensor(batch.tokens_BT)
+    mask = torch.ones_like(tokens, dtype=torch.bool)
+    order = torch.tensor([2, 0, 2, 1])
+    _, state = model.step(tokens[:, :4], mask[:, :4], model.start(3, 7, *source))
+    expected, _ = model.step(tokens[:, 4:], mask[:, 4:], state)
+    chosen, _ = model.step(tokens[order, 4:], mask[order, 4:], state.select(order))
+    close(chosen, expected[order], 1e-5)
+
+
+@pytest.mark.parametrize("case", [c for c in STEPPING if model_class(c.values[0][0]).task == "lm"], indirect=True)
+def test_state_goes_on_from_batch_to_batch_until_a_row_is_fresh(model: Any) -> None:
+    batch = batch_of("lm", (9, 9, 9))
+    whole = dense(model, batch)
+    arrays = (batch.tokens_BT, batch.targets, batch.mask_BT)
+    halves = [Batch(*(array[:, part] for array in arrays)) for part in (np.s_[:5], np.s_[5:])]
+    padded = widened(halves[0], 2)  # padding at the end of a batch leaves the state as it is
+    for first in (halves[0], padded):
+        _, state = logprobs(model, first)
+        close(dense(model, halves[1], state), whole[:, 5:], 1e-5)
+    fresh = dataclasses.replace(halves[1], fresh_B=np.array([False, True, False]))
+    expected = np.where([[[False]], [[True]], [[False]]], dense(model, halves[1]), whole[:, 5:])
+    close(dense(model, fresh, state), expected, 1e-5)
+
+
+# Learning
+
+
+def first_batch(task: str, folder: Path) -> Batch:
+    config = Config(size=2, length=len(LINE) + 1) if task == "lm" else Config(size=6, length=64)
+    (batch,) = Batches(store_of(task, folder), task, config, seed=0).at(0)
+    return batch
+
+
+def test_overfits_one_batch(case: tuple[str, Any], model: Any, tmp_path: Path) -> None:
+    """By gradient until hardly anything is left to learn; by counting, so that a text seen 60 times is expected."""
+    batch = first_batch(model.task, tmp_path / "batch")
+    if learns(case[0]):
+        model.float().train()
+        optimiser = torch.optim.Adam(model.parameters(), lr=0.03)
+        for _ in range(300):
+            loss = sum(term.total / term.count for term in model.loss(batch.to("cpu")).terms)
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            if loss.item() < 0.02:
+                break
+        model.eval()
+    logp, _ = logprobs(model, batch)
+    outcomes = VOCAB if model.task in STREAMS else CLASSES
+    assert -logp.sum() / batch.count < (0.05 if learns(case[0]) else 0.3 * math.log(outcomes))
+
+
+@pytest.mark.parametrize("case", LEARNING, indirect=True)
+def test_every_parameter_gets_a_gradient(model: Any) -> None:
+    # Once around, since a weight behind one that starts at zero gets its gradient only after a step.
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(2):
+        optimiser.zero_grad()
+        sum(term.total for term in model.loss(batch_of(model.task).to("cpu")).terms).backward()
+        optimiser.step()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None and parameter.grad.isfinite().all() and parameter.grad.any(), name
+
+
+@pytest.mark.parametrize("case", LEARNING, indirect=True)
+def test_counts_are_those_of_the_loss(model: Any) -> None:
+    batch = batch_of(model.task, wider=2)
+    loss = model.loss(batch.to("cpu"))
+    assert model.counts(batch) == {term.name: int(term.count) for term in loss.terms}
+    assert all(count > 0 for count in model.counts(batch).values())
+
+
+@pytest.mark.parametrize("case", LEARNING, indirect=True)
+def test_loss_of_the_parts_adds_up_to_that_of_the_batch(model: Any) -> None:
+    """Sums and counts, never means: so accumulating gives what the big batch gives."""
+    batch = batch_of(model.task)
+    parts = [taken(batch, [0]), taken(batch, [1, 2])]
+    whole = {term.name: term for term in model.loss(batch.to("cpu")).terms}
+    split = [term for part in parts for term in model.loss(part.to("cpu")).terms]
+    for name, term in whole.items():
+        close(sum(t.total.item() for t in split if t.name == name), term.total.item(), 1e-5)
+        assert sum(int(t.count) for t in split if t.name == name) == int(term.count)
+
+
+@pytest.mark.parametrize("case", LEARNING, indirect=True)
+def test_cross_entropy_is_the_score(model: Any) -> None:
+    """What is learnt is what is judged: without dropout, the loss is the sum of -log p of the targets."""
+    batch = batch_of(model.task, wider=1)
+    (term,) = (term for term in model.loss(batch.to("cpu")).terms if term.name == "cross_entropy")
+    close(term.total.item(), -logprobs(model, batch)[0].sum(), 1e-5)
+
+
+# Keeping
+
+
+def test_saving_and_loading_change_nothing(case: tuple[str, Any], model: Any, tmp_path: Path) -> None:
+    kind, config = case
+    again = model_class(kind)(config, Sizes(VOCAB, 0 if model.task in STREAMS else CLASSES))
+    batch = batch_of(model.task)
+    if learns(kind):
+        model.float()
+        (tmp_path / "model.safetensors").write_bytes(write_tensors(model.state_dict()))
+        again.load_state_dict(load_file(tmp_path / "model.safetensors"))
+        again.eval()
+    else:
+        model.save(tmp_path)
+        again.load(tmp_path)
+    np.testing.assert_array_equal(dense(again, batch), dense(model, batch))
+
+
+WORDS = "the cows eat grass and the old farmer sees a red barn near my lake"
+DATA: dict[str, list[Any]] = {
+    "lm": [WORDS[i % 9 :] for i in range(40)],
+    "classify": [(WORDS[i % 9 : 20 + i % 9], "ab"[i % 2]) for i in range(40)],
+    "tag": [(WORDS.split()[i % 5 :], [str(len(w) % 2) for w in WORDS.split()[i % 5 :]]) for i in range(40)],
+    "seq2seq": [(WORDS[i % 9 : 20], WORDS[i % 9 : 20][::-1]) for i in range(40)],
+}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Runs of a few steps, each made once: trained(kind, seed, number of the copy)."""
+
+    @cache
+    def train(kind: str, seed: int, copy: int = 0) -> segue.Run:
+        cls = model_class(kind)
+        settings: dict[str, Any] = {f"model.{name}": value for name, value in small(kind).items()}
+        settings |= {"data.validation": 0, "batches.size": 4}
+        if learns(kind):
+            settings |= {"train.steps": 5, "train.seed": seed}
+        if cls.task == "seq2seq":
+            settings |= {"tokens.kind": "char"}
+        folder = tmp_path_factory.mktemp(f"{kind}-{seed}-{copy}")
+        return segue.train(kind, DATA[cls.task], folder / "run", settings, device="cpu")
+
+    return train
+
+
+def answer(run: segue.Run) -> Any:
+    """What a run says: scores, or predictions."""
+    if run.task == "lm":
+        return [line.logprobs for line in run.score(["the old cow", "", "a lake"])]
+    return list(run.predict(["the old cow", "a red barn"]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_can_be_opened_again_and_again(kind: str, trained: Any) -> None:
+    run = trained(kind, 0)
+    first, second = segue.load(run.path, device="cpu"), segue.load(run.path, device="cpu")
+    assert answer(run) == answer(first) == answer(second)
+    assert first.recipe == run.recipe and first.sizes == run.sizes
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_seed_makes_the_same_run(kind: str, trained: Any) -> None:
+    one, two = ((trained(kind, 0, copy).path / "model.safetensors").read_bytes() for copy in (0, 1))
+    assert one == two
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if learns(kind)])
+def test_another_seed_makes_another_run(kind: str, trained: Any) -> None:
+    one, two = ((trained(kind, seed).path / "model.safetensors").read_bytes() for seed in (0, 1))
+    assert one != two

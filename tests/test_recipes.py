@@ -1,0 +1,392 @@
+"""Recipes: those that are shipped, what is refused and how it is said, and what comes back from recipe.toml."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from segue import models, recipe
+from segue.errors import InputError
+from segue.inference.settings import Config as Decode
+from segue.recipe import SECTIONS, fields_of, load_recipe, make, read_recipe, recipe_names, section_fields, to_toml
+
+KINDS = models.kinds()
+
+
+def written(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "mine.toml"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def refused(*arguments: Any) -> str:
+    """What is said when a recipe is refused."""
+    with pytest.raises(InputError) as error:
+        load_recipe(*arguments)
+    return str(error.value)
+
+
+# What is shipped
+
+
+def test_some_are_shipped_for_every_kind() -> None:
+    assert {name.split("/")[0] for name in recipe_names()} == set(KINDS)
+    assert recipe_names("ngram") == [name for name in recipe_names() if name.startswith("ngram/")]
+
+
+@pytest.mark.parametrize("name", [*recipe_names(), *KINDS])
+def test_every_recipe_is_read_and_comes_back(name: str, tmp_path: Path) -> None:
+    one = load_recipe(name)
+    assert one.name == name and one.kind == name.split("/")[0]
+    path = tmp_path / "recipe.toml"
+    path.write_text(to_toml(one), encoding="utf-8")
+    assert read_recipe(path) == one
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_a_shipped_recipe_says_what_it_is_and_its_values_arrive(name: str) -> None:
+    text = (recipe.RECIPES / f"{name}.toml").read_text(encoding="utf-8")
+    assert text.startswith("# ") and len(text.split("\n")[0]) > 10
+    made = dataclasses.asdict(load_recipe(name))
+    for section, entries in tomllib.loads(text).items():
+        assert made[section] | merged(made[section], entries) == made[section]
+
+
+def merged(values: dict[str, Any], entries: dict[str, Any]) -> dict[str, Any]:
+    """`entries` with each group filled up with the other keys of the group."""
+    return {key: {**values[key], **value} if isinstance(value, dict) else value for key, value in entries.items()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_recipe_toml_says_every_key_with_its_meaning(kind: str) -> None:
+    text = to_toml(load_recipe(kind))
+    values = tomllib.loads(text)
+    assert [*values] == ["kind", "name", *SECTIONS]
+    for section in SECTIONS:
+        for one in section_fields(section, kind):
+            assert one.name in values[section]
+            assert one.doc and (one.doc in text or isinstance(values[section][one.name], dict))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("section", SECTIONS)
+def test_the_source_says_what_the_classes_hold(kind: str, section: str) -> None:
+    """Help is read from the source without importing it; it must be the help of what is used."""
+    config = getattr(load_recipe(kind), section)
+    assert [one.name for one in section_fields(section, kind)] == [one.name for one in dataclasses.fields(config)]
+
+
+def test_fields_are_read_without_importing_anything() -> None:
+    code = (
+        "import sys\n"
+        "from segue import models\n"
+        "from segue.recipe import SECTIONS, section_fields\n"
+        "assert all(section_fields(s, k) or s == 'train' for s in SECTIONS for k in models.kinds())\n"
+        "assert section_fields('train', 'rnn_lm')[0].doc\n"
+        "bad = [m for m in sys.modules if m.split('.')[0] in ('torch', 'numpy', 'tokenizers')]\n"
+        "assert not bad, bad"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_fields_of_reads_types_defaults_and_docs(tmp_path: Path) -> None:
+    source = (
+        'class Config:\n    """Doc."""\n    a: int = 3\n    """What a is."""\n    b: str | None = None\n    c: float\n'
+    )
+    path = tmp_path / "m.py"
+    path.write_text(source)
+    assert fields_of(path) == [("a", "int", "3", "What a is."), ("b", "str | None", "None", ""), ("c", "float", "", "")]
+    assert fields_of(path, "Train") == []
+
+
+# Where values come from
+
+
+def test_defaults_then_toml_then_the_callers_then_the_command_line(tmp_path: Path) -> None:
+    mine = written(
+        tmp_path, 'kind = "rnn_lm"\n[model]\nwidth = 48\nlayers = 2\n[train]\nsteps = 7\n[data]\npath = "a.txt"\n'
+    )
+    one = load_recipe(mine, ["model.layers=3"])
+    assert (one.model.width, one.model.layers, one.train.steps) == (48, 3, 7)
+    assert one.model.cell == models.model_class("rnn_lm").Config().cell and one.decode == Decode()
+    two = load_recipe(mine, ["train.steps=9"], {"data": {"path": "b.txt"}, "train": {"steps": 8, "seed": 4}})
+    assert (two.data.path, two.train.steps, two.train.seed) == ("b.txt", 9, 4)
+    assert load_recipe(mine, ["train.steps=1", "train.steps=2"]).train.steps == 2  # the last word counts
+
+
+def test_a_file_of_ones_own_has_a_name(tmp_path: Path) -> None:
+    assert load_recipe(written(tmp_path, 'kind = "bow"\n')).name == "bow/mine"
+    assert load_recipe(written(tmp_path, 'kind = "bow"\nname = "best"\n')).name == "best"
+
+
+def test_a_kind_alone_takes_its_default_toml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bow").mkdir()
+    (tmp_path / "bow" / "default.toml").write_text("[model]\ndropout = 0.125\n")
+    (tmp_path / "bow" / "other.toml").write_text("[model]\ndropout = 0.5\n")
+    monkeypatch.setattr(recipe, "RECIPES", tmp_path)
+    assert load_recipe("bow").model.dropout == 0.125
+    assert load_recipe("bow").name == "bow"
+    assert load_recipe("bow/other").model.dropout == 0.5  # no inheritance: only one TOML is read
+    assert load_recipe("window_tagger").model == models.model_class("window_tagger").Config()
+
+
+def test_defaults_that_the_task_decides() -> None:
+    kinds = {kind: load_recipe(kind).tokens.kind for kind in ("rnn_lm", "bow", "window_tagger", "rnn_seq2seq")}
+    assert kinds == {"rnn_lm": "char", "bow": "word", "window_tagger": "space", "rnn_seq2seq": "bpe"}
+    tokenised = load_recipe("ngram", ["tokens.kind=space"])
+    assert tokenised.data.unit == "line" and tokenised.data.canonical
+    own = load_recipe("ngram", ["tokens.kind=space", "data.unit=document", "data.canonical=false"])
+    assert own.data.unit == "document" and not own.data.canonical
+    assert load_recipe("ngram").batches.length == 128 and load_recipe("bow").batches.length == 1024
+
+
+def test_with_values_changes_one_section() -> None:
+    one = load_recipe("rnn_lm")
+    two = one.with_values("train", steps=3)
+    assert two.train.steps == 3 and two.model == one.model and one.train.steps == 0
+
+
+# What is understood
+
+
+@dataclass(frozen=True)
+class Inner:
+    rate: float = 0.1
+    on: bool = False
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Every type that a field may have."""
+
+    count: int = 1
+    share: float = 0.5
+    on: bool = False
+    text: str = ""
+    choice: Literal["apple", "pear"] = "apple"
+    weights: tuple[float, ...] = ()
+    split: str | float = 0.1
+    maybe: int | float = 1
+    inner: Inner = field(default_factory=Inner)
+
+    def __post_init__(self) -> None:
+        if self.count < 0:
+            raise ValueError(f"count={self.count} is below 0")
+
+
+@pytest.mark.parametrize(
+    ("override", "value"),
+    [
+        ("count=12", 12),
+        ("share=1e-3", 0.001),
+        ("share=2", 2.0),
+        ("on=true", True),
+        ("on=False", False),
+        ("text=a=b c", "a=b c"),
+        ("text=", ""),
+        ("choice=pear", "pear"),
+        ("weights=0.6,0.3,.1", (0.6, 0.3, 0.1)),
+        ("weights=1", (1.0,)),
+        ("weights=", ()),
+        ("maybe=2", 2),
+        ("maybe=0.5", 0.5),
+    ],
+)
+def test_typed_values(override: str, value: Any) -> None:
+    values: dict[str, Any] = {}
+    recipe._override(values, f"model.{override}")
+    made = make(Sample, values["model"], "model")
+    found = getattr(made, override.split("=")[0])
+    assert found == value and type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("share", 1, 1.0),
+        ("weights", [1, 0.5], (1.0, 0.5)),
+        ("split", "a.txt", "a.txt"),
+        ("split", 0, 0.0),
+        ("inner", {"rate": 1, "on": True}, Inner(1.0, True)),
+    ],
+)
+def test_toml_values(key: str, value: Any, expected: Any) -> None:
+    assert getattr(make(Sample, {key: value}, "model"), key) == expected
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("count", 1.5, "model.count=1.5 is not a whole number"),
+        ("count", True, "model.count=True is not a whole number"),
+        ("count", "3", "model.count='3' is not a whole number"),
+        ("share", "0.5", "model.share='0.5' is not a number"),
+        ("share", True, "model.share=True is not a number"),
+        ("on", 1, "model.on=1 is not true or false"),
+        ("text", 3, "model.text=3 is not text"),
+        ("choice", "pair", "model.choice='pair' is not one of apple, pear. Did you mean 'pear'?"),
+        ("weights", 0.5, "model.weights=0.5 is not numbers separated by commas"),
+        ("weights", ["a"], "model.weights=['a'] is not numbers separated by commas"),
+        ("split", True, "model.split=True is not text or a number"),
+        ("inner", 3, "model.inner is a group of keys: give one of them, such as model.inner.rate=…"),
+        ("inner", {"rates": 1}, "There is no key 'model.inner.rates'. Did you mean 'rate'?"),
+        ("count", -1, "model: count=-1 is below 0"),
+    ],
+)
+def test_wrong_toml_values(key: str, value: Any, said: str) -> None:
+    with pytest.raises(InputError) as error:
+        make(Sample, {key: value}, "model")
+    assert str(error.value).startswith(said)
+
+
+def test_groups_on_the_command_line() -> None:
+    one = load_recipe("rnn_lm", ["train.optimizer.rate=0.01", "train.optimizer.name=sgd", "train.tensorboard=true"])
+    assert (one.train.optimizer.rate, one.train.optimizer.name, one.train.tensorboard) == (0.01, "sgd", True)
+    assert one.train.optimizer.clip == load_recipe("rnn_lm").train.optimizer.clip
+
+
+def test_a_group_in_a_file_and_one_key_of_it_on_top(tmp_path: Path) -> None:
+    mine = written(tmp_path, 'kind = "bow"\n[train.optimizer]\nrate = 0.5\nclip = 2\n')
+    optimizer = load_recipe(mine, ["train.optimizer.clip=3"]).train.optimizer
+    assert (optimizer.rate, optimizer.clip) == (0.5, 3.0)
+
+
+# What is refused, and how it is said
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("train.step=5", "There is no key 'train.step'. Did you mean 'steps'?"),
+        ("trian.steps=5", "There is no section 'trian' in 'trian.steps=5'. Did you mean 'train'?"),
+        ("steps=5", "'steps=5' is not understood. Expected section.key=value. Did you mean train.steps=5?"),
+        ("stepps=5", "'stepps=5' is not understood. Expected section.key=value."),
+        ("decode.steps=5", "There is no key 'decode.steps'. Did you mean 'train.steps'?"),
+        ("train.steps=9223372036854775808", "train.steps=9223372036854775808 is not a whole number that fits 64 bits."),
+        ("train.seconds=inf", "train.seconds=inf is not a number."),
+        ("train.optimizer.rate=nan", "train.optimizer.rate=nan is not a number."),
+        ("train.steps", "'train.steps' is not understood."),
+        ("train.steps=many", "train.steps=many is not a whole number."),
+        ("train.steps=1.5", "train.steps=1.5 is not a whole number."),
+        ("train.steps=-1", "train: steps, epochs, seconds, every and patience must be 0 or more"),
+        ("train.tensorboard=yes", "train.tensorboard=yes is not true or false."),
+        ("model.cell=lstn", "model.cell=lstn is not one of elman, lstm, gru. Did you mean 'lstm'?"),
+        ("model.width=0", "model: width = 0"),
+        ("model.witdh=3", "There is no key 'model.witdh'. Did you mean 'width'?"),
+        ("train.optimizer=0.1", "train.optimizer is a group of keys: give one of them, such as train.optimizer.name=…"),
+        ("train.optimizer.rat=1", "There is no key 'train.optimizer.rat'. Did you mean 'rate'?"),
+        ("train.optimizer.rate=fast", "train.optimizer.rate=fast is not a number."),
+        ("train.optimizer.rate=0", "train.optimizer: rate=0.0 would not learn"),
+        ("train.steps.x=1", "train.steps="),
+        ("data.unit=lines", "data.unit=lines is not one of line, paragraph, document. Did you mean 'line'?"),
+        ("data.validation=2", "data.validation is '2'"),
+        ("tokens.kind=words", "tokens.kind=words is not one of"),
+        ("decode.top_p=0", "decode: top_p is 0.0"),
+        ("batches.accumulate=33", "batches: accumulate=33"),
+    ],
+)
+def test_wrong_overrides(override: str, said: str) -> None:
+    assert refused("rnn_lm", [override]).startswith(said)
+
+
+def test_a_value_is_no_group(tmp_path: Path) -> None:
+    mine = written(tmp_path, 'kind = "bow"\n[train]\nsteps = 5\n')
+    assert "train.steps is a value" in refused(mine, ["train.steps.more=1"])
+
+
+def test_each_model_has_its_own_train_section() -> None:
+    """What a model that counts does not read, it does not take."""
+    assert refused("ngram", ["train.steps=5"]).startswith("There is no key 'train.steps'.")
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("rnn_ml", "There is no model 'rnn_ml'. Did you mean 'rnn_lm'?"),
+        ("ngram/kn8", "There is no recipe 'ngram/kn8'. Did you mean 'ngram/kn7'?"),
+        ("nowhere/at_all", "There is no model 'nowhere'."),
+        ("missing.toml", "There is no recipe file missing.toml."),
+        ("missing.py", "There is no model file missing.py."),
+    ],
+)
+def test_wrong_names(what: str, said: str) -> None:
+    assert refused(what).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('kind = "bow"\n[modell]\nx = 1\n', "there is no section [modell]. Did you mean 'model'?"),
+        ('kind = "bow"\nmodel = 3\n', "[model] should be a section with keys."),
+        ('kind = "bow"\nsteps = 3\n', "there is no section [steps]."),
+        ('kind = "bow"\n[model]\ndropout = "much"\n', "model.dropout='much' is not a number."),
+        ('kind = "bow"\n[model]\nwidth = 3\n', "There is no key 'model.width'."),
+        ('kind = "bowl"\n', "There is no model 'bowl'. Did you mean 'bow'?"),
+        ("[model]\n", 'names no model. Expected a first line such as: kind = "rnn_lm"'),
+        ("kind = 3\n", "names no model."),
+        ("kind = \n", "is not TOML: "),
+    ],
+)
+def test_wrong_files(text: str, said: str, tmp_path: Path) -> None:
+    assert said in refused(written(tmp_path, text))
+
+
+def test_a_file_that_is_not_text(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_bytes(b'kind = "\xff"')
+    assert "is not TOML" in refused(str(path))
+
+
+# There and back
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.text(st.characters(codec="utf-8"), min_size=1)
+    | st.text(st.sampled_from('"\\\n\r\t\0\x1f\x7f\x85\u2028#=[]é😀 '), min_size=1)
+)
+def test_any_text_comes_back(text: str) -> None:
+    assert tomllib.loads(f"key = {recipe._toml(text)}  # a comment")["key"] == text
+
+
+@pytest.mark.parametrize(
+    "path", ['a "quoted" name.txt', "C:\\texts\\new.txt", "tab\tand\nline\x00end\x7f.txt", "#é😀 = [x].txt", "'"]
+)
+def test_any_path_comes_back(path: str, tmp_path: Path) -> None:
+    one = load_recipe("ngram", [f"data.path={path}"])
+    assert one.data.path == path
+    file = tmp_path / "recipe.toml"
+    file.write_text(to_toml(one), encoding="utf-8")
+    assert read_recipe(file) == one
+
+
+def test_values_of_every_type_come_back(tmp_path: Path) -> None:
+    overrides = ["model.order=3", "model.smoothing=interpolation", "model.lambdas=0.6,0.3,0.1", "data.canonical=true"]
+    overrides += ["data.validation=held.txt", "data.test=0.25", "decode.temperature=1e-05", "tokens.kind=space"]
+    one = load_recipe("ngram", overrides)
+    assert one.model.lambdas == (0.6, 0.3, 0.1) and one.data.test == 0.25 and one.data.validation == "held.txt"
+    two = load_recipe("rnn_lm", ["train.optimizer.rate=3e-4", "train.seconds=1e9", "train.freeze=body,head"])
+    for number, recipe_made in enumerate((one, two)):
+        file = tmp_path / f"{number}.toml"
+        file.write_text(to_toml(recipe_made), encoding="utf-8")
+        assert read_recipe(file) == recipe_made
+
+
+def test_code_from_outside_is_not_run_unless_trusted(tmp_path: Path) -> None:
+    """Not by its own name, nor through a TOML that names it."""
+    code = tmp_path / "mynet.py"
+    code.write_text("raise RuntimeError('it ran')\n")
+    assert "--trust" in refused(str(code))
+    assert "--trust" in refused(written(tmp_path, f'kind = "{code}"\n'))
+    with pytest.raises(RuntimeError, match="it ran"):
+        load_recipe(str(code), trust=True)
