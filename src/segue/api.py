@@ -51,8 +51,8 @@ def train(
     given = load_recipe(model, lines, trust=trust)
     with _named(data, place, given.task) as path:
         recipe = given if path is None else load_recipe(model, lines, {"data": {"path": path}}, trust)
-        walking.train(recipe, place, resume, device, threads, progress, trust)
-    return Run(place, device, trust=trust)
+        result = walking.train(recipe, place, resume, device, threads, progress, trust)
+    return _opened(place, result, device, trust)
 
 
 def compare(
@@ -89,6 +89,10 @@ def _go_on(
             f"it: segue train --out {place} --resume"
         )
     result = walking.train(recipe, place, True, device, threads, progress, trust)
+    return _opened(place, result, device, trust)
+
+
+def _opened(place: Path, result: dict[str, Any], device: str, trust: bool) -> Run:
     run = Run(place, device, trust=trust)
     run.finished_before = "finished_before" in result
     return run

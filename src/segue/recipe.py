@@ -190,6 +190,8 @@ def _settle(values: dict[str, dict[str, Any]], task: str) -> None:
         # Tokenised text comes a sentence a line, and has one spelling of its blanks.
         values["data"].setdefault("unit", "line")
         values["data"].setdefault("canonical", True)
+    if task == "lm" and str(values["data"].get("path")) == "grammar":
+        values["data"]["unit"] = "line"  # the grammar makes sentences, and its true model knows no more
     if task == "tag" and "min_count" not in values["tokens"]:
         values["tokens"]["min_count"] = 2  # words seen once teach the tagger what to do with unknown ones
 

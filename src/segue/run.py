@@ -86,7 +86,7 @@ def _recipe_of(recipe: Recipe | None, out: Path, resume: bool, trust: bool) -> t
     """The recipe to follow, and whether a run with it has begun."""
     saved = out / "recipe.toml"
     if not saved.exists():
-        if out.exists() and (not out.is_dir() or any(path.name != ".lock" for path in out.iterdir())):
+        if out.exists() and (not out.is_dir() or any(path.name not in _BEFORE for path in out.iterdir())):
             raise InputError(f"{out} exists and is not a run. Choose another --out; nothing is overwritten.")
         if recipe is None:
             raise InputError(
@@ -107,6 +107,8 @@ def _recipe_of(recipe: Recipe | None, out: Path, resume: bool, trust: bool) -> t
     return recipe, True
 
 
+_BEFORE = (".lock", ".recipe.toml.writing")
+"""What a run may leave that was killed before it had begun."""
 _BUDGET = ("train.steps", "train.epochs", "train.seconds", "name")
 
 
@@ -140,6 +142,7 @@ class _Walk:
 
     def run(self, begun: bool) -> dict[str, Any]:
         seed = getattr(self.recipe.train, "seed", 0)
+        (self.out / "result.json").unlink(missing_ok=True)  # of a smaller budget: this one is not finished yet
         files.write_atomic(self.out / "recipe.toml", to_toml(self.recipe))
         if not (begun and (self.out / "environment.json").exists()):
             files.write_json(self.out / "environment.json", files.environment(self.device, self.threads, seed))

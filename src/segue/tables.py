@@ -120,16 +120,20 @@ _TRAINED |= {"validation_loss", "stopped_early", "finished_before"}
 def print_figures(result: dict[str, Any]) -> None:
     """The figures of an evaluation, a line each."""
     table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column()
-    table.add_column(justify="right")
+    for justify in ("left", "right", "left"):
+        table.add_column(justify=justify)  # type: ignore[arg-type]
+    words = []
     for key, value in result.items():
         if key in ("task", "confusion", "labels") or key.endswith("_ci") or (value is None and key == "span_f1"):
             continue
-        shown = number(value)
-        if f"{key}_ci" in result:
-            shown += f"   ({interval(result[f'{key}_ci'])})"
-        table.add_row(_NAMES.get(key, key), Text(shown))
+        if isinstance(value, str):
+            words.append(f"{_NAMES.get(key, key)}: {value}")
+        else:
+            sure = f"95 %: {interval(result[f'{key}_ci'])}" if f"{key}_ci" in result else ""
+            table.add_row(_NAMES.get(key, key), number(value), sure)
     _console().print(table)
+    for line in words:
+        _console().print(Text(line))
     if result.get("labels") and len(result["labels"]) <= 12:
         _print_confusion(result["labels"], result["confusion"])
 

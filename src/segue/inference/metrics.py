@@ -158,7 +158,7 @@ def bleu_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Translati
     from sacrebleu.metrics.chrf import CHRF
 
     _same_length(hypotheses, references)
-    bleu, chrf = BLEU(), CHRF()
+    bleu, chrf = BLEU(force=True), CHRF()  # force: no warning about text that looks tokenised
     scores = [metric.corpus_score(hypotheses, [references]).score for metric in (bleu, chrf)]
     signature = f"BLEU|{bleu.get_signature()} chrF2|{chrf.get_signature()}"
     return Translation(bleu=scores[0], chrf=scores[1], signature=signature)
@@ -169,7 +169,7 @@ def bleu_statistics(hypotheses: Sequence[str], references: Sequence[str]) -> NDA
     from sacrebleu.metrics.bleu import BLEU
 
     _same_length(hypotheses, references)
-    bleu = BLEU(effective_order=True)  # the counts are the same; it only keeps a warning away that is for sentences
+    bleu = BLEU(effective_order=True, force=True)  # the same counts, without warnings that are for sentences
     scores = [bleu.sentence_score(*pair) for pair in _with_references(hypotheses, references)]
     return np.array([[s.sys_len, s.ref_len, *s.counts, *s.totals] for s in scores], dtype=np.float64)
 

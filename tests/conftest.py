@@ -1,0 +1,6 @@
+"""One thread for every test and every process that a test starts: small tensors gain nothing from more, and two
+processes with two threads each on two cores wait for each other most of the time."""
+
+import os
+
+os.environ["OMP_NUM_THREADS"] = "1"
