@@ -53,6 +53,13 @@ def command(capsys: pytest.CaptureFixture[str], *words: str | Path) -> list[Any]
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
+def test_a_budget_grows_and_never_shrinks() -> None:
+    run = segue.train("rnn_lm", TEXTS, "r", {**TINY, "train.steps": 4})
+    assert segue.train(None, out="r", settings={"train.steps": 6}, resume=True).path == run.path
+    with pytest.raises(segue.InputError, match=r"train\.steps was 6 .* can only grow"):
+        segue.train(None, out="r", settings={"train.steps": 5}, resume=True)
+
+
 # Lists as data
 
 

@@ -286,6 +286,7 @@ def test_the_examples_work_as_they_stand(call: Segue, tmp_path: Path, monkeypatc
         ("explain ngram/bigram model.order=4", ["model.order", "4"]),
         ("data", ["pydoc", "grammar", "ptb-train"]),
         ("data book.txt", ["book.txt", "word tokens", "] [.]"]),
+        ("data tags.conll", ["rows", "/"]),
     ],
 )
 def test_every_verb_speaks_to_people(there: Path, call: Segue, words: str, shown: list[str]) -> None:

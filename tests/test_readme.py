@@ -24,12 +24,13 @@ def test_every_command_runs(tmp_path: Path) -> None:
         "PYTHON": sys.executable,
         "PATH": "/usr/bin:/bin",
         "HOME": str(tmp_path),
-        "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(ROOT / "src"),
+        "OMP_NUM_THREADS": "1",
     }
     done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "Traceback" not in done.stderr
-    for told in ("bits per byte", "This run is finished", '"accuracy"', "The page:"):
+    for told in ("bits per byte", "finished before", '"accuracy"', "The page:"):
         assert told in done.stdout
 
 

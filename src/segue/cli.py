@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import tee
 from pathlib import Path
@@ -13,9 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from segue.errors import InputError, SegueError, nearest
-
-_UsageError: Any = typer.BadParameter.__base__  # click's own, or that of the click inside typer
+from segue.errors import InputError, nearest
+from segue.guard import guarded
 
 app = typer.Typer(
     name="segue",
@@ -413,7 +410,7 @@ def _progress() -> Iterator[Any]:
         progress.close()
 
 
-# Errors: one message, the right exit code
+# The way in
 
 
 def main() -> None:
@@ -424,7 +421,8 @@ def main() -> None:
 
 def invoke(arguments: list[str], debug: bool = False) -> int:
     """Does what the words say and returns the exit code; no words at all ask for help."""
-    return _guarded(lambda: _do(arguments or ["--help"]), debug)
+    verbs = [command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands]
+    return guarded(lambda: _do(arguments or ["--help"]), verbs, debug)
 
 
 def _do(words: list[str]) -> None:
@@ -432,59 +430,3 @@ def _do(words: list[str]) -> None:
     command = typer.main.get_command(app)
     with command.make_context("segue", words) as context:
         command.invoke(context)
-
-
-def _guarded(work: Callable[[], Any], debug: bool) -> int:
-    try:
-        work()
-        sys.stdout.flush()
-        return 0
-    except typer.Exit as done:  # the help has been shown
-        return done.exit_code
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read us has left
-        return 0
-    except (KeyboardInterrupt, typer.Abort):
-        return _say("Interrupted. A run that had begun goes on with: segue train --out RUN --resume", 1)
-    except Exception as error:
-        if debug:
-            raise
-        return _say(*_message(error))
-
-
-def _message(error: Exception) -> tuple[str, int]:
-    if isinstance(error, SegueError):
-        return str(error), error.exit_code
-    if isinstance(error, _UsageError):
-        return _usage(error), 2
-    if _is_full(error):
-        name = getattr(error, "filename", None) or "a file"
-        return f"The disk is full: {name} could not be written. Free some space and try again.", 2
-    if isinstance(error, PermissionError):
-        return f"No permission for {error.filename}. Choose another place, or change its permissions.", 2
-    if isinstance(error, OSError) and error.filename:
-        return f"{error.filename} cannot be read or written: {error.strerror}. Check the path.", 2
-    return f"Something went wrong inside Segue: {type(error).__name__}: {error}. With --debug it says where.", 1
-
-
-def _is_full(error: Exception) -> bool:
-    """A full disk, as Python says it or, in words alone, a library below it."""
-    from segue.folder import FULL
-
-    words = r"No space left on device|File too large|\d+ requested and \d+ written"
-    return getattr(error, "errno", None) in FULL or re.search(words, str(error)) is not None
-
-
-def _usage(error: Any) -> str:
-    message = error.format_message()
-    word = message.partition("No such command '")[2].partition("'")[0]
-    if word:
-        verbs = [command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands]
-        return f"There is no verb '{word}'.{nearest(word, verbs)} `segue --help` shows them all."
-    verb = error.ctx.command_path if error.ctx else "segue"
-    return f"{message.rstrip('.')}. `{verb} --help` shows what is expected."
-
-
-def _say(message: str, code: int) -> int:
-    print(f"segue: {message}", file=sys.stderr)
-    return code

@@ -30,6 +30,7 @@ from segue.models.base import Sizes, Task
 from segue.recipe import make, read_recipe
 from segue.tokens.spelling import Speller
 from segue.tokens.tokenizer import Tokenizer
+from segue.training.begin import pick_device
 from segue.training.log import Progress, silent
 
 
@@ -98,8 +99,6 @@ class Run:
             raise InputError(
                 f"{weights} is damaged or not of this run ({reason[:200]}). Restore it, or train the run again."
             ) from None
-        from segue.run import pick_device
-
         self.model.eval()
         chosen = pick_device(device)
         self.model.to(chosen)

@@ -25,6 +25,7 @@ from segue.models.base import Record, Sizes
 from segue.recipe import Recipe, read_recipe, to_toml
 from segue.tokens.spelling import Speller
 from segue.tokens.tokenizer import Tokenizer
+from segue.training.begin import pick_device, set_threads
 from segue.training.log import Metrics, Progress, silent
 
 
@@ -104,6 +105,10 @@ def _recipe_of(recipe: Recipe | None, out: Path, resume: bool, trust: bool) -> t
             f"{out} was begun with another recipe: {'; '.join(differ[:3])}. To go on with it as it was: "
             f"segue train --out {out} --resume. For another recipe choose another --out."
         )
+    for key in ("steps", "epochs", "seconds"):
+        before, now = getattr(old.train, key, 0), getattr(recipe.train, key, 0)
+        if now and before > now:
+            raise InputError(f"train.{key} was {before} when {out} began and can only grow, not shrink to {now}.")
     return recipe, True
 
 
@@ -138,7 +143,7 @@ class _Walk:
         self.task = recipe.task
         self.counts_itself = hasattr(recipe.model_class, "fit")
         self.device = "cpu" if self.counts_itself else pick_device(device)
-        self.threads = 0 if self.counts_itself else _threads(threads)
+        self.threads = 0 if self.counts_itself else set_threads(threads)
 
     def run(self, begun: bool) -> dict[str, Any]:
         seed = getattr(self.recipe.train, "seed", 0)
@@ -268,13 +273,15 @@ class _Walk:
         """A model that learns by gradient, from the last checkpoint if there is one."""
         import torch
 
+        from segue.training.begin import freeze, take_weights
         from segue.training.checkpoint import clear_unfinished, latest, save_checkpoint
         from segue.training.trainer import DivergedError, Trainer
 
         recipe, places = self.recipe, self.out / "checkpoints"
         torch.manual_seed(recipe.train.seed)
         model = recipe.model_class(recipe.model, data.sizes)
-        _begin_with(model, recipe)
+        take_weights(model, recipe.train.init)
+        freeze(model, recipe.train.freeze)
         model.to(self.device)
         batches = Batches(data.store, self.task, recipe.batches, recipe.train.seed)
         trainer = Trainer(
@@ -379,59 +386,3 @@ def _fitted(seconds: float, steps: int, speed: float, epochs: float, parameters:
         "epochs": epochs,
         "tokens_per_second": speed,
     }
-
-
-def pick_device(device: str) -> str:
-    import torch
-
-    if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    kind, _, number = device.partition(":")
-    if kind not in ("cpu", "cuda") or (number and not number.isdecimal()):
-        raise InputError(f"--device {device} is not known. Expected auto, cpu, cuda or, for one of several, cuda:1.")
-    if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
-        raise InputError(f"There is no device {device} on this machine. Leave --device out, or say --device cpu.")
-    return device
-
-
-def _threads(threads: int) -> int:
-    import torch
-
-    if threads < 0:
-        raise InputError(f"--threads {threads} is not possible: expected 1 or more, or 0 for as many as torch takes.")
-    if threads:
-        torch.set_num_threads(threads)
-    return torch.get_num_threads()
-
-
-def _begin_with(model: Any, recipe: Recipe) -> None:
-    """train.init and train.freeze: another run's weights, and what stays as it is."""
-    if recipe.train.init:
-        _take_weights(model, Path(recipe.train.init))
-    prefixes = tuple(name.strip() for name in recipe.train.freeze.split(",") if name.strip())
-    names = [name for name, _ in model.named_parameters()]
-    for prefix in prefixes:
-        if not any(name.startswith(prefix) for name in names):
-            raise InputError(f"train.freeze={prefix} names no parameter. There are: {', '.join(names)}.")
-    for name, parameter in model.named_parameters():
-        parameter.requires_grad_(not (prefixes and name.startswith(prefixes)))
-
-
-def _take_weights(model: Any, run: Path) -> None:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        old, new = load_file(run / "model.safetensors"), model.state_dict()
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"train.init={run} cannot be used: its model.safetensors is damaged ({error}).") from None
-    for name in sorted(old.keys() | new.keys()):
-        fits = name in old and name in new and old[name].shape == new[name].shape
-        if fits:
-            new[name].copy_(old[name])
-        elif not name.startswith("head."):
-            shapes = [list(side[name].shape) if name in side else "absent" for side in (old, new)]
-            raise InputError(
-                f"train.init={run} does not fit: {name} is {shapes[0]} there and {shapes[1]} here. "
-                "Everything but the head must match: give the same model section."
-            )

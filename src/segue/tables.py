@@ -291,9 +291,10 @@ def print_corpora() -> None:
 
 
 def print_sample(path: str, kind: str) -> None:
-    """How the first lines of a file are read and split."""
+    """How the first lines or rows of a file are read and split."""
     import itertools
 
+    from segue.comparison import task_of
     from segue.data.config import Config
     from segue.data.corpus import Corpus
     from segue.recipe import make
@@ -302,17 +303,28 @@ def print_sample(path: str, kind: str) -> None:
 
     tokens = make(Tokens, {"kind": kind}, "tokens")
     unit: Literal["line", "document"] = "line" if kind == "space" else "document"
-    corpus = Corpus(Config(path=path, unit=unit, validation=0.0, canonical=kind == "space"), "lm")
-    tokenizer = Tokenizer.train(tokens, (example.text for example in corpus.examples("all")))
+    task = task_of(path, ())
+    corpus = Corpus(Config(path=path, unit=unit, validation=0.0, canonical=kind == "space"), task)
+    tokenizer = Tokenizer.train(tokens, (f"{example.text} {example.target}" for example in corpus.examples("all")))
     console = _console()
     for file in corpus.ledger.to_dict()["files"][:5]:
         console.print(Text(f"{file['path']}: {file['bytes']:,} bytes"))
-    count = corpus.counts["train"]
-    units = f"{count:,} {unit}{'s' if count != 1 else ''}"
+    count, noun = corpus.counts["train"], unit if task == "lm" else "row"
+    units = f"{count:,} {noun}{'s' if count != 1 else ''}"
     console.print(f"{units}; {tokenizer.vocab_size:,} different {kind} tokens, STOP and UNK counted.")
     for sentence in corpus.ledger.summary():
         console.print(Text(sentence))
-    lines = (line for example in corpus.examples("all") for line in example.text.split("\n") if line.strip())
-    for line in itertools.islice(lines, 5):
-        _, pieces = tokenizer.pieces(line[:200])
-        console.print(Text(" ".join(f"[{piece}]" for piece in pieces)))
+
+    def split(text: str) -> str:
+        return " ".join(f"[{piece}]" for piece in tokenizer.pieces(text[:200])[1])
+
+    for example in itertools.islice(corpus.examples("all"), 5):
+        if task == "tag":
+            console.print(Text(" ".join(map("/".join, zip(example.words, example.tags, strict=True)))))
+        elif task == "lm":
+            for line in [line for line in example.text.split("\n") if line.strip()][: 5 if unit == "document" else 1]:
+                console.print(Text(split(line)))
+        else:
+            label = f"{example.label}: " if task == "classify" else ""
+            target = f" -> {split(example.target)}" if task == "seq2seq" else ""
+            console.print(Text(label + split(example.text) + target))
