@@ -6,6 +6,7 @@ import glob
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -159,7 +160,13 @@ class Grammar:
         return [{"path": "grammar", "bytes": size, "sha256": digest.hexdigest()}]
 
     def read(self, ledger: Ledger, progress: Progress | None) -> Iterator[Example]:
-        return grammar.sentences(self.task, seed=self.config.seed)
+        return iter(_made(self.task, self.config.seed))
+
+
+@lru_cache(maxsize=4)
+def _made(task: Task, seed: int) -> tuple[Example, ...]:
+    """All sentences of a seed: a few megabytes, and a run reads them several times."""
+    return tuple(grammar.sentences(task, seed=seed))
 
 
 def _ticker(progress: Progress | None, path: Path, before: int, total: int) -> Callable[[int], None] | None:
