@@ -27,7 +27,7 @@ ORDER = [
     {"folder"},
     {"loaded", "run", "page", "comparison", "api"},
     {"interop", "serve"},
-    {"tables"},
+    {"tables", "guard"},
     {"cli"},
     {"__main__", "__init__"},
 ]

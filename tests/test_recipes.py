@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import subprocess
 import sys
 import tomllib
@@ -15,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from segue import models, recipe
+from segue.cli import invoke
 from segue.errors import InputError
 from segue.inference.settings import Config as Decode
 from segue.recipe import SECTIONS, fields_of, load_recipe, make, read_recipe, recipe_names, section_fields, to_toml
@@ -390,3 +392,10 @@ def test_code_from_outside_is_not_run_unless_trusted(tmp_path: Path) -> None:
     assert "--trust" in refused(written(tmp_path, f'kind = "{code}"\n'))
     with pytest.raises(RuntimeError, match="it ran"):
         load_recipe(str(code), trust=True)
+
+
+def test_the_keys_of_a_group_are_explained_too(capsys: pytest.CaptureFixture[str]) -> None:
+    written = to_toml(load_recipe("rnn_lm"))
+    assert "clip = 1.0  # Longest gradient allowed; 0 for no limit." in written.split("\n")
+    assert invoke(["explain", "rnn_lm"]) == 0
+    assert re.search(r"train\.optimizer\.clip +1\.0 +Longest gradient allowed", capsys.readouterr().out)

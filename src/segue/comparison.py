@@ -11,7 +11,7 @@ from __future__ import annotations
 import fnmatch
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import numpy as np
 
 from segue import folder as files
 from segue.data.corpus import Corpus
+from segue.data.sources import guess_task
 from segue.errors import InputError
 from segue.inference import metrics
 from segue.inference.evaluate import LOWER_IS_BETTER, MAIN, Evaluation
@@ -116,7 +117,21 @@ def _recipes(
         values = {getattr(recipe.data, key) for recipe in first if recipe.data.canonical}
         if values:
             base["data"][key] = values.pop()
-    return [_budgeted(load_recipe(name, overrides, base, trust), budget) for name in expanded]
+    recipes = [_budgeted(load_recipe(name, overrides, base, trust), budget) for name in expanded]
+    _check_same_data(recipes)
+    return recipes
+
+
+def _check_same_data(recipes: Sequence[Recipe]) -> None:
+    """Figures on other units, splits or columns are figures of another text."""
+    first = recipes[0]
+    for other in recipes[1:]:
+        for key, value in asdict(first.data).items():
+            if (theirs := getattr(other.data, key)) != value:
+                raise InputError(
+                    f"{first.name} reads the data with data.{key}={value}, {other.name} with data.{key}={theirs}. "
+                    f"Expected the same text for all; say data.{key}=… on the command line, for every model."
+                )
 
 
 def _expand(name: str) -> list[str]:
@@ -164,9 +179,8 @@ def _trial(recipe: Recipe, out: Path, seeds: int, folds: int, split: str, progre
             tables[-1].append(runs[-1].evaluate_split(Corpus(one.data, one.task), split, progress))
     evaluations = [_joined(folds_of) for folds_of in tables]
     main = MAIN[recipe.task]
-    by_seed = [evaluation.result[main] for evaluation in evaluations]
-    mean = replace(evaluations[0], statistics=np.mean([e.statistics for e in evaluations], 0))
-    return Trial(recipe, runs, _figures(mean) if len(runs) > 1 else mean, by_seed)
+    by_seed = [evaluation.result[main] for evaluation in evaluations if main in evaluation.result]
+    return Trial(recipe, runs, _mean(evaluations), by_seed)
 
 
 def _suffix(seed: int, fold: int, seeds: int, folds: int) -> str:
@@ -177,20 +191,47 @@ def _joined(folds: list[Evaluation]) -> Evaluation:
     """The folds end to end, as one evaluation."""
     if len(folds) == 1:
         return folds[0]
-    first = folds[0]
-    result = dict(first.result)
-    if "confusion" in result:
-        result["confusion"] = np.sum([fold.result["confusion"] for fold in folds], 0).tolist()
-    for name in ("macro_f1", "span_f1", "chrf", "perplexity"):
-        if result.get(name) is not None:
-            result[name] = float(np.mean([fold.result[name] for fold in folds]))
+    sums = {
+        name: np.sum([fold.result.get(name, 0) for fold in folds], 0).tolist()
+        for name in _SUMMED
+        if any(name in fold.result for fold in folds)
+    }
+    # A fold weighs as much as there is in it: bytes, words or rows.
+    weights = [len(f.statistics) if f.task == "seq2seq" else f.statistics[:, 1].sum() for f in folds]
+    result = folds[0].result | sums | _averages(folds, weights)
     statistics = np.concatenate([fold.statistics for fold in folds])
     return _figures(Evaluation(result, statistics, [e for fold in folds for e in fold.examples]))
 
 
+def _mean(seeds: list[Evaluation]) -> Evaluation:
+    """The mean over seeds; what has none (confusions, examples) is that of the first."""
+    if len(seeds) == 1:
+        return seeds[0]
+    result = seeds[0].result | _averages(seeds, [1.0] * len(seeds))
+    return _figures(replace(seeds[0], result=result, statistics=np.mean([e.statistics for e in seeds], 0)))
+
+
+_SUMMED = (
+    *("confusion", "rows", "sentences", "words", "tokens", "bytes"),
+    *("unknown_tokens", "zero_probability_tokens", "tokens_cut"),
+)
+_AVERAGED = ("macro_f1", "span_f1", "chrf", "exact", "perplexity", "spelling_bits_per_byte", "best_possible")
+
+
+def _averages(evaluations: Sequence[Evaluation], weights: Sequence[float]) -> dict[str, float]:
+    found = {name: [e.result.get(name) for e in evaluations] for name in _AVERAGED}
+    return {
+        name: float(np.average([float(v) for v in values if v is not None], weights=weights))
+        for name, values in found.items()
+        if None not in values
+    }
+
+
 def _figures(evaluation: Evaluation) -> Evaluation:
-    """The main figure and its interval, made anew from the pieces."""
+    """The main figure and its interval, made anew from the pieces; tokens that lose text have none."""
     main, table = MAIN[evaluation.task], evaluation.statistics
+    if main not in evaluation.result:
+        return evaluation
     if evaluation.task == "seq2seq":
         value = float(metrics.bleu_of_sums(table.sum(0)[None])[0])
         interval = corpus_bootstrap(table, metrics.bleu_of_sums)
@@ -212,6 +253,8 @@ def _ranked(trials: list[Trial]) -> list[Trial]:
 
 
 def _differs(trial: Trial, after: Trial) -> str:
+    if MAIN[after.recipe.task] not in after.evaluation.result:
+        return ""  # of two such, neither has a figure; they come last
     paired = compare_two(trial.evaluation, after.evaluation)
     p = "p < 0.001" if paired.p < 0.001 else f"p = {paired.p:.3f}"
     return f"{'yes' if paired.p < 0.05 else 'no'} ({p})"
@@ -283,8 +326,10 @@ def _summary(trials: list[Trial], corpus: Corpus, split: str, budget: str, seeds
 def _verdict(trials: list[Trial], figure: str) -> str:
     best = trials[0]
     value = best.evaluation.result.get(MAIN[best.recipe.task])
-    shown = f"{best.recipe.name} is best, with {value:.3f} {figure}" if value is not None else best.recipe.name
-    if len(trials) == 1:
+    if value is None:
+        return f"None of these has {figure}: {best.runs[0].tokenizer.kind} tokens lose a part of the text."
+    shown = f"{best.recipe.name} is best, with {value:.3f} {figure}"
+    if not best.differs:
         return f"{shown}."
     after = trials[1].recipe.name
     clear = (
@@ -296,17 +341,10 @@ def _verdict(trials: list[Trial], figure: str) -> str:
 
 
 def task_of(data: str, names: Sequence[str], trust: bool = False) -> Task:
-    """The task of the first model, or the one that the data's name speaks of."""
+    """The task of the first model, or the one that the data speaks of."""
     if names:
         return load_recipe(_expand(names[0])[0], trust=trust).task
-    stem = Path(data.removesuffix(".gz").removesuffix(".xz"))
-    if stem.suffix in (".tsv", ".csv"):
-        return "classify"
-    if stem.suffix in (".conll", ".conllu", ".iob"):
-        return "tag"
-    if "," in data and not Path(data).exists():
-        return "seq2seq"
-    return "lm"
+    return guess_task(data)
 
 
 def _stem(data: str) -> str:

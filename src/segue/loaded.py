@@ -141,20 +141,22 @@ class Run:
 
     def evaluate_split(self, corpus: Corpus, split: str, progress: Progress = silent) -> Evaluation:
         """The Evaluation on one split of a corpus."""
+        what = f"evaluating {self.recipe.name}"
         if self.task == "lm":
             from segue.inference.score import score_held
 
             limit = self.recipe.train.validate_tokens if self._limited(split) else 0
             with self._held(corpus.examples(split), corpus.config.unit, limit) as held:
-                what = f"evaluating {self.recipe.name}"
                 scored = score_held(
                     self.model, held, self.sizes.vocab_size, self.device, done=lambda share: progress(what, share)
                 )
             evaluation = evaluate.of_text(scored, self.tokenizer.lossless)
+            if limit and scored.tokens >= limit:
+                evaluation.result["way"] += f"; the first {limit:,} tokens of the split (train.validate_tokens)"
         else:
             predictor = self._predictor()
             examples = list(corpus.examples(split))
-            evaluation = evaluate.of_rows(predictor, examples)
+            evaluation = evaluate.of_rows(predictor, examples, lambda share: progress(what, share))
             if cut := sum(map(predictor.cut, examples)):
                 evaluation.result["tokens_cut"] = cut
         best = corpus.best(split)

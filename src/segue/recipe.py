@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import inspect
 import math
 import tomllib
 import types
@@ -329,6 +330,11 @@ def section_fields(section: str, kind: str) -> list[Field]:
     return fields_of(_source_of(_OWNERS[section]))
 
 
+def group_docs(group: Any) -> dict[str, str]:
+    """The keys of a group inside a section, each with its doc."""
+    return {f.name: f.doc for f in fields_of(Path(inspect.getfile(type(group))), type(group).__name__)}
+
+
 def _has_class(path: Path, name: str) -> list[Field] | None:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     if any(isinstance(node, ast.ClassDef) and node.name == name for node in ast.walk(tree)):
@@ -355,7 +361,7 @@ def to_toml(recipe: Recipe) -> str:
                 lines.append(f"{f.name} = {_toml(value)}" + (f"  # {docs[f.name]}" if docs.get(f.name) else ""))
         for name, group in groups:
             lines += ["", f"[{section}.{name}]"]
-            lines += [f"{f.name} = {_toml(getattr(group, f.name))}" for f in dataclasses.fields(group)]
+            lines += [f"{key} = {_toml(getattr(group, key))}  # {doc}" for key, doc in group_docs(group).items()]
     return "\n".join(lines) + "\n"
 
 

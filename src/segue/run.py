@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +27,9 @@ from segue.tokens.spelling import Speller
 from segue.tokens.tokenizer import Tokenizer
 from segue.training.begin import pick_device, set_threads
 from segue.training.log import Metrics, Progress, silent
+
+MANY_LABELS = 20
+"""Up to so many, every row may have a label of its own."""
 
 
 class Prepared(NamedTuple):
@@ -152,7 +155,7 @@ class _Walk:
         if not (begun and (self.out / "environment.json").exists()):
             files.write_json(self.out / "environment.json", files.environment(self.device, self.threads, seed))
         data = self.prepare()
-        fitted, model = (self.count if self.counts_itself else self.learn)(data, begun)
+        fitted, model = (self.count if self.counts_itself else self.learn)(data)
         self.finish(data, model, fitted)
         return dict(files.read_json(self.out / "result.json"))
 
@@ -171,6 +174,12 @@ class _Walk:
             raise InputError(
                 f"Every row of {recipe.data.path} has the label '{labels[0]}': there is nothing to learn. Expected two "
                 "labels or more; check the file and data.columns."
+            )
+        if self.task == "classify" and len(labels) > max(MANY_LABELS, sum(corpus.counts.values()) / 2):
+            raise InputError(
+                f"{recipe.data.path} has {len(labels):,} different labels, one for every row or two, such as "
+                f"'{labels[0][:60]}'. Expected each label many times: is the text where the label should be? "
+                "data.columns=2,1 reads the label from the second column."
             )
         self._check_test_labels(labels)
         limit = 0 if self.task == "lm" else recipe.batches.length
@@ -195,15 +204,16 @@ class _Walk:
 
     def _check_test_labels(self, labels: list[str]) -> None:
         """Before training, not after it: a label of the test file that cannot be predicted."""
-        if self.task != "classify" or not isinstance(self.recipe.data.test, str):
+        if not labels or not isinstance(self.recipe.data.test, str):
             return
         known = set(labels)
         for example in self.corpus.examples("test"):
-            if example.label not in known:
-                raise InputError(
-                    f"{example.path}:{example.line}: the label '{example.label}' is not in the training data."
-                    f"{nearest(example.label, known)} Mend the label, or leave the row out."
-                )
+            for label in example.tags if self.task == "tag" else (example.label,):
+                if label not in known:
+                    raise InputError(
+                        f"{example.path}:{example.line}: the label '{label}' is not in the training data."
+                        f"{nearest(label, known)} Mend the label, or leave the row out."
+                    )
 
     def _tokenizer(self) -> Tokenizer:
         saved = self.out / "tokenizer.json"
@@ -251,7 +261,7 @@ class _Walk:
 
     # Training
 
-    def count(self, data: Prepared, begun: bool) -> tuple[dict[str, Any], Any]:
+    def count(self, data: Prepared) -> tuple[dict[str, Any], Any]:
         """A model that trains itself: no checkpoints, it begins again."""
         model = self.recipe.model_class(self.recipe.model, data.sizes)
         metrics = Metrics(self.out)
@@ -269,7 +279,7 @@ class _Walk:
         tokens = len(data.store.tokens)
         return _fitted(seconds, 1, tokens / max(seconds, 1e-9), 1.0, model.parameters_count), model
 
-    def learn(self, data: Prepared, begun: bool) -> tuple[dict[str, Any], Any]:
+    def learn(self, data: Prepared) -> tuple[dict[str, Any], Any]:
         """A model that learns by gradient, from the last checkpoint if there is one."""
         import torch
 
@@ -284,13 +294,13 @@ class _Walk:
         freeze(model, recipe.train.freeze)
         model.to(self.device)
         batches = Batches(data.store, self.task, recipe.batches, recipe.train.seed)
-        trainer = Trainer(
-            model,
-            batches,
-            recipe.train,
-            (lambda: self._validate(model, data)) if data.validation is not None else None,
-            self.device,
-        )
+        what = f"training {recipe.name}"
+
+        def validate() -> dict[str, Any]:
+            spent = min(trainer.progress, 0.99)  # it is not done while it validates
+            return self._validate(model, data, lambda share: self.progress(what, spent, "validating"))
+
+        trainer = Trainer(model, batches, recipe.train, validate if data.validation is not None else None, self.device)
         clear_unfinished(places)
         checkpoint, damaged = latest(places)
         for sentence in damaged:
@@ -298,6 +308,7 @@ class _Walk:
         if checkpoint:
             trainer.restore(*checkpoint)
         metrics = Metrics(self.out, trainer.step, recipe.train.tensorboard)
+        self.progress(what, trainer.progress)
         try:
             for record in trainer.fit():
                 metrics.write(record)
@@ -330,18 +341,20 @@ class _Walk:
                 f"training {self.recipe.name}", record.values["progress"], f"step {record.step}, loss {loss:.3f}"
             )
 
-    def _validate(self, model: Any, data: Prepared) -> dict[str, Any]:
+    def _validate(
+        self, model: Any, data: Prepared, done: Callable[[float], None] = lambda share: None
+    ) -> dict[str, Any]:
         """Loss in nats a prediction, and the figure that people know."""
         if isinstance(data.validation, Held):
             from segue.inference.score import SHORT_ROW, score_held
 
-            scored = score_held(model, data.validation, data.tokenizer.vocab_size, self.device, SHORT_ROW)
+            scored = score_held(model, data.validation, data.tokenizer.vocab_size, self.device, SHORT_ROW, done)
             values = {"loss": scored.nats / scored.tokens}
             return values | ({"bits_per_byte": scored.bits_per_byte} if data.tokenizer.lossless else {})
         from segue.inference.validate import validate_rows
 
         limit = self.recipe.train.validate_tokens
-        return validate_rows(model, data.validation, self.task, self.recipe.batches, limit, self.device)
+        return validate_rows(model, data.validation, self.task, self.recipe.batches, limit, self.device, done)
 
     # The end
 

@@ -81,7 +81,7 @@ def print_comparison(result: dict[str, Any]) -> None:
         table.add_row(
             row["model"],
             row["tokens"],
-            number(row[main]),
+            "–" if row[main] is None else number(row[main]),
             interval(row[f"{main}_ci"]),
             *noise,
             *([number(row["spelling_bits_per_byte"])] if spelling else []),
@@ -103,7 +103,8 @@ def print_result(run: Any, result: dict[str, Any]) -> None:
     console = _console()
     if run.finished_before:
         console.print("This run was finished before; there was nothing left to do.")
-    trained = f"{number(result['train_seconds'], 1)} s, {number(result['steps'])} steps"
+    steps = result["steps"]
+    trained = f"{number(result['train_seconds'], 1)} s, {number(steps)} step{'s' if steps != 1 else ''}"
     console.print(f"{result['model']}: {size(result['parameters'])} parameters, trained {trained}.")
     if result.get("stopped_early"):
         console.print(f"Stopped early: the best validation was at step {result['best_step']}.")
@@ -139,12 +140,13 @@ def print_figures(result: dict[str, Any]) -> None:
 
 
 def _print_confusion(labels: list[str], matrix: list[list[int]]) -> None:
-    table = Table(box=None, pad_edge=False, header_style="bold", title="true (rows) and predicted (columns)")
+    table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("")
     for label in labels:
         table.add_column(Text(label), justify="right")
     for label, row in zip(labels, matrix, strict=True):
         table.add_row(Text(label, "bold"), *[number(count) for count in row])
+    _console().print("Rows are the true labels, columns what was predicted:")
     _console().print(table)
 
 
@@ -210,7 +212,7 @@ def print_explanation(model: str, settings: list[str], trust: bool = False) -> N
     import dataclasses
 
     from segue.models import source_file
-    from segue.recipe import SECTIONS, load_recipe, section_fields
+    from segue.recipe import SECTIONS, group_docs, load_recipe, section_fields
 
     recipe = load_recipe(model, settings, trust=trust)
     console = _console()
@@ -225,8 +227,8 @@ def print_explanation(model: str, settings: list[str], trust: bool = False) -> N
         for field in section_fields(section, recipe.kind):
             value = getattr(values, field.name)
             if dataclasses.is_dataclass(value):
-                for inner in dataclasses.fields(value):
-                    table.add_row(f"{section}.{field.name}.{inner.name}", Text(str(getattr(value, inner.name))), "")
+                for inner, doc in group_docs(value).items():
+                    table.add_row(f"{section}.{field.name}.{inner}", Text(str(getattr(value, inner))), Text(doc))
             else:
                 table.add_row(f"{section}.{field.name}", Text(str(value)), Text(field.doc))
         console.print(Text(f"\n[{section}]", "bold"))
@@ -245,6 +247,7 @@ def find_runs(folder: Path) -> list[dict[str, Any]]:
             continue
         result = read_json(path / "result.json")
         main = _MAIN.get(result.get("task", ""), "")
+        main = main if main in result else "perplexity"  # tokens that lose text have no bits per byte
         found.append(
             {
                 "run": str(path),
@@ -294,16 +297,16 @@ def print_sample(path: str, kind: str) -> None:
     """How the first lines or rows of a file are read and split."""
     import itertools
 
-    from segue.comparison import task_of
     from segue.data.config import Config
     from segue.data.corpus import Corpus
+    from segue.data.sources import guess_task
     from segue.recipe import make
     from segue.tokens.tokenizer import Config as Tokens
     from segue.tokens.tokenizer import Tokenizer
 
     tokens = make(Tokens, {"kind": kind}, "tokens")
     unit: Literal["line", "document"] = "line" if kind == "space" else "document"
-    task = task_of(path, ())
+    task = guess_task(path)
     corpus = Corpus(Config(path=path, unit=unit, validation=0.0, canonical=kind == "space"), task)
     tokenizer = Tokenizer.train(tokens, (f"{example.text} {example.target}" for example in corpus.examples("all")))
     console = _console()

@@ -236,7 +236,7 @@ def test_samples_keep_their_line_ends_and_mark_the_prompt() -> None:
 
 def test_table_says_what_is_known_and_nothing_else() -> None:
     reader = read(lm_page())
-    figures = ("2.000", "1.900 – 2.100", "1.2 M", "12.3", "45,679", "2,000 steps")
+    figures = ("2.000", "1.900 – 2.100", "1.2 M", "12.3", "45.7 k", "2,000 steps")
     for said in (*figures, "yes", "p < 0.001", "from ngram/kn5"):
         assert said in reader.text, said
     assert "differs from the next" not in read(page()).text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -511,3 +512,20 @@ def test_loss_falls(tmp_path: Path) -> None:
         trainer = trainer_of(kind, tmp_path / kind, steps=150, optimizer=Optimizer(rate=0.02), log_every=1, every=200)
         losses = [record.values["cross_entropy"] for record in run(trainer) if record.kind == "train"]
         assert np.mean(losses[-10:]) < 0.8 * np.mean(losses[:3]), kind
+
+
+def test_by_the_clock_validation_takes_no_longer_than_training(tmp_path: Path) -> None:
+    """With validations that take half of the budget, the second of them is the last one, not one in ten."""
+    began: list[float] = []
+
+    def slow() -> dict[str, Any]:
+        began.append(trainer.seconds)
+        time.sleep(0.2)
+        return {"loss": 1.0}
+
+    trainer = trainer_of("bow", tmp_path, validate=slow, steps=0, seconds=0.4)
+    for _ in trainer.fit():
+        pass
+    assert 2 <= len(began) <= 4
+    assert began[-1] >= 0.4
+    assert all(after - before >= 0.2 for before, after in pairwise(began[:-1]))

@@ -35,6 +35,8 @@ FIELDS: dict[Task, tuple[str, ...]] = {
     "tag": ("word", "tag"),
     "seq2seq": ("source", "target"),
 }
+JSON_FIELDS: dict[Task, tuple[str, ...]] = {"tag": ("words", "tags")}
+"""Where the keys of a JSON object are others than the columns of a table."""
 FAULTS_SHOWN = 5
 DOCUMENT_MARK = "-DOCSTART-"
 _NODE = re.compile(r"\d+([-.]\d+)?")
@@ -154,7 +156,8 @@ class Reader:
         return wanted
 
     def _objects(self, path: str, rows: Iterator[str]) -> Iterator[Example]:
-        keys = ["words", "tags"] if self.task == "tag" and not self.config.columns else self._wanted()
+        own = JSON_FIELDS.get(self.task) if not self.config.columns else None
+        keys = list(own) if own else self._wanted()
         for number, row in enumerate(rows, 1):
             if not row or row.isspace():
                 self.ledger.blank_lines += 1
@@ -243,6 +246,12 @@ def _object(row: str) -> dict[str, Any] | str:
     except (ValueError, RecursionError) as error:
         return f"is not JSON ({error})"
     return found if isinstance(found, dict) else "is not a JSON object"
+
+
+def json_keys(row: str) -> list[str]:
+    """The keys of a row's object; none where it is no object."""
+    found = _object(row)
+    return [] if isinstance(found, str) else list(found)
 
 
 def _word_lists(row: str, keys: list[str]) -> list[list[str]] | str:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import glob
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
 from segue.data import builtin, grammar, named
 from segue.data.config import Config, Format, Task
 from segue.data.example import Example
-from segue.data.files import describe_file, extension
+from segue.data.files import blocks, describe_file, extension, lines
 from segue.data.ledger import Ledger
-from segue.data.readers import Reader
+from segue.data.readers import FIELDS, JSON_FIELDS, Reader, json_keys
 from segue.data.units import units
 from segue.errors import InputError, nearest
 
@@ -80,6 +81,35 @@ def open_source(path: str, config: Config, task: Task, ledger: Ledger) -> Source
         return _parallel(path, config, task) if _is_pair(path) else _files(path, config, task, ledger)
     except OSError as error:
         raise InputError(f"{path[:200]} cannot be read: {error.strerror}. Expected a name that may be read.") from None
+
+
+def guess_task(path: str) -> Task:
+    """What data is made for, by its extension and its first rows; running text where they say nothing."""
+    kind = extension(Path(path))
+    if _is_pair(path):
+        return "seq2seq"
+    if kind in (".conll", ".conllu", ".iob"):
+        return "tag"
+    if kind not in EXTENSIONS["classify"]:
+        return "lm"
+    rows = _first_rows(Path(path)) if Path(path).is_file() else []
+    if kind in (".jsonl", ".ndjson"):
+        fields: Collection[str] = json_keys(rows[0]) if rows else ()
+        tasks: tuple[Task, ...] = ("tag", "classify", "seq2seq", "lm")
+        named = {task: JSON_FIELDS.get(task, FIELDS[task]) for task in tasks}
+        return next((task for task in tasks if set(named[task]) <= set(fields)), "lm")
+    if set(FIELDS["seq2seq"]) <= set(rows[0].split("\t" if kind == ".tsv" else ",") if rows else ()):
+        return "seq2seq"
+    # Sentences of single words, with a blank line between them.
+    tagged = kind == ".tsv" and "" in rows and all("\t" in row and " " not in row for row in rows if row)
+    return "tag" if tagged else "classify"
+
+
+def _first_rows(path: Path, count: int = 200) -> list[str]:
+    try:
+        return list(islice(lines(blocks(path, "utf-8", Ledger())), count))
+    except InputError:  # whoever reads the file says what is wrong with it
+        return []
 
 
 def _is_pair(path: str) -> bool:

@@ -6,7 +6,7 @@ a sentence), so that two models can be compared piece by piece.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,12 +57,17 @@ def of_text(scored: Scored, lossless: bool = True) -> Evaluation:
     return Evaluation(result, np.stack([scored.bits, scored.block_bytes], 1))
 
 
-def of_rows(predictor: Predictor, examples: Iterable[Example]) -> Evaluation:
+def of_rows(
+    predictor: Predictor, examples: Iterable[Example], done: Callable[[float], None] = lambda share: None
+) -> Evaluation:
     """The figures of a classifier, tagger or translator."""
     rows = list(examples)
     if not rows:
         raise InputError("There are no rows to evaluate on.")
-    predictions = list(predictor.predict(rows))
+    predictions = []
+    for prediction in predictor.predict(rows):
+        predictions.append(prediction)
+        done(len(predictions) / len(rows))
     evaluate = {"classify": _classify, "tag": _tag, "seq2seq": _translate}[predictor.task]
     return evaluate(predictor, rows, predictions)
 

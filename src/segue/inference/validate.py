@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,13 @@ from segue.layers.losses import target_logprobs
 
 
 def validate_rows(
-    model: Any, store: Store, task: str, config: Config, limit: int, device: str = "cpu"
+    model: Any,
+    store: Store,
+    task: str,
+    config: Config,
+    limit: int,
+    device: str = "cpu",
+    done: Callable[[float], None] = lambda share: None,
 ) -> dict[str, float]:
     """Over the rows from the first, until about `limit` predictions; a translator is given the right words before."""
     batches = Batches(store, task, config, seed=0)
@@ -25,6 +32,7 @@ def validate_rows(
         nats -= float(target_logprobs(logits, batch.targets).sum())
         right += float((logits.argmax(-1) == batch.targets)[real].sum())
         count += float(real.sum())
+        done(min(1.0, (first + config.size) / len(store)))
         if count >= limit:
             break
     return {"loss": nats / count, "accuracy": right / count}

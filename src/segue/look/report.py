@@ -208,7 +208,7 @@ def _row(page: Page, i: int, ranked: str, others: Sequence[str], scale: charts.S
     cells += [
         _cell("parameters", entry.parameters, markup.short_count(entry.parameters), f"{entry.parameters:,}"),
         _cell("seconds", entry.train_seconds, markup.duration(entry.train_seconds) + steps),
-        _cell("tokens/s", entry.tokens_per_second, _whole(entry.tokens_per_second)),
+        _cell("tokens/s", entry.tokens_per_second, *_speed(entry.tokens_per_second)),
     ]
     return f"<tr>{''.join(cells)}</tr>"
 
@@ -268,8 +268,11 @@ def _words(name: str) -> str:
     return text(name.replace("_", " "))
 
 
-def _whole(number: float) -> str:
-    return f"{number:,.0f}" if markup.is_number(number) else figure(number)
+def _speed(number: float) -> tuple[str, str]:
+    """What is shown, and the whole number for the hover."""
+    if not markup.is_number(number):
+        return figure(number), ""
+    return markup.short_count(round(number)), f"{number:,.0f}"
 
 
 # The learning curves

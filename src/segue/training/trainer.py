@@ -81,6 +81,7 @@ class Trainer:
         self.total_steps = self._total_steps()
         self.every = config.every or max(1, self.total_steps // 20 if self.total_steps else 0)
         self._tenths = 0
+        self._validated_at = self._validation_took = 0.0
 
     def _total_steps(self) -> int:
         """The budget in steps; 0 where only seconds limit it."""
@@ -122,11 +123,18 @@ class Trainer:
                 yield self._validated(log)
 
     def _due(self) -> bool:
-        """Whether to validate: every so many steps; by the clock, whenever another tenth of the budget is spent."""
+        """Whether to validate: every so many steps; by the clock, whenever another tenth of the budget is spent.
+
+        By the clock, training goes on at least for as long as the last validation took: a large vocabulary would
+        otherwise make a run of seconds take minutes.
+        """
         if self.config.every or not self.config.seconds:
             return self.step % self.every == 0
-        before, self._tenths = self._tenths, int(self.progress * 10)
-        return self._tenths > before
+        tenths = int(self.progress * 10)
+        if tenths == self._tenths or self.seconds - self._validated_at < self._validation_took:
+            return False
+        self._tenths = tenths
+        return True
 
     def _update(self, log: _Log) -> None:
         parts = self.batches.at(self.step)
@@ -165,10 +173,12 @@ class Trainer:
         log.read(self)  # a bad step must not be validated or saved
         if self.validate is None:
             return Record(self.step, "checkpoint", {"seconds": self.seconds})
+        begun = time.perf_counter()
         self.model.eval()
         with torch.inference_mode():
             values = self.validate()
         self.model.train()
+        self._validated_at, self._validation_took = self.seconds, time.perf_counter() - begun
         if not self.best or values["loss"] < self.best["loss"] or math.isnan(self.best["loss"]):
             self.best = values | {"step": self.step, "since": 0}
             self.best_weights = {k: v.detach().clone() for k, v in self.model.state_dict().items()}

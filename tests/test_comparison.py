@@ -1,0 +1,138 @@
+"""Comparisons: the same text for all, folds and seeds as one figure, tokens without bits per byte, the task guessed."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import segue
+from segue.cli import invoke
+from segue.comparison import _joined, _mean, task_of
+from segue.data.sources import guess_task
+from segue.inference.evaluate import Evaluation, of_text
+from segue.inference.score import Scored
+from segue.inference.statistics import bootstrap
+
+TEXT = "the cow eats the green grass.\na big dog sees the small cow.\n\n" * 60
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.set_num_threads(1)
+    monkeypatch.chdir(tmp_path)
+    Path("book.txt").write_text(TEXT)
+
+
+def toml(name: str, body: str) -> str:
+    Path(f"{name}.toml").write_text(f'kind = "ngram"\nname = "{name}"\n{body}\n')
+    return f"{name}.toml"
+
+
+def test_models_that_read_the_text_in_other_units_are_not_compared() -> None:
+    lines = toml("lines", '[data]\nunit = "line"')
+    with pytest.raises(segue.InputError, match=r"data\.unit=document, lines with data\.unit=line"):
+        segue.compare("book.txt", ["ngram", lines], out="c")
+    assert not Path("c").exists()
+    rows = segue.compare("book.txt", ["ngram", lines], out="c", settings=["data.unit=line"])["rows"]
+    assert rows[0]["bits_per_byte"] == rows[1]["bits_per_byte"]
+
+
+def test_tokens_that_lose_text_come_last_and_without_bits(capsys: pytest.CaptureFixture[str]) -> None:
+    pieces = toml("pieces", '[tokens]\nkind = "wordpiece"')
+    assert invoke(["compare", "book.txt", "--models", f"{pieces},ngram", "--seeds", "2", "--out", "c"]) == 0
+    said = capsys.readouterr().out
+    assert "ngram is best" in said and "chance" not in said  # one figure cannot be ahead of none
+    row = next(line for line in said.splitlines() if line.startswith("pieces"))
+    assert "–" in row and "∞" not in row
+    result = segue.compare("book.txt", [pieces], out="d")
+    assert result["rows"][0]["bits_per_byte"] is None and "wordpiece" in result["verdict"]
+    assert invoke(["runs", "d"]) == 0
+    assert "perplexity" in capsys.readouterr().out
+
+
+def scored(bits: list[float], sizes: list[float], spelling: float) -> Evaluation:
+    total = torch.tensor(bits, dtype=torch.float64).numpy()
+    return of_text(Scored(total, torch.tensor(sizes, dtype=torch.float64).numpy(), 6.0, 10, spelling, 1, 0, "way"))
+
+
+def with_best(evaluation: Evaluation, best: float) -> Evaluation:
+    evaluation.result["best_possible"] = best
+    return evaluation
+
+
+def test_folds_are_one_text_end_to_end() -> None:
+    parts = [with_best(scored([2000, 100], [2048, 52], 21), 0.9), with_best(scored([3000], [1050], 0), 1.5)]
+    whole = scored([2000, 100, 3000], [2048, 52, 1050], 21)
+    joined = _joined(parts).result
+    for key in ("bits_per_byte", "bits_per_byte_ci", "bytes", "spelling_bits_per_byte"):
+        assert joined[key] == pytest.approx(whole.result[key]), key
+    assert joined["tokens"] == 20 and joined["unknown_tokens"] == 2
+    assert joined["best_possible"] == pytest.approx((0.9 * 2100 + 1.5 * 1050) / 3150)
+
+
+def test_seeds_are_averaged_in_every_column() -> None:
+    seeds = [scored([2000, 100], [2048, 52], 21), scored([3000, 100], [2048, 52], 42)]
+    mean = _mean(seeds)
+    assert mean.result["bits_per_byte"] == pytest.approx(2600 / 2100)
+    assert mean.result["spelling_bits_per_byte"] == pytest.approx(31.5 / 2100)
+    assert mean.result["bytes"] == 2100
+    assert mean.result["bits_per_byte_ci"] == pytest.approx(list(bootstrap([2500, 100], [2048, 52])))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "task"),
+    [
+        ("a.txt", "the\tcow\n\nruns\n", "lm"),
+        ("a.tsv", "good\ta fine film\nbad\ta dull one\n", "classify"),
+        ("a.tsv", "good\tfine\n\nbad\ta dull one\n", "classify"),
+        ("a.tsv", "the\tD\ncow\tN\n\nruns\tV\n", "tag"),
+        ("a.tsv", "source\ttarget\nthe cow\tdie Kuh\n", "seq2seq"),
+        ("a.csv", "label,text\ngood,fine\n", "classify"),
+        ("a.conllu", "1\tthe\n", "tag"),
+        ("a.jsonl", '{"text": "a fine film", "label": 1}\n', "classify"),
+        ("a.jsonl", '{"words": ["a"], "tags": ["D"]}\n', "tag"),
+        ("a.jsonl", '{"source": "a", "target": "b"}\n', "seq2seq"),
+        ("a.jsonl", '{"text": "a fine film"}\n', "lm"),
+        ("a.jsonl", "not json\n", "lm"),
+    ],
+)
+def test_the_task_is_told_from_the_data(name: str, content: str, task: str) -> None:
+    Path(name).write_text(content)
+    assert guess_task(name) == task_of(name, ()) == task
+    Path(f"{name}.gz").write_bytes(gzip.compress(content.encode()))
+    assert guess_task(f"{name}.gz") == task
+
+
+def test_the_task_of_what_cannot_be_read() -> None:
+    Path("a.tsv").write_bytes(b"\xff\xfe\xfa")
+    assert guess_task("a.tsv") == guess_task("missing.tsv") == "classify"
+    assert guess_task("a.tsv,b.tsv") == "seq2seq"
+
+
+def test_the_text_where_the_label_should_be_is_refused_with_the_way_out() -> None:
+    rows = [f"film number {i} is {'fine' if i % 2 else 'dull'}\t{i % 2}" for i in range(60)]
+    Path("reviews.tsv").write_text("\n".join(rows))
+    with pytest.raises(segue.InputError, match=r"60 different labels.*data\.columns=2,1"):
+        segue.train("bow", "reviews.tsv", "r")
+    assert not Path("r").exists()
+    settings: dict[str, Any] = {"data.columns": "2,1", "train.steps": 2}
+    assert segue.train("bow", "reviews.tsv", "r", settings).labels == ["0", "1"]
+
+
+def test_a_tag_of_the_test_file_that_training_lacks_is_said_before_training() -> None:
+    Path("train.tsv").write_text("the\tD\ncow\tN\n\n" * 20)
+    Path("test.tsv").write_text("the\tD\n\nruns\tV\n")
+    with pytest.raises(segue.InputError, match=r"test\.tsv:3: the label 'V' is not in the training data"):
+        segue.train("window_tagger", "train.tsv", "r", {"data.test": "test.tsv", "train.steps": 2})
+    assert not Path("r").exists()
+
+
+def test_a_figure_on_a_part_of_the_validation_text_says_so() -> None:
+    tiny = {"model.width": 4, "model.embedding": 4, "train.steps": 2, "data.validation": 0.5}
+    whole, part = (segue.train("rnn_lm", "book.txt", f"r{n}", tiny | {"train.validate_tokens": n}) for n in (9999, 99))
+    assert "tokens" not in whole.evaluate()["way"]
+    assert part.evaluate()["tokens"] == 99 and "the first 99 tokens" in part.evaluate()["way"]
