@@ -51,8 +51,8 @@ def train(
     given = load_recipe(model, lines, trust=trust)
     with _named(data, place, given.task) as path:
         recipe = given if path is None else load_recipe(model, lines, {"data": {"path": path}}, trust)
-        result = walking.train(recipe, place, resume, device, threads, progress, trust)
-    return _opened(place, result, device, trust)
+        trained = walking.train(recipe, place, resume, device, threads, progress, trust)
+    return _opened(place, trained, device, trust)
 
 
 def compare(
@@ -88,13 +88,13 @@ def _go_on(
             f"{place} was begun with another recipe: {recipe.name}, not {model}. Choose another --out, or go on with "
             f"it: segue train --out {place} --resume"
         )
-    result = walking.train(recipe, place, True, device, threads, progress, trust)
-    return _opened(place, result, device, trust)
+    trained = walking.train(recipe, place, True, device, threads, progress, trust)
+    return _opened(place, trained, device, trust)
 
 
-def _opened(place: Path, result: dict[str, Any], device: str, trust: bool) -> Run:
+def _opened(place: Path, trained: walking.Trained, device: str, trust: bool) -> Run:
     run = Run(place, device, trust=trust)
-    run.finished_before = "finished_before" in result
+    run.finished_before = trained.finished_before
     return run
 
 

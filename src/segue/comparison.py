@@ -22,13 +22,13 @@ from segue.data.corpus import Corpus
 from segue.data.sources import guess_task
 from segue.errors import InputError
 from segue.inference import metrics
-from segue.inference.evaluate import LOWER_IS_BETTER, MAIN, Evaluation
+from segue.inference.evaluate import LOWER_IS_BETTER, MAIN, NAMES, Evaluation
 from segue.inference.evaluate import compare as compare_two
 from segue.inference.statistics import bootstrap, corpus_bootstrap
 from segue.loaded import Run
 from segue.look.report import write
 from segue.models.base import Task
-from segue.page import NAMES, entry_of, page_of, passage_of
+from segue.page import entry_of, page_of, passage_of
 from segue.recipe import Recipe, load_recipe, recipe_names
 from segue.run import train
 from segue.training.log import Progress, silent
@@ -92,16 +92,15 @@ def compare(
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{out} exists already; nothing is overwritten. Choose another --out.")
     corpus = Corpus(recipes[0].data, task, progress)
-    split = "test" if corpus.counts["test"] else "validation"
-    if not corpus.counts[split]:
+    if not corpus.counts["test"]:
         raise InputError("Nothing is held out to compare on. Give data.test as a path or a share, such as 0.05.")
     made = files.missing(out)
     try:
-        trials = _ranked([_trial(recipe, out, seeds, folds, split, progress, trust) for recipe in recipes])
+        trials = _ranked([_trial(recipe, out, seeds, folds, progress, trust) for recipe in recipes])
     except InputError:
         files.undo(out, made)
         raise
-    return _report(trials, corpus, split, out, budget, seeds)
+    return _report(trials, corpus, out, budget, seeds)
 
 
 def _recipes(
@@ -164,7 +163,7 @@ def _budgeted(recipe: Recipe, budget: str) -> Recipe:
     return recipe.with_values("train", steps=int(amount), seconds=0.0, epochs=0.0)
 
 
-def _trial(recipe: Recipe, out: Path, seeds: int, folds: int, split: str, progress: Progress, trust: bool) -> Trial:
+def _trial(recipe: Recipe, out: Path, seeds: int, folds: int, progress: Progress, trust: bool) -> Trial:
     runs: list[Run] = []
     tables: list[list[Any]] = []
     learns = hasattr(recipe.train, "seed")
@@ -174,9 +173,8 @@ def _trial(recipe: Recipe, out: Path, seeds: int, folds: int, split: str, progre
             one = recipe.with_values("train", seed=recipe.train.seed + seed) if learns else recipe
             one = one.with_values("data", fold=f"{fold}/{folds}") if folds else one
             place = out / (recipe.name.replace("/", "-") + _suffix(seed, fold, seeds, folds))
-            train(one, place, progress=progress, trust=trust)
+            tables[-1].append(train(one, place, progress=progress, trust=trust).evaluation)
             runs.append(Run(place, trust=trust))
-            tables[-1].append(runs[-1].evaluate_split(Corpus(one.data, one.task), split, progress))
     evaluations = [_joined(folds_of) for folds_of in tables]
     main = MAIN[recipe.task]
     by_seed = [evaluation.result[main] for evaluation in evaluations if main in evaluation.result]
@@ -260,15 +258,15 @@ def _differs(trial: Trial, after: Trial) -> str:
     return f"{'yes' if paired.p < 0.05 else 'no'} ({p})"
 
 
-def _report(trials: list[Trial], corpus: Corpus, split: str, out: Path, budget: str, seeds: int) -> dict[str, Any]:
+def _report(trials: list[Trial], corpus: Corpus, out: Path, budget: str, seeds: int) -> dict[str, Any]:
     task = trials[0].recipe.task
-    passage = passage_of(corpus, split) if task == "lm" else None
+    passage = passage_of(corpus, "test") if task == "lm" else None
     results = [files.read_json(trial.runs[0].path / "result.json") for trial in trials]
     entries = [
         entry_of(trial.runs[0], trial.evaluation, result, passage, trial.differs)
         for trial, result in zip(trials, results, strict=True)
     ]
-    summary = _summary(trials, corpus, split, budget, seeds)
+    summary = _summary(trials, corpus, budget, seeds)
     title = f"{_stem(corpus.config.path)}: {len(trials)} models compared"
     write(page_of(title, summary, entries, passage, trials[0].evaluation), out / "report.html")
     rows = [_row(trial, result) for trial, result in zip(trials, results, strict=True)]
@@ -308,14 +306,14 @@ def _row(trial: Trial, result: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _summary(trials: list[Trial], corpus: Corpus, split: str, budget: str, seeds: int) -> list[str]:
+def _summary(trials: list[Trial], corpus: Corpus, budget: str, seeds: int) -> list[str]:
     task, main = trials[0].recipe.task, MAIN[trials[0].recipe.task]
     figures = trials[0].evaluation.result
     held = f"{figures['bytes']:,} bytes" if task == "lm" else f"{len(trials[0].evaluation.statistics):,} rows"
     machine = files.read_json(trials[-1].runs[0].path / "environment.json")
     sentences = [
         f"{len(trials)} models of {_stem(corpus.config.path)}, each with a budget of {budget}, one setting each.",
-        f"Scored on {held} held out ({split}){', read as ' + figures['way'] if task == 'lm' else ''}.",
+        f"Scored on {held} held out{', read as ' + figures['way'] if task == 'lm' else ''}.",
         f"{machine['processor']}, {machine['cores']} cores, Python {machine['versions']['python']}.",
     ]
     if seeds > 1:

@@ -14,19 +14,11 @@ from typing import Any
 from segue import __version__
 from segue.data.corpus import Corpus
 from segue.folder import read_json
-from segue.inference.evaluate import MAIN, Evaluation
+from segue.inference.evaluate import MAIN, NAMES, Evaluation
 from segue.loaded import Line, Run
 from segue.look.report import Curve, Entry, Page, write
 from segue.training.log import read_metrics
 
-NAMES = {
-    "bits_per_byte": "bits per byte",
-    "spelling_bits_per_byte": "spelling",
-    "macro_f1": "macro F1",
-    "span_f1": "span F1",
-    "bleu": "BLEU",
-    "chrf": "chrF",
-}
 _METRICS = {
     "lm": ("bits_per_byte", "spelling_bits_per_byte", "perplexity"),
     "classify": ("accuracy", "macro_f1"),

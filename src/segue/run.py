@@ -20,6 +20,7 @@ from segue.batches.encode import Held, encode, encode_held, labels_of
 from segue.batches.store import Store
 from segue.data.corpus import Corpus
 from segue.errors import InputError, SegueError, nearest
+from segue.inference.evaluate import Evaluation
 from segue.models import fingerprint
 from segue.models.base import Record, Sizes
 from segue.recipe import Recipe, read_recipe, to_toml
@@ -48,6 +49,14 @@ class Prepared(NamedTuple):
         return Sizes(self.tokenizer.vocab_size, len(self.labels))
 
 
+class Trained(NamedTuple):
+    """What came of a call of `train`."""
+
+    evaluation: Evaluation | None
+    """On what was held out, if anything was."""
+    finished_before: bool = False
+
+
 def train(
     recipe: Recipe | None,
     out: Path,
@@ -56,14 +65,14 @@ def train(
     threads: int = 0,
     progress: Progress = silent,
     trust: bool = False,
-) -> dict[str, Any]:
-    """Trains what the recipe says into the folder `out` and returns the run's result.
+) -> Trained:
+    """Trains what the recipe says into the folder `out`.
 
     With `resume`, goes on from the last whole checkpoint (the recipe may then be None: the run's own).
     """
     recipe, begun = _recipe_of(recipe, out, resume, trust)
     if begun and (out / "result.json").exists() and read_recipe(out / "recipe.toml", trust) == recipe:
-        return dict(files.read_json(out / "result.json"), finished_before=True)
+        return Trained(None, finished_before=True)
     corpus = Corpus(recipe.data, recipe.task, progress)
     if begun and (changed := files.changed_file(corpus.ledger.files, out)):
         raise InputError(f"{changed} has changed since the run in {out} began. Restore it, or choose another --out.")
@@ -73,7 +82,7 @@ def train(
         if not begun and (out / "recipe.toml").exists():
             raise InputError(f"Another process has just begun a run in {out}. Choose another --out.")
         try:
-            return walk.run(begun)
+            return Trained(walk.run(begun))
         except Exception as error:
             worth_keeping = begun or any(out.glob("checkpoints/step-*")) or _failed_in_training(error)
             if not worth_keeping:
@@ -148,7 +157,7 @@ class _Walk:
         self.device = "cpu" if self.counts_itself else pick_device(device)
         self.threads = 0 if self.counts_itself else set_threads(threads)
 
-    def run(self, begun: bool) -> dict[str, Any]:
+    def run(self, begun: bool) -> Evaluation | None:
         seed = getattr(self.recipe.train, "seed", 0)
         (self.out / "result.json").unlink(missing_ok=True)  # of a smaller budget: this one is not finished yet
         files.write_atomic(self.out / "recipe.toml", to_toml(self.recipe))
@@ -156,8 +165,7 @@ class _Walk:
             files.write_json(self.out / "environment.json", files.environment(self.device, self.threads, seed))
         data = self.prepare()
         fitted, model = (self.count if self.counts_itself else self.learn)(data)
-        self.finish(data, model, fitted)
-        return dict(files.read_json(self.out / "result.json"))
+        return self.finish(data, model, fitted)
 
     # Data
 
@@ -358,7 +366,7 @@ class _Walk:
 
     # The end
 
-    def finish(self, data: Prepared, model: Any, fitted: dict[str, Any]) -> None:
+    def finish(self, data: Prepared, model: Any, fitted: dict[str, Any]) -> Evaluation | None:
         """Writes what others read; result.json last, since it says that the run is finished."""
         recipe, out = self.recipe, self.out
         if self.counts_itself:
@@ -377,7 +385,7 @@ class _Walk:
         if recipe.kind.endswith(".py"):
             config["sha256"] = fingerprint(Path(recipe.kind))
         files.write_json(out / "config.json", config)
-        result = {"model": recipe.name, **fitted}
+        result, evaluation = {"model": recipe.name, **fitted}, None
         split = "test" if data.corpus.counts["test"] else "validation"
         if data.corpus.counts[split]:
             from segue.loaded import Run
@@ -389,6 +397,7 @@ class _Walk:
             write_run_page(run, evaluation, data.corpus, split, result)
         files.write_json(out / "result.json", result)
         shutil.rmtree(out / "store", ignore_errors=True)
+        return evaluation
 
 
 def _fitted(seconds: float, steps: int, speed: float, epochs: float, parameters: int) -> dict[str, Any]:

@@ -14,20 +14,7 @@ from rich.text import Text
 
 from segue.errors import InputError
 from segue.folder import read_json
-
-_MAIN = {"lm": "bits_per_byte", "classify": "accuracy", "tag": "accuracy", "seq2seq": "bleu"}
-_NAMES = {
-    "bits_per_byte": "bits per byte",
-    "macro_f1": "macro F1",
-    "span_f1": "span F1",
-    "bleu": "BLEU",
-    "chrf": "chrF",
-    "best_possible": "best possible",
-    "spelling_bits_per_byte": "of these, for spelling",
-    "unknown_tokens": "unknown tokens",
-    "zero_probability_tokens": "tokens of probability 0",
-    "tokens_cut": "tokens cut off long rows",
-}
+from segue.inference.evaluate import MAIN, NAMES
 
 
 def _console() -> Console:
@@ -64,14 +51,14 @@ def interval(pair: Sequence[float | None] | None) -> str:
 
 def print_comparison(result: dict[str, Any]) -> None:
     """The table of a comparison, best first, the verdict, and where the page is."""
-    main = _MAIN[result["task"]]
+    main = MAIN[result["task"]]
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
     seeds = any("seed_deviation" in row for row in result["rows"])
     table.add_column("model", no_wrap=True)
     table.add_column("tokens", no_wrap=True)
     spelling = result["task"] == "lm"
     more = [*(["± seeds"] if seeds else []), *(["spelling"] if spelling else [])]
-    for heading in (_NAMES.get(main, main), "95 % interval", *more):
+    for heading in (NAMES.get(main, main), "95 % interval", *more):
         table.add_column(heading, justify="right")
     table.add_column("differs from next")
     for heading in ("params", "seconds", "tokens/s"):
@@ -128,10 +115,10 @@ def print_figures(result: dict[str, Any]) -> None:
         if key in ("task", "confusion", "labels") or key.endswith("_ci") or (value is None and key == "span_f1"):
             continue
         if isinstance(value, str):
-            words.append(f"{_NAMES.get(key, key)}: {value}")
+            words.append(f"{NAMES.get(key, key)}: {value}")
         else:
             sure = f"95 %: {interval(result[f'{key}_ci'])}" if f"{key}_ci" in result else ""
-            table.add_row(_NAMES.get(key, key), number(value), sure)
+            table.add_row(NAMES.get(key, key), number(value), sure)
     _console().print(table)
     for line in words:
         _console().print(Text(line))
@@ -246,14 +233,14 @@ def find_runs(folder: Path) -> list[dict[str, Any]]:
             found.append({"run": str(path), "finished": False})
             continue
         result = read_json(path / "result.json")
-        main = _MAIN.get(result.get("task", ""), "")
+        main = MAIN.get(result.get("task", ""), "")
         main = main if main in result else "perplexity"  # tokens that lose text have no bits per byte
         found.append(
             {
                 "run": str(path),
                 "finished": True,
                 "model": result.get("model"),
-                "figure": _NAMES.get(main, main),
+                "figure": NAMES.get(main, main),
                 "value": result.get(main),
                 "train_seconds": result.get("train_seconds"),
             }

@@ -8,39 +8,7 @@ import numpy as np
 import pytest
 
 import segue.inference.statistics as statistics
-from segue.inference.statistics import bootstrap, by_blocks, corpus_bootstrap, corpus_paired, paired
-
-
-def test_a_token_belongs_where_its_first_byte_lies() -> None:
-    # Bytes 0-3, 4-7 and 8-9: a token that starts at byte 3 and runs over belongs to the first block.
-    bits, lengths = by_blocks([1.0, 2.0, 4.0, 8.0, 16.0], [0, 3, 4, 7, 8], total_bytes=10, size=4)
-    assert bits.tolist() == [3.0, 12.0, 16.0]
-    assert lengths.tolist() == [4.0, 4.0, 2.0]
-
-
-def test_blocks_keep_every_bit_and_byte() -> None:
-    rng = np.random.default_rng(0)
-    for total in (1, 2047, 2048, 2049, 10_000):
-        starts = np.sort(rng.integers(0, total, 500))
-        bits = rng.random(500)
-        sums, lengths = by_blocks(bits, starts, total)
-        assert sums.sum() == pytest.approx(bits.sum())
-        assert lengths.sum() == total
-        assert len(sums) == len(lengths) == math.ceil(total / 2048)
-
-
-def test_the_last_stop_may_stand_behind_the_text() -> None:
-    bits, lengths = by_blocks([1.0, 5.0], [0, 4], total_bytes=4, size=4)
-    assert (bits.tolist(), lengths.tolist()) == ([6.0], [4.0])
-    with pytest.raises(ValueError, match="bytes 0 to 5 of a text of 4"):
-        by_blocks([1.0, 5.0], [0, 5], total_bytes=4)
-    with pytest.raises(ValueError, match="do not fit together"):
-        by_blocks([1.0], [0, 1], total_bytes=4)
-
-
-def test_infinite_bits_stay_in_their_block() -> None:
-    bits, _ = by_blocks([1.0, math.inf, 2.0], [0, 5, 9], total_bytes=12, size=4)
-    assert bits.tolist() == [1.0, math.inf, 2.0]
+from segue.inference.statistics import bootstrap, corpus_bootstrap, corpus_paired, paired
 
 
 def test_the_interval_of_a_mean_is_the_textbooks() -> None:

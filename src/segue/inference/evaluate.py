@@ -22,6 +22,19 @@ from segue.inference.statistics import Paired, bootstrap, corpus_bootstrap, corp
 
 MAIN = {"lm": "bits_per_byte", "classify": "accuracy", "tag": "accuracy", "seq2seq": "bleu"}
 """The figure that ranks models of a task."""
+NAMES = {
+    "bits_per_byte": "bits per byte",
+    "spelling_bits_per_byte": "spelling",
+    "unknown_tokens": "unknown tokens",
+    "zero_probability_tokens": "tokens of probability 0",
+    "macro_f1": "macro F1",
+    "span_f1": "span F1",
+    "bleu": "BLEU",
+    "chrf": "chrF",
+    "best_possible": "best possible",
+    "tokens_cut": "tokens cut",
+}
+"""What people call the figures; one that is not here has its own name."""
 LOWER_IS_BETTER = {"bits_per_byte", "perplexity"}
 SHOWN = 20
 

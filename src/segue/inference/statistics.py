@@ -41,21 +41,6 @@ class Paired(NamedTuple):
     p: float
 
 
-def by_blocks(bits: ArrayLike, byte_starts: ArrayLike, total_bytes: int, size: int = 2048) -> tuple[Floats, Floats]:
-    """(bits, bytes) of each block of `size` bytes of raw text. A token belongs where its first byte lies;
-    a last STOP that stands for no byte belongs to the last block."""
-    bits, starts = np.asarray(bits, dtype=np.float64), np.asarray(byte_starts, dtype=np.int64)
-    if bits.shape != starts.shape or total_bytes < 1 or size < 1:
-        raise ValueError(f"{bits.shape} bits, {starts.shape} byte starts and {total_bytes} bytes do not fit together.")
-    if len(starts) and not (starts.min() >= 0 and starts.max() <= total_bytes):
-        raise ValueError(f"Tokens start at bytes {starts.min()} to {starts.max()} of a text of {total_bytes} bytes.")
-    blocks = -(-total_bytes // size)
-    block = np.minimum(starts // size, blocks - 1)
-    lengths = np.full(blocks, size, dtype=np.float64)
-    lengths[-1] = total_bytes - size * (blocks - 1)
-    return np.bincount(block, weights=bits, minlength=blocks).astype(np.float64), lengths
-
-
 def bootstrap(
     numerators: ArrayLike, denominators: ArrayLike, resamples: int = 1000, seed: int = 0, level: float = 0.95
 ) -> tuple[float, float]:
