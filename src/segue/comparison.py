@@ -50,6 +50,10 @@ LADDERS: dict[Task, tuple[str, ...]] = {
 """The models that tell the story of the field, for each task."""
 
 
+FEW_PIECES = 20
+"""With fewer independent pieces of test text, intervals and p are rough, and the page says so."""
+
+
 @dataclass(frozen=True)
 class Trial:
     """One model of a comparison, with all its seeds and folds."""
@@ -316,6 +320,10 @@ def _summary(trials: list[Trial], corpus: Corpus, budget: str, seeds: int) -> li
         f"Scored on {held} held out{', read as ' + figures['way'] if task == 'lm' else ''}.",
         f"{machine['processor']}, {machine['cores']} cores, Python {machine['versions']['python']}.",
     ]
+    blocks = len(trials[0].evaluation.statistics)
+    if blocks < FEW_PIECES:
+        what = "blocks of 2,048 bytes" if task == "lm" else "rows"
+        sentences.append(f"These are only {blocks} {what}: small differences do not show.")
     if seeds > 1:
         sentences.append(f"Means over {seeds} seeds.")
     return [*sentences, _verdict(trials, NAMES.get(main, main))]

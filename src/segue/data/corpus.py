@@ -52,6 +52,8 @@ class Corpus:
         self._plan = self._planned(units, characters)
         self.counts = {split: given.get(split, self._size(split)) for split in SPLITS}
         self.ledger.units = dict(self.counts)
+        if task == "lm" and config.unit == "document" and units > 1:
+            self._tell_uneven(characters)
 
     def examples(self, split: str) -> Iterator[Example]:
         """Stream a split; `all` is what data.path names, whole."""
@@ -103,6 +105,18 @@ class Corpus:
             return plan(self.config, characters, "characters")
         what = f"units (data.unit={self.config.unit})" if self.task == "lm" else "rows"
         return plan(self.config, units, what)
+
+    def _tell_uneven(self, characters: int) -> None:
+        """Documents differ in length: say so where much more is held out, in whole documents, than was asked for."""
+        for split in ("validation", "test"):
+            asked = getattr(self.config, split)
+            if isinstance(asked, float) and asked:
+                share = sum(len(example.text) for example in self.examples(split)) / max(1, characters)
+                if share > 2 * asked:
+                    remark = (
+                        f"{share:.0%} of the text is held out for {split}, since whole documents are (data.unit=line)"
+                    )
+                    self.ledger.note(remark, self.config.path)
 
     def _size(self, split: str) -> int:
         return int(self._plan.size(split) > 0) if self._by_characters else self._plan.size(split)
