@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -57,11 +58,12 @@ def print_comparison(result: dict[str, Any]) -> None:
     table.add_column("model", no_wrap=True)
     table.add_column("tokens", no_wrap=True)
     spelling = result["task"] == "lm"
-    more = [*(["± seeds"] if seeds else []), *(["spelling"] if spelling else [])]
-    for heading in (NAMES.get(main, main), "95 % interval", *more):
-        table.add_column(heading, justify="right")
-    table.add_column("differs from next")
-    for heading in ("params", "seconds", "tokens/s"):
+    # Headings in two lines and narrow cells: the table fits a terminal of 80 columns.
+    more = [*(["±\nseeds"] if seeds else []), *(["spelt\nbits"] if spelling else [])]
+    for heading in (NAMES.get(main, main).replace(" ", "\n", 1), "95 %\ninterval", *more):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("differs\nfrom next", no_wrap=True)
+    for heading in ("params", "time", "tokens\nper s"):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in result["rows"]:
         noise = [number(row["seed_deviation"]) if "seed_deviation" in row else "–"] if seeds else []
@@ -72,9 +74,9 @@ def print_comparison(result: dict[str, Any]) -> None:
             interval(row[f"{main}_ci"]),
             *noise,
             *([number(row["spelling_bits_per_byte"])] if spelling else []),
-            row["differs_from_next"],
+            re.sub(r"\(p (.) (.*)\)", r"p\1\2", row["differs_from_next"]),
             size(row["parameters"]),
-            number(row["train_seconds"], 1),
+            f"{row['train_seconds']:,.1f} s",
             size(row["tokens_per_second"]),
         )
     console = _console()
