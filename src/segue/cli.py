@@ -257,6 +257,39 @@ def serve(
     serve(runs, host, port, device, trust)
 
 
+@app.command("export")
+def export_run(
+    run: RunArgument,
+    path: Annotated[str, typer.Argument(help="The file to write.")],
+    to: Annotated[str, typer.Option("--to", help="The format: zip, a whole run as one file.")] = "zip",
+) -> None:
+    """Write a run in a form that travels.
+
+    segue export runs/rnn_lm-book --to zip book.zip
+    """
+    from segue.interop.archive import export_zip
+
+    if to != "zip":
+        raise InputError(f"There is no format '{to}'.{nearest(to, ['zip'])}")
+    export_zip(Path(run), Path(path))
+    typer.echo(f"{path} holds the run. Elsewhere: segue import {path} --out RUN")
+
+
+@app.command("import")
+def import_run(
+    path: Annotated[str, typer.Argument(help="A file that `segue export` wrote.")],
+    out: Annotated[str, typer.Option("--out", help="The run folder to make.")],
+) -> None:
+    """Make a run folder of what was exported.
+
+    segue import book.zip --out runs/book
+    """
+    from segue.interop.archive import import_zip
+
+    import_zip(Path(path), Path(out))
+    typer.echo(f"The run: {out}")
+
+
 @app.command("models")
 def list_models() -> None:
     """Every kind of model, with its first sentence."""

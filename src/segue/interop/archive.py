@@ -1,0 +1,73 @@
+"""A run as one file, to move it to another machine: a plain zip of what a finished run is made of.
+
+Checkpoints stay behind: they are for going on, not for using. The same run always gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import zipfile
+import zlib
+from pathlib import Path
+
+from segue.errors import InputError
+from segue.folder import check_run
+
+FILES = (
+    *("recipe.toml", "environment.json", "ledger.json", "tokenizer.json", "speller.json", "config.json"),
+    *("model.safetensors", "metrics.jsonl", "result.json", "report.html"),
+)
+OPTIONAL = {"speller.json", "report.html"}
+
+
+def export_zip(run: Path, path: Path) -> None:
+    """Writes the run as a zip file; an existing file is not overwritten."""
+    check_run(run)
+    if path.exists():
+        raise InputError(f"{path} exists already; nothing is overwritten. Choose another name.")
+    missing = [name for name in FILES if name not in OPTIONAL and not (run / name).is_file()]
+    if missing:
+        raise InputError(f"The run in {run} is not whole: {', '.join(missing)} missing. Go on with it by --resume.")
+    beside = path.with_name(f".{path.name}.{os.getpid()}.writing")
+    try:
+        with zipfile.ZipFile(beside, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name in FILES:
+                if (run / name).is_file():
+                    # A date of its own would make two exports of one run differ.
+                    archive.writestr(zipfile.ZipInfo(name), (run / name).read_bytes(), zipfile.ZIP_DEFLATED)
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def import_zip(path: Path, out: Path) -> None:
+    """Unpacks an exported run into a new folder; what is not a whole run is refused and leaves nothing."""
+    if not path.is_file():
+        raise InputError(f"There is no file {path}. Expected what `segue export RUN --to zip PATH` wrote.")
+    if out.exists():
+        raise InputError(f"{out} exists already; nothing is overwritten. Choose another --out.")
+    beside = out.with_name(f".{out.name}.{os.getpid()}.writing")
+    try:
+        _unpack(path, beside)
+        check_run(beside)
+        beside.replace(out)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def _unpack(path: Path, folder: Path) -> None:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = set(archive.namelist())
+            # Only the names of a run: nothing in an archive may choose where it is written.
+            strange = sorted(names - set(FILES))
+            missing = sorted(set(FILES) - OPTIONAL - names)
+            if strange or missing:
+                found = f"it holds {strange[0]}" if strange else f"{missing[0]} is missing"
+                raise InputError(f"{path} is not an exported run: {found}.")
+            folder.mkdir(parents=True)
+            for name in sorted(names):
+                (folder / name).write_bytes(archive.read(name))
+    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError) as error:
+        raise InputError(f"{path} is damaged or no zip file: {error}. Export the run again.") from None
