@@ -30,11 +30,6 @@ CASES: list[tuple[str, Sequence[Any], dict[str, Any]]] = [
 ]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)  # for models of this size more only wait for each other
-
-
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

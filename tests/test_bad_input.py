@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import torch
 
 import segue
 from segue import folder
@@ -35,11 +34,6 @@ SOURCE = Path(segue.__file__).parents[1]
 BOOK = "the cow eats the green grass in the barn.\na big dog sees the small cow and runs.\n" * 30
 REVIEWS = "good\ta fine film\nbad\ta dull film\n" * 15
 TINY = "model.width=8 model.embedding=8 train.steps=4 train.every=2"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)  # for models of this size more only wait for each other
 
 
 class Said(NamedTuple):

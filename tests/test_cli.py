@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import torch
 
 import segue
 from segue.cli import app, invoke
@@ -22,11 +21,6 @@ from segue.models import kinds
 
 TINY = ["model.width=8", "model.embedding=8", "train.steps=3"]
 SOURCE = Path(segue.__file__).parents[1]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)  # for models of this size more only wait for each other
 
 
 class Said(NamedTuple):
