@@ -23,7 +23,7 @@ def units(blocks: Iterator[str], path: str, config: Config, ledger: Ledger, firs
     """One document's text, cut as `data.unit` says."""
     match config.unit:
         case "line":
-            examples = _lines(blocks, path, config, ledger, first_line)
+            return _lines(blocks, path, config, ledger, first_line)
         case "paragraph":
             examples = _paragraphs(blocks, path, first_line)
         case "document":
@@ -37,10 +37,11 @@ def tidy(text: str) -> str:
 
 
 def _lines(blocks: Iterator[str], path: str, config: Config, ledger: Ledger, first: int) -> Iterator[Example]:
-    keep = config.blank == "keep"
+    keep, canonical = config.blank == "keep", config.canonical
     for number, line in enumerate(lines(blocks), first):
-        if keep or (line and not line.isspace()):
-            yield Example(line, "", (), (), "", True, path, number)
+        text = " ".join(line.split()) if canonical else line
+        if keep or (text and not text.isspace()):
+            yield Example(text, "", (), (), "", True, path, number)
         else:
             ledger.blank_lines += 1
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 from tokenizers import Tokenizer, normalizers, trainers
@@ -22,6 +22,8 @@ from segue.errors import InputError
 from segue.tokens import layout
 from segue.tokens.layout import RESERVED, Kind
 from segue.tokens.split import Splitter, blank_words, parts, unicode_pattern
+
+TEXTS_AT_ONCE = 4096
 
 
 def vocabulary(kind: Kind, texts: Iterable[str], vocab_size: int, min_count: int) -> dict[str, Any]:
@@ -38,12 +40,14 @@ def vocabulary(kind: Kind, texts: Iterable[str], vocab_size: int, min_count: int
     pattern = unicode_pattern() if kind == "word" else ""
     split = Splitter(pattern)
     counts: Counter[str] = Counter()
-    for text in texts:
+    if kind == "space":
+        counts = _count_words(texts)
+    for text in texts:  # none is left of those that were counted just now
         if kind == "word":
             for part in parts(text):
                 counts.update(split(part))
         else:
-            counts.update(text if kind == "char" else blank_words(text))
+            counts.update(text)
     tokens = commonest(counts, vocab_size, min_count)
     if not tokens:
         raise InputError(
@@ -51,6 +55,29 @@ def vocabulary(kind: Kind, texts: Iterable[str], vocab_size: int, min_count: int
             "Give more text, or lower tokens.min_count."
         )
     return layout.write(kind, tokens, pattern)
+
+
+def _count_words(texts: Iterator[str]) -> Counter[str]:
+    """Words between blanks: of many texts by a compiled loop, some at a time."""
+    counts: Counter[str] = Counter()
+    group = list(islice(texts, TEXTS_AT_ONCE))
+    if len(group) < TEXTS_AT_ONCE:
+        for text in group:
+            counts.update(blank_words(text))
+        return counts
+    from segue.tokens.blanks import WordTable, joined
+
+    table = WordTable()
+    while group:
+        together = joined(group)
+        if together is not None:
+            table.count(together)
+        else:
+            for text in group:
+                counts.update(blank_words(text))
+        group = list(islice(texts, TEXTS_AT_ONCE))
+    counts.update({word.decode(): count for word, count in zip(table.words(), table.counts.tolist(), strict=True)})
+    return counts
 
 
 def _not_empty(texts: Iterable[str]) -> Iterator[str]:

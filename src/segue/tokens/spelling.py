@@ -49,7 +49,7 @@ class Speller:
         self._totals = {context: counts.total() for context, counts in self._after.items()}
 
     @classmethod
-    def learn(cls, texts: Iterable[str], sample: int = 20_000_000) -> Speller:
+    def learn(cls, texts: Iterable[str], sample: int = 5_000_000) -> Speller:
         """From the words (between white space) that are seen once in the first `sample` bytes; from all, if none is."""
         counts: Counter[str] = Counter()
         for text in head(texts, sample):
