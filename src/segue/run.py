@@ -274,16 +274,17 @@ class _Walk:
         model = self.recipe.model_class(self.recipe.model, data.sizes)
         metrics = Metrics(self.out)
         started = time.perf_counter()
-        for record in model.fit(data.store, self.recipe.train):
+        held = None if data.validation is None else data.validation.store.tokens
+        what = f"training {self.recipe.name}"
+        for record in model.fit(data.store, self.recipe.train, held, lambda share: self.progress(what, 0.99 * share)):
             seconds = time.perf_counter() - started
             metrics.write(Record(record.step, record.kind, record.values | {"seconds": seconds}))
-            self.progress(f"training {self.recipe.name}", record.values.get("progress", 0.0))
         seconds = time.perf_counter() - started
         if data.validation is not None:
             values = self._validate(model, data) | {"seconds": seconds}
             metrics.write(Record(1, "validation", values))
         metrics.close()
-        self.progress(f"training {self.recipe.name}", 1.0)
+        self.progress(what, 1.0)
         tokens = len(data.store.tokens)
         return _fitted(seconds, 1, tokens / max(seconds, 1e-9), 1.0, model.parameters_count), model
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import mmap
 import subprocess
 import sys
+import typing
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +20,16 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from segue.batches.batch import IGNORE, Batch
+from segue.counting import count, trie
 from segue.errors import InputError
 from segue.models import ngram
 from segue.models.base import Sizes
 from segue.models.ngram import Ngram
 
 STOP = 0
-SMOOTHINGS = ["maximum_likelihood", "add_alpha", "interpolation", "kneser_ney"]
+CHOICES = typing.get_args(typing.get_type_hints(Ngram.Config)["smoothing"])
+SMOOTHINGS = [choice for choice in CHOICES if choice != "given"]
+DISTRIBUTIONS = [smoothing for smoothing in SMOOTHINGS if smoothing != "stupid_backoff"]
 
 # Eleven snippets that agree with every stated fact: 64 tokens, 33 types, and the counts of N1, N3 and N4 to N6.
 SNIPPETS = """
@@ -211,12 +216,16 @@ def test_n14_counts_are_the_maximum(weights):
 
 
 @dataclass
-class SlowKneserNey:
-    """Interpolated Kneser-Ney from its equations, with dictionaries of tuples."""
+class Slow:
+    """Every smoothing from its equations, with dictionaries of tuples."""
 
     tokens: list[int]
     order: int
     vocab_size: int
+    smoothing: str
+    alpha: float = 0.5
+    lambdas: tuple[float, ...] = ()
+    least: int = 1
 
     def __post_init__(self):
         raw: Counter[tuple] = Counter()
@@ -231,25 +240,56 @@ class SlowKneserNey:
         before = defaultdict(set)
         for gram in raw:
             before[gram[1:]].add(gram[0])
+        plain = "kneser_ney" not in self.smoothing
         self.counts = {
-            gram: n if len(gram) == self.order or gram[0] == "START" else len(before[gram]) for gram, n in raw.items()
+            gram: n if plain or len(gram) == self.order or gram[0] == "START" else len(before[gram])
+            for gram, n in raw.items()
         }
-        self.followers = defaultdict(dict)
-        for gram, count in self.counts.items():
-            self.followers[gram[:-1]][gram[-1]] = count
+        self.followers, self.lost = defaultdict(dict), Counter()
+        for gram, n in self.counts.items():
+            if len(gram) == 1 or raw[gram] >= self.least:
+                self.followers[gram[:-1]][gram[-1]] = n
+            else:
+                self.lost[gram[:-1]] += n
 
-    def discount(self, k: int) -> float:
-        values = [count for gram, count in self.counts.items() if len(gram) == k]
-        n1, n2 = values.count(1), values.count(2)
-        return n1 / (n1 + 2 * n2) if n1 and n2 else 0.75
+    def discounts(self, k: int) -> list[float]:
+        values = Counter(n for gram, n in self.counts.items() if len(gram) == k)
+        n1, n2, n3, n4 = (values[c] for c in (1, 2, 3, 4))
+        if self.smoothing == "modified_kneser_ney":
+            if not (n1 and n2 and n3):
+                return [0.5, 1.0, 1.5]
+            y = n1 / (n1 + 2 * n2)
+            three = [1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3]
+            return three if all(0 <= d <= c for c, d in enumerate(three, 1)) else [0.5, 1.0, 1.5]
+        if self.smoothing in ("kneser_ney", "absolute_discounting"):
+            return [n1 / (n1 + 2 * n2) if n1 and n2 else 0.75] * 3
+        return [0.0, 0.0, 0.0]
 
     def p(self, word: int, context: tuple) -> float:
+        row, lost, smoothing = self.followers.get(context), self.lost[context], self.smoothing
+        if smoothing == "stupid_backoff":
+            if row and word in row:
+                return row[word] / sum(row.values())
+            return 0.4 * self.p(word, context[1:]) if context else 0.0
+        if smoothing == "add_alpha":
+            row = row or {}
+            return (row.get(word, 0) + self.alpha) / (sum(row.values()) + self.alpha * self.vocab_size)
         lower = self.p(word, context[1:]) if context else 1 / self.vocab_size
-        row = self.followers.get(context)
         if not row:
             return lower
-        total, d = sum(row.values()), self.discount(len(context) + 1)
-        return max(row.get(word, 0) - d, 0) / total + d * len(row) / total * lower
+        total, kept = sum(row.values()) + lost, sum(row.values())
+        if smoothing == "maximum_likelihood":
+            return row.get(word, 0) / kept
+        if smoothing == "interpolation":
+            weights = self.lambdas[::-1][: len(context) + 1]
+            own = weights[-1] / sum(weights)
+            return own * row.get(word, 0) / total + (1 - own + own * lost / total) * lower
+        if smoothing == "witten_bell":
+            return (row.get(word, 0) + (len(row) + lost) * lower) / (total + len(row))
+        discounts = [0.0, *self.discounts(len(context) + 1)]
+        own = row.get(word, 0)
+        taken = sum(discounts[min(n, 3)] for n in row.values()) + lost
+        return (own - discounts[min(own, 3)]) / total + taken / total * lower
 
     def next(self, text: list[int]) -> list[float]:
         """The distribution after a text that begins with STOP."""
@@ -259,32 +299,49 @@ class SlowKneserNey:
 
 
 texts = st.lists(st.integers(0, 5), min_size=1, max_size=60)
+LAMBDAS = {1: (1.0,), 2: (0.7, 0.3), 3: (0.6, 0.3, 0.1), 4: (0.4, 0.3, 0.2, 0.1)}
 
 
-@settings(max_examples=60, deadline=None)
-@given(texts, st.integers(1, 4), texts)
-def test_kneser_ney_equals_the_slow_reference(tokens, order, other):
-    """Also with empty units, a last unit without its STOP, contexts never seen and a token never seen (6)."""
-    slow, fast = SlowKneserNey(tokens, order, 7), fitted(tokens, 7, order=order)
-    assert fast.discounts == pytest.approx([slow.discount(k) for k in range(1, order + 1)], abs=1e-15)
+def given_settings(smoothing: str, order: int) -> dict:
+    """What held-out text would choose otherwise."""
+    return {"add_alpha": {"alpha": 0.5}, "interpolation": {"lambdas": LAMBDAS[order]}}.get(smoothing, {})
+
+
+@pytest.mark.parametrize("smoothing", SMOOTHINGS)
+@settings(max_examples=40, deadline=None)
+@given(texts, st.integers(1, 4), texts, st.integers(1, 3))
+def test_equals_the_slow_reference(smoothing, tokens, order, other, least):
+    """Also pruned, with empty units, a last unit without its STOP, contexts never seen and a token never seen (6)."""
+    chosen = given_settings(smoothing, order)
+    slow = Slow(tokens, order, 7, smoothing, least=least, **chosen)
+    fast = fitted(tokens, 7, order=order, smoothing=smoothing, min_count=(least,), **chosen)
+    assert fast.discounts == pytest.approx(np.array([slow.discounts(k) for k in range(1, order + 1)]), abs=1e-14)
     for text in ([STOP], [STOP, *tokens], [STOP, *other], [STOP, 6], [STOP, *tokens, 6, 1]):
         assert fast.distribution(text) == pytest.approx(slow.next(text), abs=1e-12)
 
 
+def test_modified_kneser_ney_estimates_its_discounts():
+    """Both ways happen: discounts from the counts of counts, and those for texts too small to tell."""
+    big, small = fitted(random_text(4000), 9, order=4), fitted([2, 3, STOP], 9, order=4)
+    slow = Slow(random_text(4000).tolist(), 4, 9, "modified_kneser_ney")
+    assert big.discounts == pytest.approx(np.array([slow.discounts(k) for k in (1, 2, 3, 4)]), abs=1e-14)
+    assert big.discounts[3].tolist() != [0.5, 1.0, 1.5] and small.discounts[0].tolist() == [0.5, 1.0, 1.5]
+
+
 def test_kneser_ney_by_hand():
     """a b STOP, a c STOP, order 2: "a" was seen after START only, so of 5 continuations it has 1."""
-    model = fitted([2, 3, STOP, 2, 4, STOP], 5, order=2, discount=0.5)
+    model = fitted([2, 3, STOP, 2, 4, STOP], 5, order=2, smoothing="kneser_ney", discount=0.5)
     # Continuations: a after START; b and c after a; STOP after b and c: total 5, 4 followers.
     lower = np.array([1.5, 0, 0.5, 0.5, 0.5]) / 5 + 0.5 * 4 / 5 * (1 / 5)
     assert model.distribution([2]) == pytest.approx(np.array([0, 0, 0, 0.5, 0.5]) / 2 + 0.5 * 2 / 2 * lower, abs=1e-12)
     assert model.distribution([]) == pytest.approx(lower, abs=1e-12)
 
 
-@pytest.mark.parametrize("smoothing", SMOOTHINGS)
+@pytest.mark.parametrize("smoothing", DISTRIBUTIONS)
 @settings(max_examples=40, deadline=None)
-@given(texts, st.integers(1, 4), st.lists(st.integers(0, 6), max_size=6))
-def test_sums_to_one_after_any_context(smoothing, tokens, order, context):
-    p = fitted(tokens, 7, order=order, smoothing=smoothing).distribution(context)
+@given(texts, st.integers(1, 4), st.lists(st.integers(0, 6), max_size=6), st.booleans())
+def test_sums_to_one_after_any_context(smoothing, tokens, order, context, buckets):
+    p = fitted(tokens, 7, order=order, smoothing=smoothing, buckets=buckets, min_count=(1, 2)).distribution(context)
     assert p.min() >= 0 and p.sum() == pytest.approx(1, abs=1e-12)
 
 
@@ -293,8 +350,18 @@ def test_unseen_contexts():
     ml = cows(order=3, smoothing="maximum_likelihood")
     assert ml.distribution(unseen) == pytest.approx(ml.distribution(cows_eat), abs=1e-12)
     mixed = cows(order=3, smoothing="interpolation", lambdas=(0.6, 0.3, 0.1)).distribution(unseen)
-    assert mixed[IDS["corn"]] == pytest.approx(0.9 * 4 / 11 + 0.1 * 5 / 75, abs=1e-12)
-    assert cows(order=3, smoothing="add_alpha").distribution(unseen) == pytest.approx(np.full(34, 1 / 34), abs=1e-12)
+    assert mixed[IDS["corn"]] == pytest.approx(0.75 * 4 / 11 + 0.25 * 5 / 75, abs=1e-12)
+    assert cows(order=3, smoothing="add_alpha", alpha=1.0).distribution(unseen) == pytest.approx(
+        np.full(34, 1 / 34), abs=1e-12
+    )
+
+
+def test_an_order_without_weight_is_passed_over():
+    p = after_cows_eat(cows(order=3, smoothing="interpolation", lambdas=(1.0, 0.0, 0.0)))
+    assert p["corn"] == pytest.approx(4 / 11, abs=1e-12)
+    model = cows(order=3, smoothing="interpolation", lambdas=(1.0, 0.0, 0.0))
+    text = [IDS["when"], IDS["cows"], IDS["eat"], IDS["corn"]]
+    assert model.logprobs(text_batch(text))[0][0, 3] == pytest.approx(math.log(4 / 11), abs=1e-12)
 
 
 def test_contexts_are_shortened_at_the_start_and_where_nothing_is_known():
@@ -305,9 +372,123 @@ def test_contexts_are_shortened_at_the_start_and_where_nothing_is_known():
     assert model.distribution([])[IDS["corn"]] == pytest.approx(6 / (75 + 34), abs=1e-12)
 
 
-def test_lambdas_default_to_equal_weights():
-    equal = cows(order=4, smoothing="interpolation", lambdas=(0.25, 0.25, 0.25, 0.25))
-    assert after_cows_eat(cows(order=4, smoothing="interpolation")) == pytest.approx(after_cows_eat(equal), abs=1e-15)
+# What held-out text chooses
+
+
+def on_held_out(held, vocab_size: int = 9, **config) -> tuple[Ngram, float]:
+    """A model whose free numbers are chosen on `held`, and the log-likelihood of it."""
+    model = Ngram(Ngram.Config(**config), Sizes(vocab_size))
+    list(model.fit(SimpleNamespace(tokens=random_text(600 * vocab_size // 9, vocab_size)), Ngram.Train(), held))
+    return model, float(model.logprobs(text_batch(held))[0].sum())
+
+
+def test_alpha_is_the_best_on_held_out_text():
+    held = random_text(200, seed=1)
+    model, best = on_held_out(held, order=3, smoothing="add_alpha")
+    for factor in (0.5, 0.9, 1.1, 2.0):
+        assert on_held_out(held, order=3, smoothing="add_alpha", alpha=model.alpha * factor)[1] < best
+
+
+def test_lambdas_are_the_best_on_held_out_text():
+    held = random_text(2000, seed=1)
+    model, best = on_held_out(held, order=3, smoothing="interpolation")
+    own = model.lambdas[:, 0]
+    for k in (1, 2):
+        for change in (-0.05, 0.05):
+            other = own.copy()
+            other[k] += change
+            reached = np.cumprod([1.0, *(1 - other[::-1])])
+            lambdas = [*(other[::-1] * reached[:-1])]
+            lambdas[-1] += 1 - sum(lambdas)  # what went to 1/V; next to nothing
+            assert on_held_out(held, order=3, smoothing="interpolation", lambdas=tuple(lambdas))[1] < best
+
+
+def test_buckets_trust_contexts_seen_often_more():
+    held = random_text(3000, vocab_size=60, seed=1)
+    plain, bucketed = (on_held_out(held, 60, order=3, smoothing="interpolation", buckets=b) for b in (False, True))
+    assert bucketed[1] > plain[1] + 1
+    once, often = bucketed[0].lambdas[2][[0, 3]]
+    assert once < plain[0].lambdas[2][0] < often
+
+
+def test_without_held_out_text_a_tenth_of_the_training_text_chooses():
+    tokens = random_text(1000)
+    expected = Ngram(Ngram.Config(order=2, smoothing="add_alpha"), Sizes(9))
+    list(expected.fit(SimpleNamespace(tokens=tokens[:900]), Ngram.Train(), tokens[900:]))
+    model = fitted(tokens, 9, order=2, smoothing="add_alpha")
+    assert model.alpha == expected.alpha and int(model.orders[0].level.profiles[0, 0]) == 1000
+
+
+# Memory and disk
+
+
+@pytest.mark.parametrize("smoothing", ["modified_kneser_ney", "witten_bell"])
+def test_a_text_larger_than_memory_gives_the_same_file(smoothing, tmp_path, monkeypatch):
+    """Ranges of a thousand positions, ids spread over files of a thousand, tables packed three contexts at a time."""
+    text = random_text(9000, vocab_size=40)
+    whole = fitted(text, 40, order=4, smoothing=smoothing, min_count=(1, 1, 2))
+    monkeypatch.setattr(count, "_CHUNK", 700)
+    monkeypatch.setattr(trie, "_CONTEXTS", 3)
+    monkeypatch.setattr(ngram, "_LEAST_MEMORY", 0)
+    monkeypatch.setattr(ngram, "_BASE", 10**13)
+    ranges, pieces = [], []
+    monkeypatch.setattr(count, "_group", spy(count._group, ranges))
+    monkeypatch.setattr(count, "_unpair", spy(count._unpair, pieces))
+    parts = fitted(text, 40, order=4, smoothing=smoothing, min_count=(1, 1, 2))
+    assert len(ranges) > 20 and len(pieces) > 20
+    for name, model in (("whole", whole), ("parts", parts)):
+        (tmp_path / name).mkdir()
+        model.save(tmp_path / name)
+    files = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "parts")]
+    assert files[0] == files[1]
+
+
+def spy(function, calls: list):
+    def spied(*arguments):
+        calls.append(arguments)
+        return function(*arguments)
+
+    return spied
+
+
+def test_the_file_is_mapped_and_other_programs_read_it(tmp_path):
+    from safetensors.numpy import load_file
+
+    model = fitted(random_text(400), 9, order=3)
+    model.save(tmp_path)
+    loaded = Ngram(model.config, model.sizes)
+    loaded.load(tmp_path)
+    level = loaded.orders[2].level
+    assert isinstance(level.words.base.base, np.memmap | mmap.mmap) or isinstance(level.words, np.memmap)
+    assert not level.words.flags.writeable and level.words.flags.aligned
+    others = load_file(tmp_path / "model.safetensors")
+    assert np.array_equal(others["words.3"], level.words) and np.array_equal(
+        others["first.2"], loaded.orders[1].level.first
+    )
+
+
+def test_a_damaged_file_is_noticed(tmp_path):
+    model = fitted(random_text(400), 9, order=3)
+    model.save(tmp_path)
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ValueError, match="not whole"):
+        Ngram(model.config, model.sizes).load(tmp_path)
+
+
+def test_counts_above_a_byte():
+    tokens = [2, 3] * 400 + [STOP] + [2, 4] * 254 + [STOP] + [2, 5] * 255 + [STOP]
+    slow, fast = Slow(tokens, 2, 7, "witten_bell"), fitted(tokens, 7, order=2, smoothing="witten_bell")
+    assert fast.distribution([STOP, 2]) == pytest.approx(slow.next([STOP, 2]), abs=1e-12)
+    logp, _ = fast.logprobs(text_batch([2, 3, 2, 4, 2, 5, STOP]))
+    assert np.exp(logp[0, 1::2]) == pytest.approx([slow.next([STOP, 2])[w] for w in (3, 4, 5)], abs=1e-12)
+    assert fast.orders[1].level.plain_counts(0, len(fast.orders[1].level)).max() == 400
+
+
+@pytest.mark.parametrize("memory", ["", "1", "GB", "-1GB", "1PB", "1.2.3GB"])
+def test_a_size_that_is_none(memory):
+    with pytest.raises(ValueError, match="such as 1GB"):
+        Ngram.Train(memory=memory)
 
 
 # The contract
@@ -450,7 +631,10 @@ def test_an_empty_text_is_refused():
     ("settings", "message"),
     [
         ({"order": 0}, "order is 0"),
-        ({"alpha": 0.0}, "alpha is 0.0"),
+        ({"alpha": -1.0}, "alpha is -1.0"),
+        ({"min_count": (2, 1)}, "min_count is"),
+        ({"min_count": (0,)}, "min_count is"),
+        ({"order": 2, "lambdas": (0.5, 0.5), "buckets": True}, "weights of its own"),
         ({"discount": 1.5}, "discount is 1.5"),
         ({"order": 3, "lambdas": (0.5, 0.5)}, "2 lambdas for order 3"),
         ({"order": 2, "lambdas": (0.5, 0.6)}, "must sum to 1"),

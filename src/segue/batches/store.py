@@ -37,6 +37,7 @@ class Store:
     """The columns of a folder, opened for reading."""
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.columns: dict[str, Column] = {}
         for name, facts in json.loads((folder / "complete.json").read_text()).items():
             flat = _map(folder / f"{name}.ids", np.dtype(facts["dtype"]))

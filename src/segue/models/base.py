@@ -11,8 +11,10 @@ methods below. Its file's name is its `kind`. Models that learn by gradient deri
     logprobs(batch, state=None)     -> (logp, state)            log p (natural) of each target; 0 at IGNORE
     start(rows, capacity, source=None, source_mask=None) -> State   once a text, if it generates
     step(tokens_BT, mask_BT, state) -> (logits_BV, State)       T >= 1; STOP begins every text
-    fit(store, train)               -> Iterator[Record]         only models that train themselves
+    fit(store, train, held, done)   -> Iterator[Record]         only models that train themselves; `held` are the
+                                                                ids of validation text or None, `done` takes a share
     save(folder), load(folder)                                  only models that train themselves
+    normalised                      -> bool                     False: scores that do not sum to one (default True)
 """
 
 from __future__ import annotations

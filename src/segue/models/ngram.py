@@ -1,46 +1,60 @@
 """N-gram language models: counting what followed what.
 
-Four ways to turn counts into probabilities, each predicting the next token w from the order - 1 tokens h before it
-(h' is h without its first token, c counts, V is the number of tokens that can follow):
+Eight ways to turn counts into probabilities, each predicting the next token w from the order - 1 tokens h before it.
+h' is h without its first token, c(h,w) a count, c(h) the sum of c(h,w) over w, N(h) the number of different tokens that
+followed h, V the number of tokens that can follow, and p' = p(w|h'), down to p' = 1/V below the first order:
 
-    maximum_likelihood   p(w|h) = c(h,w) / c(h)
-    add_alpha            p(w|h) = (c(h,w) + a) / (c(h) + a·V)                       Lidstone 1920; a = 1 is Laplace
-    interpolation        p(w|h) = sum over orders k of lambda_k · c(h_k,w) / c(h_k)             Jelinek & Mercer 1980
-    kneser_ney           p_k(w|h) = max(c(h,w) - D_k, 0) / c(h·) + D_k · N(h·) / c(h·) · p_{k-1}(w|h')
-                         p_0(w)   = 1 / V                            Kneser & Ney 1995; Chen & Goodman 1998, section 4
+    maximum_likelihood    p(w|h) = c(h,w) / c(h)
+    add_alpha             p(w|h) = (c(h,w) + a) / (c(h) + a·V)                          Lidstone 1920; a = 1 is Laplace
+    interpolation         p(w|h) = l · c(h,w) / c(h) + (1 - l) · p'                              Jelinek & Mercer 1980
+    witten_bell           p(w|h) = (c(h,w) + N(h) · p') / (c(h) + N(h))                              Witten & Bell 1991
+    absolute_discounting  p(w|h) = (c(h,w) - D) / c(h) + D · N(h) / c(h) · p'                  Ney, Essen & Kneser 1994
+    kneser_ney            the same, with other counts below the highest order                       Kneser & Ney 1995
+    modified_kneser_ney   the same, with three discounts: for counts of 1, of 2, and of 3 or more  Chen & Goodman 1998
+    stupid_backoff        S(w|h) = c(h,w) / c(h) if that is not 0, else 0.4 · S(w|h')              Brants et al. 2007
 
-In kneser_ney, N(h·) is the number of different tokens that followed h, and c(h·) the sum of c(h,w) over w. At the
-highest order c is how often (h,w) was seen; below it c is the number of different tokens seen before (h,w), except
-where h begins with START: nothing stands before START, so the plain count stays (as in KenLM). The discount is
-D_k = n1 / (n1 + 2·n2), n1 and n2 the n-grams of order k with c = 1 and c = 2; where one of them is 0, D_k = 0.75.
+Kneser-Ney counts, below the highest order, not how often (h,w) was seen but after how many different tokens; where h
+begins with START the plain count stays, since nothing stands before START (as in KenLM).
+
+Discounts come from n1, n2, n3, n4, the number of n-grams of an order with c = 1, 2, 3, 4. One discount is
+D = n1 / (n1 + 2·n2); three are, with that D, 1 - 2·D·n2/n1, 2 - 3·D·n3/n2 and 3 - 4·D·n4/n3. Where a number that is
+divided by is 0, or a discount comes out below 0 or above its count, the text is too small to tell: then one discount is
+0.75, and three are 0.5, 1 and 1.5.
+
+The a of add_alpha and the l of interpolation are given, or chosen on held-out text: a by the likelihood, l by EM, one
+an order or, with `buckets`, one for contexts seen about as often (once, 2 or 3 times, 4 to 7 …). Held-out text is the
+validation text; where there is none, the last tenth of the training text, which is then counted with the rest.
 
 A text is START w1 … wn STOP. There is one START, so the context of w1 is START alone and that of w2 is START w1: the
 context is shortened at the start. START is never predicted and no part of V. In the ids, STOP after a context is
 STOP, and STOP inside a context is START: nothing follows the one, nothing precedes the other.
 
-What happens in a context that was never seen:
-    maximum_likelihood   takes the longest end of it that was. (0/0 says nothing, so any choice has the same
-                         likelihood on the training text; this one can still generate.)
-    add_alpha            1/V, as the equation says.
-    interpolation        the weight of an order whose context is unseen goes to the next lower order.
-    kneser_ney           p_k = p_{k-1}.
+In a context that was never seen, add_alpha gives 1/V, as its equation says; stupid_backoff backs off; all others take
+the next shorter context, p(w|h) = p'. With `min_count`, n-grams seen too seldom are left out after everything is
+counted and the discounts are known; what they had goes to p' (maximum_likelihood, add_alpha and stupid_backoff forget
+it). stupid_backoff gives scores that do not sum to one, so it has neither perplexity nor bits.
 
-Departures: one discount an order (Chen and Goodman's "modified" has three), and the n-grams are neither pruned nor
-quantised.
+A ninth way counts nothing: `given`, the probabilities and back-off weights of an ARPA file that was imported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from safetensors.numpy import load_file, save_file
 
 from segue.batches.batch import IGNORE, Batch
+from segue.counting import growing
+from segue.counting.count import LONGEST, Column, Table, count_orders
+from segue.counting.given import Given, add_given, given_of_arrays, given_to_arrays, score_given
+from segue.counting.growing import Reading
+from segue.counting.lookup import BACKOFF, DISCOUNTED, UNIFORM, UNKNOWN, add_order, score_order
+from segue.counting.trie import Level, levels_of_arrays, levels_to_arrays, map_arrays, pack, write_arrays
 from segue.errors import InputError
 from segue.models.base import Record, Sizes, Task
 
@@ -50,129 +64,23 @@ if TYPE_CHECKING:
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-NOTHING = -1
-"""In a history: no token is known here. Among n-gram ids: this n-gram was never seen."""
-USUAL_DISCOUNT = 0.75
+ONE_DISCOUNT, THREE_DISCOUNTS = 0.75, (0.5, 1.0, 1.5)
 """Used where the counts of counts give none."""
-POSITIONS_AT_ONCE = 1 << 18
-"""Scoring takes this many positions at a time, so that its temporary arrays stay below some 100 MB."""
-
-
-@dataclass(frozen=True)
-class _Evidence:
-    """What one order knows about predicting some tokens: arrays that broadcast together, one place a prediction."""
-
-    count: Ids
-    """c(h,w)"""
-    total: Ids
-    """c(h·); 0 where h was never seen."""
-    followers: Ids
-    """N(h·)"""
-    whole: NDArray[np.bool_]
-    """True where h is all of the history that a model of this order may look at."""
-
-
-def maximum_likelihood(orders: Iterable[_Evidence]) -> Floats:
-    p: Floats = np.zeros(())
-    for e in orders:
-        p = np.where(e.total > 0, e.count / np.maximum(e.total, 1), p)
-    return p
-
-
-def add_alpha(orders: Iterable[_Evidence], alpha: float, vocab_size: int) -> Floats:
-    p: Floats = np.zeros(())
-    for e in orders:
-        p = np.where(e.whole, (e.count + alpha) / (e.total + alpha * vocab_size), p)
-    return p
-
-
-def interpolation(orders: Iterable[_Evidence], weights: Sequence[float]) -> Floats:
-    """`weights` are those of order 1, 2, …; the highest order seen also takes the weights of those above it."""
-    lower: Floats = np.zeros(())
-    p: Floats = np.zeros(())
-    for k, e in enumerate(orders):
-        estimate = e.count / np.maximum(e.total, 1)
-        p = np.where(e.total > 0, lower + sum(weights[k:]) * estimate, p)
-        lower = lower + weights[k] * estimate
-    return p
-
-
-def kneser_ney(orders: Iterable[_Evidence], discounts: Sequence[float], vocab_size: int) -> Floats:
-    p: Floats = np.full((), 1.0 / vocab_size)
-    for e, discount in zip(orders, discounts, strict=True):
-        total = np.maximum(e.total, 1)
-        own = np.maximum(e.count - discount, 0.0) / total
-        p = np.where(e.total > 0, own + discount * e.followers / total * p, p)
-    return p
-
-
-class _Table:
-    """All n-grams of one order. An n-gram is one number, id of its first k - 1 tokens · V + its last token; sorted.
-
-    The place of an n-gram in the sorted `keys` is its id, and contexts are n-grams of the order below. The arrays
-    end in one more 0, so that the id NOTHING (-1) reads 0: never seen.
-    """
-
-    def __init__(self, keys: Ids, counts: Ids, contexts: int, vocab_size: int) -> None:
-        self.vocab_size = vocab_size
-        self.size = len(keys)
-        self.keys = np.append(keys, np.iinfo(np.int64).max)
-        self.counts = np.append(counts, 0)
-        seen = keys[counts > 0] // vocab_size
-        self.followers = np.bincount(seen, minlength=contexts + 1)
-        self.totals = np.bincount(keys // vocab_size, weights=counts, minlength=contexts + 1).astype(np.int64)
-
-    def find(self, contexts: Ids, words: Ids) -> Ids:
-        """The ids of the n-grams (context, word), NOTHING where there is none."""
-        known = (contexts >= 0) & (words >= 0)
-        wanted = contexts[known] * self.vocab_size + words[known]
-        places = np.searchsorted(self.keys, wanted)
-        found = np.full(known.shape, NOTHING, dtype=np.int64)
-        found[known] = np.where(self.keys[places] == wanted, places, NOTHING)
-        return found
-
-    def after(self, contexts: Ids) -> Ids:
-        """(rows, V): how often each token followed each context."""
-        dense = np.zeros((len(contexts), self.vocab_size), dtype=np.int64)
-        for row, context in enumerate(contexts):
-            first, last = np.searchsorted(self.keys, (context * self.vocab_size, (context + 1) * self.vocab_size))
-            dense[row, self.keys[first:last] - context * self.vocab_size] = self.counts[first:last]
-        return dense
-
-    def evidence(self, contexts: Ids, count: Ids, whole: NDArray[np.bool_]) -> _Evidence:
-        return _Evidence(count, self.totals[contexts], self.followers[contexts], whole)
-
-    def discount(self) -> float:
-        once, twice = int((self.counts == 1).sum()), int((self.counts == 2).sum())
-        return once / (once + 2 * twice) if once and twice else USUAL_DISCOUNT
-
-
-def count_ngrams(words: Ids, order: int, vocab_size: int, stop: int) -> Iterator[tuple[Ids, Ids, Ids]]:
-    """For each order 1, 2, … of a text w1 … wn STOP w1 …: sorted keys, counts, and the id of each n-gram's end.
-
-    The end of an n-gram is the n-gram of the order below that lacks its first token. Order 1 holds every token of the
-    vocabulary, seen or not, so that there the id is the token; its ends are all 0, the empty n-gram.
-    """
-    counts = np.bincount(words, minlength=vocab_size)
-    yield np.arange(vocab_size), counts, np.zeros(vocab_size, dtype=np.int64)
-    grams = words  # at each place, the id of the n-gram that ends there
-    contexts = np.concatenate(([stop], words[:-1]))  # at each place, the id of the n-gram that ends just before
-    for _ in range(2, order + 1):
-        valid = contexts >= 0
-        keys, ids, counts = np.unique(
-            contexts[valid] * vocab_size + words[valid], return_inverse=True, return_counts=True
-        )
-        ends = np.zeros(len(keys), dtype=np.int64)
-        ends[ids] = grams[valid]
-        yield keys, counts, ends
-        grams = np.full(len(words), NOTHING, dtype=np.int64)
-        grams[valid] = ids
-        contexts = np.concatenate(([NOTHING], np.where(words[:-1] == stop, NOTHING, grams[:-1])))
+POSITIONS_AT_ONCE = 1 << 16
+"""Scoring takes this many positions at a time: its arrays stay near the processor."""
+HELD_OUT = 1_000_000
+"""Tokens of held-out text that are enough to choose by."""
+BUCKETS = 20
+"""Contexts seen once, 2 or 3 times, 4 to 7, …: so many groups, with `buckets`."""
+_BASE = 300 << 20
+"""Of `train.memory`: what Python and its libraries take."""
+_LEAST_MEMORY = 64 << 20
+_UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
 @dataclass(frozen=True)
 class _State:
-    """The last tokens that each row has read; NOTHING where there were fewer."""
+    """The last tokens that each row has read; UNKNOWN where there were fewer."""
 
     history_BT: Ids
 
@@ -182,10 +90,52 @@ class _State:
     def read(self, tokens_BT: Ids, mask_BT: NDArray[np.bool_]) -> _State:
         """The state after the real tokens of `tokens_BT`, wherever in the row the padding lies."""
         width = self.history_BT.shape[1]
+        if mask_BT.all():
+            return _State(np.concatenate((self.history_BT, tokens_BT[:, -width:]), axis=1)[:, -width:])
         tokens = np.concatenate((self.history_BT, tokens_BT), axis=1)
         real = np.concatenate((np.ones_like(self.history_BT, dtype=bool), mask_BT), axis=1)
         real_last = np.argsort(real, axis=1, kind="stable")[:, -width:]
         return _State(np.take_along_axis(tokens, real_last, axis=1))
+
+
+@dataclass(frozen=True)
+class _Order:
+    """One order, ready to predict: its n-grams, and what its smoothing makes of each profile."""
+
+    level: Level
+    scale: Floats
+    """What a count is multiplied by; negative where nothing followed."""
+    weight: Floats
+    """What the lower order's probability is multiplied by."""
+    discounts: Floats
+    """Taken from a count of 0, 1, 2, and 3 or more."""
+
+    @property
+    def arrays(self) -> tuple[Any, ...]:
+        """As the loops in counting/lookup.py take them."""
+        level = self.level
+        counted = (level.words, level.counts, level.more_ids, level.more_counts, level.first, level.profile)
+        return (*counted, self.scale, self.weight, self.discounts)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What one order knows of what follows a history h."""
+
+    order: int
+    context: tuple[int, ...]
+    """h: the order - 1 tokens before."""
+    seen: bool
+    """Whether anything followed h in training (and was kept); where nothing did, what follows is empty or 0."""
+    words: NDArray[Any]
+    """What followed h, and below how often."""
+    counts: Ids
+    profile: NDArray[Any]
+    """total, ones, twos, more, lost: as in counting/trie.py."""
+    scale: float
+    weight: float
+    discounts: Floats
+    """As in _Order."""
 
 
 class Ngram:
@@ -198,169 +148,443 @@ class Ngram:
     class Config:
         order: int = 7
         """The n of n-gram: a token is predicted from the order - 1 before it."""
-        smoothing: Literal["maximum_likelihood", "add_alpha", "interpolation", "kneser_ney"] = "kneser_ney"
+        smoothing: Literal[
+            "maximum_likelihood",
+            "add_alpha",
+            "interpolation",
+            "witten_bell",
+            "absolute_discounting",
+            "kneser_ney",
+            "modified_kneser_ney",
+            "stupid_backoff",
+            "given",
+        ] = "modified_kneser_ney"
         """How counts become probabilities."""
-        alpha: float = 1.0
-        """add_alpha: what is added to every count."""
+        alpha: float = 0.0
+        """add_alpha: what is added to every count; 0: chosen on held-out text."""
         lambdas: tuple[float, ...] = ()
-        """interpolation: the weights of order n, n - 1, …, 1, which sum to 1; none given: all the same."""
+        """interpolation: the weights of order n, n - 1, …, 1, which sum to 1; none given: by EM on held-out text."""
+        buckets: bool = False
+        """interpolation: weights of their own for contexts seen once, 2 or 3 times, 4 to 7, …"""
         discount: float = 0.0
-        """kneser_ney: what is taken from every count, at every order; 0: estimated for each order."""
+        """absolute_discounting, kneser_ney: what is taken from every count; 0: estimated for each order."""
+        min_count: tuple[int, ...] = ()
+        """N-grams seen fewer times are left out: a number for order 2, 3, …, the last one for all above; 1,2 or 2."""
+        arpa: str = ""
+        """given: the ARPA file that was imported."""
 
         def __post_init__(self) -> None:
             if self.order < 1:
                 raise ValueError(f"order is {self.order}; it must be 1 or more")
-            if not 0 < self.alpha < float("inf"):
-                raise ValueError(f"alpha is {self.alpha}; it must be greater than 0 (maximum_likelihood adds nothing)")
+            if not 0 <= self.alpha < float("inf"):
+                raise ValueError(f"alpha is {self.alpha}; it must be greater than 0 (0: chosen on held-out text)")
             if not 0 <= self.discount <= 1:
                 raise ValueError(f"discount is {self.discount}; it must lie between 0 and 1 (0: estimated)")
             if self.lambdas and len(self.lambdas) != self.order:
                 raise ValueError(f"{len(self.lambdas)} lambdas for order {self.order}; give one for each order")
             if self.lambdas and (min(self.lambdas) < 0 or abs(sum(self.lambdas) - 1) > 1e-9):
                 raise ValueError(f"lambdas are {self.lambdas}; none may be negative, and they must sum to 1")
+            if self.lambdas and self.buckets:
+                raise ValueError("buckets has weights of its own, so lambdas cannot be given")
+            if (self.smoothing == "given") != bool(self.arpa):
+                raise ValueError("smoothing=given is of a model that `segue import FILE.arpa --out RUN` makes")
+            if any(a > b for a, b in zip((1, *self.min_count), self.min_count, strict=False)):
+                raise ValueError(
+                    f"min_count is {self.min_count}; expected 1 or more, and no order below the one before"
+                )
 
     @dataclass(frozen=True)
     class Train:
-        """Counting has no settings."""
+        memory: str = "2GB"
+        """How much memory counting may take; a text that needs more is counted in parts, over files."""
+
+        def __post_init__(self) -> None:
+            bytes_of(self.memory)
 
     def __init__(self, config: Config, sizes: Sizes) -> None:
         self.config = config
         self.sizes = sizes
-        self.tables: list[_Table] = []
-        """One an order, lowest first; empty until the model is fitted or loaded."""
-        self.discounts: list[float] = []
+        self.orders: list[_Order] = []
+        """Lowest first; empty until the model is fitted or loaded."""
+        self.given: list[Given] = []
+        """In place of `orders`, where the smoothing is given."""
+        self.discounts: Floats = np.zeros((config.order, 3))
+        """For each order: what is taken from a count of 1, of 2, and of 3 or more."""
+        self.lambdas: Floats = np.zeros((config.order, BUCKETS))
+        """interpolation: for each order, and each group of contexts with `buckets`, the weight of its own estimate."""
+        self.alpha = config.alpha
+        self._unigram: Floats = np.empty(0)
 
     @property
     def parameters_count(self) -> int:
         """How many different n-grams, of all orders, are stored."""
-        return sum(int((table.counts > 0).sum()) for table in self.tables)
+        if not self.orders:
+            return sum(map(len, self.given))
+        first = self.orders[0].level
+        return int((first.counts > 0).sum()) + sum(len(order.level) for order in self.orders[1:])
+
+    @property
+    def normalised(self) -> bool:
+        """Whether what it says sums to one."""
+        return self.config.smoothing != "stupid_backoff"
 
     # Learning
 
-    def fit(self, store: Any, train: Train) -> Iterator[Record]:
-        """Count `store.tokens`, ids w1 … wn STOP w1 …; a record for each order."""
-        words = np.asarray(store.tokens).astype(np.int64)
+    def fit(
+        self,
+        store: Any,
+        train: Train,
+        held: NDArray[Any] | None = None,
+        done: Callable[[float], None] = lambda share: None,
+    ) -> Iterator[Record]:
+        """Count `store.tokens`, ids w1 … wn STOP w1 …; a record for each order. `held` are ids of held-out text."""
+        words = store.tokens
+        if self.config.smoothing == "given":
+            raise InputError("model.smoothing=given counts nothing: it is imported. Leave it out, and model.arpa too.")
         if not len(words):
             raise InputError("The training text has no tokens, so there is nothing to count. Give a longer text.")
+        if len(words) > LONGEST:
+            raise InputError(f"The training text has {len(words):,} tokens; at most {LONGEST:,} can be counted.")
         if words.max() >= self.sizes.vocab_size:
             raise ValueError(f"token {words.max()} in a text whose vocabulary has {self.sizes.vocab_size}")
-        keys: list[Ids] = []
-        counts: list[Ids] = []
-        counted = count_ngrams(words, self.config.order, self.sizes.vocab_size, self.sizes.stop)
-        for one_keys, one_counts, ends in counted:
-            if keys and self.config.smoothing == "kneser_ney":
-                before = np.bincount(ends, minlength=len(counts[-1]))
-                counts[-1] = np.where(before > 0, before, counts[-1])  # nothing is before START: the plain count stays
-            keys.append(one_keys)
-            counts.append(one_counts)
-            yield Record(step=len(keys), kind="train", values={"ngrams": int((one_counts > 0).sum())})
-        self._build(keys, counts)
+        memory = max(_LEAST_MEMORY, bytes_of(train.memory) - _BASE)
+        with tempfile.TemporaryDirectory(prefix=".counting-", dir=getattr(store, "folder", None)) as folder:
+            if self._held_out_decides and held is None:
+                most = max(1, len(words) * 9 // 10)
+                self._choose(self._count(words[:most], Path(folder), memory, done)[0], words[most:])
+            levels, counts_of_counts = self._count(words, Path(folder), memory, done)
+            if self._held_out_decides and held is not None:
+                self._choose(levels, held)
+            self.discounts = np.array([self._discounts(n) for n in counts_of_counts])
+            self._ready(levels)
+        for k, level in enumerate(levels, 1):
+            yield Record(
+                step=k, kind="train", values={"ngrams": int((level.counts > 0).sum()) if k == 1 else len(level)}
+            )
 
-    def _build(self, keys: list[Ids], counts: list[Ids]) -> None:
-        contexts = [1] + [len(k) for k in keys[:-1]]
-        self.tables = [_Table(k, c, n, self.sizes.vocab_size) for k, c, n in zip(keys, counts, contexts, strict=True)]
-        self.discounts = [self.config.discount or table.discount() for table in self.tables]
+    def _count(
+        self, words: NDArray[Any], folder: Path, memory: int, done: Callable[[float], None]
+    ) -> tuple[list[Level], list[NDArray[np.int64]]]:
+        """The packed orders, and of each how many n-grams have a count of 1, 2, 3, 4."""
+        order, continuation = self.config.order, self.config.smoothing.endswith("kneser_ney")
+        tables = count_orders(words, order, self.sizes.vocab_size, self.sizes.stop, folder, memory, done)
+        levels, counts_of_counts = [], []
+        table, contexts = next(tables), np.array([len(words)])
+        for k in range(1, order + 1):
+            above = next(tables, None)
+            counts = (
+                _continuations(table, above, folder / f"adjusted.{k}", memory)
+                if continuation and above
+                else table.counts
+            )
+            level, few = pack(table, counts, contexts, (self._least(k - 1), self._least(k)), folder, k)
+            levels.append(level)
+            counts_of_counts.append(few)
+            if above is not None:
+                table, contexts = above, table.counts
+        return levels, counts_of_counts
+
+    def _least(self, k: int) -> int:
+        """How often an n-gram of order k must be seen to be kept; order 1 is the whole vocabulary, seen or not."""
+        if k < 2:
+            return 0
+        return self.config.min_count[min(k - 2, len(self.config.min_count) - 1)] if self.config.min_count else 1
+
+    def _discounts(self, n: NDArray[np.int64]) -> Sequence[float]:
+        """What is taken from counts of 1, 2, and 3 or more, by the numbers of n-grams with count 1, 2, 3, 4."""
+        if self.config.smoothing == "modified_kneser_ney":
+            if not n[:3].all():
+                return THREE_DISCOUNTS
+            one = n[0] / (n[0] + 2 * n[1])
+            three = [float(c - (c + 1) * one * n[c] / n[c - 1]) for c in (1, 2, 3)]
+            return three if all(0 <= d <= c for c, d in enumerate(three, 1)) else THREE_DISCOUNTS
+        if self.config.smoothing in ("kneser_ney", "absolute_discounting"):
+            return [self.config.discount or (float(n[0] / (n[0] + 2 * n[1])) if n[0] and n[1] else ONE_DISCOUNT)] * 3
+        return (0.0, 0.0, 0.0)
+
+    @property
+    def _held_out_decides(self) -> bool:
+        smoothing = self.config.smoothing
+        return (smoothing == "add_alpha" and not self.config.alpha) or (
+            smoothing == "interpolation" and not self.config.lambdas
+        )
+
+    def _choose(self, levels: list[Level], held: NDArray[Any]) -> None:
+        """The a of add_alpha or the l of interpolation that make held-out text likeliest."""
+        counts, totals = self._evidence(levels, held)
+        if self.config.smoothing == "add_alpha":
+            self.alpha = best_alpha(counts, totals, self.sizes.vocab_size)
+        else:
+            self.lambdas = best_lambdas(counts, totals, self.sizes.vocab_size, self.config.buckets)
+
+    def _evidence(self, levels: list[Level], held: NDArray[Any]) -> tuple[Floats, Floats]:
+        """(orders, tokens): c(h,w) of every held-out token, and c(h), which is 0 where h was never seen and -1 where
+        the text began after it."""
+        size = min(len(held), HELD_OUT)
+        targets = np.asarray(held[:size], dtype=np.int64)
+        text = np.concatenate(([self.sizes.stop], targets))[:size]
+        counts, totals = np.zeros((len(levels), size)), np.zeros((len(levels), size))
+        counts[0] = levels[0].plain_counts(0, self.sizes.vocab_size)[targets]
+        totals[0] = levels[0].profiles[0, 0]
+        contexts = text.copy()
+        for k, level in enumerate(levels[1:], 1):
+            total = level.profiles[:, 0] - level.profiles[:, 4]
+            seen = contexts >= 0
+            totals[k][seen] = total[level.profile[contexts[seen]]]
+            totals[k][contexts == UNKNOWN] = -1
+            plain = _Order(level, np.where(total > 0, 1.0, -1.0), np.zeros(len(total)), np.zeros(4))
+            score_order(*plain.arrays, DISCOUNTED, 0.0, text, targets, self.sizes.stop, contexts, counts[k])
+        return counts, totals
+
+    def _ready(self, levels: list[Level]) -> None:
+        """From counts to what predicting needs."""
+        self.orders = [self._smooth(level, k) for k, level in enumerate(levels)]
+        below = 0.0 if self._mode == BACKOFF else 1.0 / self.sizes.vocab_size
+        self._unigram = np.full(self.sizes.vocab_size, below)
+        add_order(*self.orders[0].arrays, self._mode, 1.0 / self.sizes.vocab_size, 0, self._unigram)
+
+    def _smooth(self, level: Level, k: int) -> _Order:
+        """What the smoothing makes of the profiles of an order (k counts from 0)."""
+        total, ones, twos, more, lost = level.profiles.T.astype(np.float64)
+        smoothing, discounts = self.config.smoothing, self.discounts[k]
+        seen = total > 0
+        with np.errstate(divide="ignore", invalid="ignore"):
+            if smoothing in ("maximum_likelihood", "stupid_backoff"):
+                scale, weight = 1 / (total - lost), np.zeros_like(total)
+            elif smoothing == "add_alpha":
+                whole = total - lost + self.alpha * self.sizes.vocab_size
+                scale, weight = 1 / whole, self.alpha * self.sizes.vocab_size / whole
+            elif smoothing == "interpolation":
+                own = self._lambda(k, total - lost)
+                scale, weight = own / total, (1 - own) + own * lost / total
+            elif smoothing == "witten_bell":
+                followers = ones + twos + more
+                scale, weight = 1 / (total + followers), (followers + lost) / (total + followers)
+            else:
+                scale, weight = 1 / total, (level.profiles[:, 1:4] @ discounts + lost) / total
+        seen &= total - lost > 0
+        return _Order(
+            level, np.where(seen, scale, -1.0), np.where(seen, weight, 1.0), np.concatenate(([0.0], discounts))
+        )
+
+    def _lambda(self, k: int, total: Floats) -> Floats:
+        if self.config.lambdas:
+            below = sum(self.config.lambdas[len(self.config.lambdas) - 1 - k :])
+            return np.full(len(total), self.config.lambdas[len(self.config.lambdas) - 1 - k] / below if below else 0.0)
+        chosen: Floats = self.lambdas[k][bucket(total) if self.config.buckets else np.zeros(len(total), np.int64)]
+        return chosen
+
+    @property
+    def _mode(self) -> int:
+        return {"add_alpha": UNIFORM, "stupid_backoff": BACKOFF}.get(self.config.smoothing, DISCOUNTED)
 
     def save(self, folder: Path) -> None:
-        """Write `model.safetensors`: for each order the sorted n-grams and the counts that the smoothing uses."""
-        arrays = {}
-        for k, table in enumerate(self.tables, 1):
-            arrays[f"keys.{k}"] = table.keys[: table.size].copy()
-            arrays[f"counts.{k}"] = table.counts[: table.size].copy()
-        save_file(arrays, Path(folder) / "model.safetensors")
+        """Write `model.safetensors`: the packed n-grams, and the numbers that were estimated or chosen."""
+        if self.given:
+            write_arrays(Path(folder) / "model.safetensors", given_to_arrays(self.given))
+            return
+        chosen = {"discounts": self.discounts, "lambdas": self.lambdas, "alpha": np.array([self.alpha])}
+        write_arrays(
+            Path(folder) / "model.safetensors", levels_to_arrays([order.level for order in self.orders]) | chosen
+        )
 
     def load(self, folder: Path) -> None:
-        arrays = load_file(Path(folder) / "model.safetensors")
-        orders = range(1, self.config.order + 1)
-        self._build([arrays[f"keys.{k}"] for k in orders], [arrays[f"counts.{k}"] for k in orders])
+        arrays = map_arrays(Path(folder) / "model.safetensors")
+        if self.config.smoothing == "given":
+            self.take(given_of_arrays(arrays, self.config.order))
+            return
+        self.discounts, self.lambdas, self.alpha = arrays["discounts"], arrays["lambdas"], float(arrays["alpha"][0])
+        self._ready(levels_of_arrays(arrays, self.config.order))
+
+    def take(self, levels: list[Given]) -> None:
+        """Probabilities that are given, instead of `fit`."""
+        self.given = levels
+        self._unigram = 10.0 ** levels[0].logp.astype(np.float64)
+
+    def adapted(self) -> Reading:
+        """A model that begins as this one and goes on counting while it reads."""
+        smoothing = self.config.smoothing
+        if smoothing == "given":
+            raise InputError("An imported model has no counts to go on with. Train one on text of your own.")
+        kind = {
+            "maximum_likelihood": growing.LIKELIHOOD,
+            "add_alpha": growing.ADD_ALPHA,
+            "interpolation": growing.INTERPOLATED,
+            "witten_bell": growing.WITTEN_BELL,
+            "stupid_backoff": growing.STUPID_BACKOFF,
+        }.get(smoothing, growing.DISCOUNTED)
+        discounts = np.concatenate((np.zeros((self.config.order, 1)), self.discounts), axis=1)
+        totals = 2.0 ** np.arange(BUCKETS, dtype=np.float64)
+        lambdas = np.stack([self._lambda(k, totals) for k in range(self.config.order)])
+        settings = (kind, smoothing.endswith("kneser_ney"), discounts, lambdas, self.alpha, self.sizes.vocab_size)
+        return Reading(self, [order.level for order in self.orders], settings)
 
     # Predicting
 
     def logprobs(self, batch: Batch, state: _State | None = None) -> tuple[Floats, _State]:
         """log p of each target, 0 at IGNORE and -inf where p is 0, and the state after the batch."""
-        tokens_BT, targets_BT = (np.asarray(a).astype(np.int64) for a in (batch.tokens_BT, batch.targets))
-        mask_BT = np.asarray(batch.mask_BT)
+        tokens_BT, targets_BT = (np.asarray(a).astype(np.int64, copy=False) for a in (batch.tokens_BT, batch.targets))
         rows, length = tokens_BT.shape
         state = state or self.start(rows, 0)
         if batch.fresh_B is not None:
-            state = _State(np.where(np.asarray(batch.fresh_B)[:, None], NOTHING, state.history_BT))
+            state = _State(np.where(np.asarray(batch.fresh_B)[:, None], UNKNOWN, state.history_BT))
+        after = state.read(tokens_BT, np.asarray(batch.mask_BT))
         logp_BT = np.zeros((rows, length))
-        width = max(1, POSITIONS_AT_ONCE // max(1, rows))
-        for begin in range(0, length, width):
-            part = np.s_[:, begin : begin + width]
-            logp_BT[part] = self._score(state.history_BT, tokens_BT[part], targets_BT[part])
-            state = state.read(tokens_BT[part], mask_BT[part])
-        return logp_BT, state
+        for row in range(rows):
+            text = np.concatenate((state.history_BT[row], tokens_BT[row]))
+            skip = len(text) - length
+            for begin in range(0, length, POSITIONS_AT_ONCE):
+                end = min(length, begin + POSITIONS_AT_ONCE)
+                p = self._score(text[begin : skip + end], targets_BT[row, begin:end])
+                logp_BT[row, begin:end] = _log(p)
+        return np.where(targets_BT == IGNORE, 0.0, logp_BT), after
 
     def start(self, rows: int, capacity: int, source: Any = None, source_mask: Any = None) -> _State:
         """Rows that have read nothing. (`capacity` and `source` are for other models.)"""
         width = max(1, self.config.order - 1)
-        return _State(np.full((rows, width), NOTHING, dtype=np.int64))
+        return _State(np.full((rows, width), UNKNOWN, dtype=np.int64))
 
     def step(self, tokens_BT: Any, mask_BT: Any, state: _State) -> tuple[Tensor, _State]:
         """Read tokens; the log-probabilities of what comes next."""
         import torch
 
         state = state.read(np.asarray(tokens_BT).astype(np.int64), np.asarray(mask_BT))
-        return torch.from_numpy(_log(self._dense(state.history_BT))).float(), state
+        return torch.from_numpy(_log(np.stack([self._dense(row) for row in state.history_BT]))).float(), state
 
     def distribution(self, context_ids: Sequence[int]) -> Floats:
         """(V,) probabilities of what comes after these tokens; begin them with STOP if a text begins there."""
         context_BT = np.asarray(context_ids, dtype=np.int64).reshape(1, -1)
         state = self.start(1, 0).read(context_BT, np.ones_like(context_BT, dtype=bool))
-        probabilities: Floats = self._dense(state.history_BT)[0]
-        return probabilities
+        return self._dense(state.history_BT[0])
 
-    def _score(self, history_BT: Ids, tokens_BT: Ids, targets_BT: Ids) -> Floats:
-        """log p of the targets, (B, T); the history stands before the tokens and is not scored."""
-        skip = history_BT.shape[1]
-        text = np.concatenate((history_BT, tokens_BT), axis=1)
-        usable = self._usable(text)[:, skip:]
+    def evidence(self, context_ids: Sequence[int]) -> list[Evidence]:
+        """What each order knows of what comes after these tokens, the lowest first; an order that would look beyond
+        the beginning of the text is left out."""
+        context_BT = np.asarray(context_ids, dtype=np.int64).reshape(1, -1)
+        history = self.start(1, 0).read(context_BT, np.ones_like(context_BT, dtype=bool)).history_BT[0]
+        known = []
+        for k, (order, context) in enumerate(zip(self.orders, self.contexts(history), strict=True)):
+            if context == UNKNOWN:
+                break
+            level, row = order.level, int(order.level.profile[context]) if context >= 0 else 0
+            seen = context >= 0 and bool(order.scale[row] >= 0)
+            low, high = (int(level.first[context]), int(level.first[context + 1])) if seen else (0, 0)
+            known.append(
+                Evidence(
+                    order=k + 1,
+                    context=tuple(int(i) for i in history[len(history) - k :]),
+                    seen=seen,
+                    words=level.words[low:high],
+                    counts=level.plain_counts(low, high),
+                    profile=level.profiles[row] if seen else np.zeros(5, np.int64),
+                    scale=float(order.scale[row]) if seen else 0.0,
+                    weight=float(order.weight[row]) if seen else 1.0,
+                    discounts=order.discounts,
+                )
+            )
+        return known
 
-        def evidence() -> Iterator[_Evidence]:
-            for k, (table, contexts) in enumerate(zip(self.tables, self._contexts(text), strict=True)):
-                context = contexts[:, skip:]
-                yield table.evidence(context, table.counts[table.find(context, targets_BT)], usable == k)
+    def _score(self, text: Ids, targets: Ids) -> Floats:
+        """p of the targets, which follow the last tokens of the text."""
+        skip = len(text) - len(targets)
+        targets = np.concatenate((np.full(skip, IGNORE), targets))
+        p = self._unigram[np.maximum(targets, 0)]
+        for _ in self._walk(text, targets, p):
+            pass
+        return p[skip:]
 
-        return np.where(targets_BT == IGNORE, 0.0, _log(self._probability(evidence())))
+    def _walk(self, text: Ids, targets: Ids, p: Floats) -> Iterator[Ids]:
+        """Orders from the second: yields the id of the context that ends at each place, then improves p by it."""
+        contexts = text.copy()
+        for given in self.given[1:]:
+            yield contexts
+            score_given(*given.arrays, text, targets, self.sizes.stop, contexts, p)
+        for order in self.orders[1:]:
+            yield contexts
+            score_order(
+                *order.arrays, self._mode, 1.0 / self.sizes.vocab_size, text, targets, self.sizes.stop, contexts, p
+            )
 
-    def _dense(self, history_BT: Ids) -> Floats:
-        """(B, V) probabilities of what comes after each row's history."""
-        usable = self._usable(history_BT)[:, -1:]
+    def contexts(self, history: Ids) -> list[int]:
+        """For each order, the id of the context at the end of a history; negative where it was never seen."""
+        nothing = np.full(len(history), IGNORE)
+        return [0, *(int(contexts[-1]) for contexts in self._walk(history, nothing, np.ones(len(history))))]
 
-        def evidence() -> Iterator[_Evidence]:
-            for k, (table, contexts) in enumerate(zip(self.tables, self._contexts(history_BT), strict=True)):
-                context = contexts[:, -1:]
-                yield table.evidence(context, table.after(context[:, 0]), usable == k)
+    def _dense(self, history: Ids) -> Floats:
+        """(V,) probabilities of what comes after a history."""
+        p = self._unigram.copy()
+        contexts = self.contexts(history)[1:]
+        for given, context in zip(self.given[1:], contexts, strict=False):
+            add_given(*given.arrays, context, p)
+        for order, context in zip(self.orders[1:], contexts, strict=False):
+            add_order(*order.arrays, self._mode, 1.0 / self.sizes.vocab_size, context, p)
+        return p
 
-        return self._probability(evidence())
 
-    def _probability(self, orders: Iterator[_Evidence]) -> Floats:
-        config = self.config
-        if config.smoothing == "maximum_likelihood":
-            return maximum_likelihood(orders)
-        if config.smoothing == "add_alpha":
-            return add_alpha(orders, config.alpha, self.sizes.vocab_size)
-        if config.smoothing == "interpolation":
-            return interpolation(orders, config.lambdas[::-1] or [1 / config.order] * config.order)
-        return kneser_ney(orders, self.discounts, self.sizes.vocab_size)
+def bytes_of(memory: str) -> int:
+    """1GB, 500MB, …"""
+    number, unit = memory[:-2], memory[-2:].upper()
+    if unit not in _UNITS or not number.strip().replace(".", "", 1).isdigit():
+        raise ValueError(f"memory is '{memory}'; expected a size such as 1GB or 500MB")
+    return int(float(number) * _UNITS[unit])
 
-    def _contexts(self, text_BT: Ids) -> Iterator[Ids]:
-        """For each length 0, 1, … order - 1: the id of the n-gram of that length that ends at each place."""
-        contexts = np.zeros_like(text_BT)
-        yield contexts
-        for table in self.tables[:-1]:
-            contexts = table.find(contexts, text_BT)
-            yield contexts  # through STOP too: what ends in it was never followed, so it counts as unseen
-            before = np.full_like(contexts, NOTHING)
-            before[:, 1:] = contexts[:, :-1]
-            contexts = before
 
-    def _usable(self, text_BT: Ids) -> Ids:
-        """At each place, how many tokens the context may have: back to START or to what is known, order - 1 at most."""
-        place = np.arange(text_BT.shape[1])
-        begins = np.where(text_BT == self.sizes.stop, place, np.where(text_BT == NOTHING, place + 1, 0))
-        return np.minimum(place - np.maximum.accumulate(begins, axis=1) + 1, self.config.order - 1)
+def bucket(total: Floats) -> Ids:
+    """The group of contexts with this total: 1; 2 and 3; 4 to 7; …"""
+    return np.minimum(np.log2(np.maximum(total, 1)).astype(np.int64), BUCKETS - 1)
+
+
+def best_alpha(counts: Floats, totals: Floats, vocab_size: int) -> float:
+    """The a that makes held-out tokens likeliest, to a thousandth of its size."""
+    top = np.maximum(np.argmax(np.cumsum(totals >= 0, axis=0), axis=0), 0)  # the longest context that the text has
+    places = np.arange(counts.shape[1])
+    count, total = counts[top, places], np.maximum(totals[top, places], 0)
+
+    def likelihood(log_alpha: float) -> float:
+        alpha = np.exp(log_alpha)
+        return float(np.log((count + alpha) / (total + alpha * vocab_size)).sum())
+
+    low, high = np.log(1e-9), np.log(1e3)
+    while high - low > 1e-3:
+        a, b = low + (high - low) * 0.382, low + (high - low) * 0.618
+        low, high = (low, b) if likelihood(a) > likelihood(b) else (a, high)
+    return float(np.exp((low + high) / 2)) if len(count) else 1.0
+
+
+def best_lambdas(counts: Floats, totals: Floats, vocab_size: int, buckets: bool) -> Floats:
+    """EM: each held-out token is divided among the orders by how well each explains it, and each weight becomes the
+    share of the tokens that came as far as its order and stayed."""
+    orders, _ = counts.shape
+    seen = totals > 0
+    own = np.divide(counts, totals, out=np.zeros_like(counts), where=seen)
+    group = np.stack([bucket(total) if buckets else np.zeros(len(total), np.int64) for total in totals])
+    lambdas = np.full((orders, BUCKETS), 0.5)
+    for _ in range(50):
+        p = np.empty((orders + 1, counts.shape[1]))
+        p[0] = 1.0 / vocab_size
+        for k in range(orders):
+            weight = lambdas[k][group[k]]
+            p[k + 1] = np.where(seen[k], weight * own[k] + (1 - weight) * p[k], p[k])
+        came = np.ones(counts.shape[1])
+        for k in reversed(range(orders)):
+            stayed = np.where(seen[k], came * lambdas[k][group[k]] * own[k] / p[k + 1], 0.0)
+            reached = np.bincount(group[k][seen[k]], came[seen[k]], BUCKETS)
+            share = np.bincount(group[k][seen[k]], stayed[seen[k]], BUCKETS)
+            # One made-up token for each side keeps a weight that nothing speaks for between 0 and 1.
+            lambdas[k] = (share + 1) / (reached + 2)
+            came = came - stayed
+    return lambdas
+
+
+def _continuations(table: Table, above: Table, path: Path, memory: int) -> NDArray[Any]:
+    """After how many different tokens each n-gram stands; its plain count where nothing can stand before it."""
+    column = Column(path, np.uint32)
+    room = max(1 << 10, memory // 16)
+    for low in range(0, len(table.words), room):
+        high = min(len(table.words), low + room)
+        before = above.before(low, high)
+        column.append(np.where(before > 0, before, table.counts[low:high]))
+    return column.close()
 
 
 def _log(p: Floats) -> Floats:
