@@ -106,21 +106,31 @@ def train(
 
 @app.command()
 def evaluate(
-    run: RunArgument,
+    run: Annotated[str, typer.Argument(metavar="RUN[+RUN…]", help="A run folder; several with --mix.")],
     data: DataArgument = None,
+    mix: Annotated[
+        bool, typer.Option("--mix", help="Score RUN+RUN… as one mixture, weighed on validation text.")
+    ] = False,
+    adapt: Annotated[bool, typer.Option("--adapt", help="Go on counting while reading (models that count).")] = False,
+    cache: Annotated[bool, typer.Option("--cache", help="Mix in a cache of what was read lately.")] = False,
+    validation: Annotated[
+        str | None, typer.Option(help="Text to find the weights of --mix and --cache on; by default the run's own.")
+    ] = None,
     json: JsonOption = False,
     device: DeviceOption = "auto",
     trust: TrustOption = False,
 ) -> None:
-    """How good a run is: on a file, or on what it held back itself.
+    """How good a run is: on a file, or on what it held back itself. What adapts is marked, with its static figures.
 
     segue evaluate runs/rnn_lm-book other.txt
+
+    segue evaluate runs/ngram-book+runs/rnn_lm-book other.txt --mix --cache
     """
-    from segue.loaded import load
+    from segue.mixing import evaluate as evaluate_runs
     from segue.tables import print_figures
 
     with _progress() as progress:
-        result = load(run, device, trust).evaluate(data, progress)
+        result = evaluate_runs(run, data, mix, adapt, cache, validation, device, trust, progress)
     _print(result) if json else print_figures(result)
 
 
@@ -157,6 +167,10 @@ def generate(
     top_p: Annotated[float | None, typer.Option(help="decode.top_p")] = None,
     beam: Annotated[int | None, typer.Option(help="decode.beam: search instead of drawing.")] = None,
     seed: Annotated[int | None, typer.Option(help="decode.seed: the same seed writes the same text.")] = None,
+    adapt: Annotated[bool, typer.Option("--adapt", help="Go on counting while writing (models that count).")] = False,
+    novelty: Annotated[
+        bool, typer.Option("--novelty", help="Mark what stands in the training text too, and say how new the rest is.")
+    ] = False,
     json: JsonOption = False,
     device: DeviceOption = "auto",
     trust: TrustOption = False,
@@ -164,8 +178,13 @@ def generate(
     """Write text that follows a prompt (language models).
 
     segue generate runs/rnn_lm-book --prompt "The " --max-tokens 200 --temperature 0.8
+
+    segue generate runs/ngram-book --max-tokens 500 --novelty
     """
+    import dataclasses
+
     from segue.loaded import load
+    from segue.tables import print_novelty
 
     if n < 1:
         raise InputError(f"-n {n} asks for no text: expected 1 or more.")
@@ -173,10 +192,18 @@ def generate(
     given |= {"top_p": top_p, "beam": beam, "seed": seed}
     settings = {key: value for key, value in given.items() if value is not None}
     loaded = load(run, device, trust)
-    texts = [text for _, text in loaded.generate_many([prompt] * n, **settings)]
+    texts = [text for _, text in loaded.generate_many([prompt] * n, adapt, **settings)]
     _tell_unknown(loaded, prompt)
+    report = None
+    if novelty:
+        from segue.novelty import novelty as held_against_training
+
+        with _progress() as progress:
+            report = held_against_training(loaded, texts, prompt, progress)
     if json:
-        _print({"prompt": prompt, "texts": texts})
+        _print({"prompt": prompt, "texts": texts} | ({"novelty": dataclasses.asdict(report)} if report else {}))
+    elif report:
+        print_novelty(prompt, texts, report)
     else:
         typer.echo("\n---\n".join(prompt + text for text in texts))
 
@@ -222,16 +249,23 @@ def look(
     json: JsonOption = False,
     trust: TrustOption = False,
 ) -> None:
-    """What a language model expects next, as bars.
+    """What a language model expects next, as bars; of an n-gram model also what each order adds, and why.
 
     segue look runs/ngram-book --context "cows eat"
     """
+    from segue.inference.evidence import followers, has_counts, to_dict
     from segue.loaded import load
-    from segue.tables import print_bars
+    from segue.tables import print_bars, print_followers
 
     if top < 1:
         raise InputError(f"--top {top} asks for no token: expected 1 or more.")
     loaded = load(run, trust=trust)
+    if has_counts(loaded.model):
+        ids = [loaded.sizes.start, *loaded.tokenizer.encode(context).tolist()]
+        found = followers(loaded.model, loaded.tokenizer, ids, top)
+        _tell_unknown(loaded, context)
+        _print({"context": context} | to_dict(found)) if json else print_followers(found)
+        return
     expected = loaded.next_tokens(context, top)
     _tell_unknown(loaded, context)
     if json:
@@ -261,29 +295,49 @@ def serve(
 def export_run(
     run: RunArgument,
     path: Annotated[str, typer.Argument(help="The file to write.")],
-    to: Annotated[str, typer.Option("--to", help="The format: zip, a whole run as one file.")] = "zip",
+    to: Annotated[
+        str, typer.Option("--to", help="The format: zip, a whole run as one file; arpa, an n-gram model for others.")
+    ] = "zip",
 ) -> None:
     """Write a run in a form that travels.
 
     segue export runs/rnn_lm-book --to zip book.zip
+
+    segue export runs/ngram-book --to arpa book.arpa.gz
     """
+    if to not in ("zip", "arpa"):
+        raise InputError(f"There is no format '{to}'.{nearest(to, ['zip', 'arpa'])}")
+    if to == "arpa":
+        from segue.interop.arpa import export_arpa
+
+        with _progress() as progress:
+            notes = export_arpa(Path(run), Path(path), progress)
+        typer.echo("\n".join([*notes, f"{path} holds the model, for KenLM, SRILM and others."]))
+        return
     from segue.interop.archive import export_zip
 
-    if to != "zip":
-        raise InputError(f"There is no format '{to}'.{nearest(to, ['zip'])}")
     export_zip(Path(run), Path(path))
     typer.echo(f"{path} holds the run. Elsewhere: segue import {path} --out RUN")
 
 
 @app.command("import")
 def import_run(
-    path: Annotated[str, typer.Argument(help="A file that `segue export` wrote.")],
+    path: Annotated[str, typer.Argument(help="What `segue export` wrote, or an ARPA file (.arpa or .lm, also .gz).")],
     out: Annotated[str, typer.Option("--out", help="The run folder to make.")],
 ) -> None:
-    """Make a run folder of what was exported.
+    """Make a run folder of what was exported, here or by another toolkit.
 
     segue import book.zip --out runs/book
+
+    segue import book.arpa.gz --out runs/kenlm
     """
+    if Path(path.removesuffix(".gz").removesuffix(".xz")).suffix in (".arpa", ".lm"):
+        from segue.interop.arpa import import_arpa
+
+        with _progress() as progress:
+            notes = import_arpa(Path(path), Path(out), progress)
+        typer.echo("\n".join([*notes, f"The run: {out}"]))
+        return
     from segue.interop.archive import import_zip
 
     import_zip(Path(path), Path(out))
@@ -317,13 +371,15 @@ def list_runs(folder: Annotated[str, typer.Argument(help="Where to look.")] = "r
 
 @app.command()
 def explain(
-    model: Annotated[str, typer.Argument(metavar="KIND|RECIPE")],
+    model: Annotated[str, typer.Argument(metavar="KIND|RECIPE|RUN")],
     settings: Annotated[list[str] | None, typer.Argument(metavar="[section.key=value …]")] = None,
     trust: TrustOption = False,
 ) -> None:
-    """What a model is: its paper, its equations, and every key of its recipe.
+    """What a model is: its paper, its equations, and every key of its recipe; of an n-gram run, its numbers in them.
 
     segue explain rnn_lm
+
+    segue explain runs/ngram-book
     """
     from segue.tables import print_explanation
 

@@ -333,7 +333,9 @@ def _verdict(trials: list[Trial], figure: str) -> str:
     best = trials[0]
     value = best.evaluation.result.get(MAIN[best.recipe.task])
     if value is None:
-        return f"None of these has {figure}: {best.runs[0].tokenizer.kind} tokens lose a part of the text."
+        lossy = f"{best.runs[0].tokenizer.kind} tokens lose a part of the text"
+        why = lossy if "perplexity" in best.evaluation.result else "scores are no probabilities"
+        return f"None of these has {figure}: {why}."
     shown = f"{best.recipe.name} is best, with {value:.3f} {figure}"
     if not best.differs:
         return f"{shown}."

@@ -10,6 +10,7 @@ import dataclasses
 import math
 import tempfile
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from segue.errors import InputError
 from segue.inference import evaluate
 from segue.inference.evaluate import Evaluation
 from segue.inference.predict import Prediction, Predictor
+from segue.inference.score import LONG_ROW, score_held, stream_logprobs
 from segue.inference.settings import Config as Decode
 from segue.models import fingerprint
 from segue.models.base import Sizes, Task
@@ -119,38 +121,81 @@ class Run:
 
     # Evaluating
 
-    def evaluate(self, data: Any = None, progress: Progress = silent) -> dict[str, Any]:
+    def evaluate(
+        self,
+        data: Any = None,
+        progress: Progress = silent,
+        adapt: bool = False,
+        cache: bool = False,
+        validation: str | None = None,
+    ) -> dict[str, Any]:
         """The figures of the task, on `data` (used whole) or on the run's own test or validation split.
 
-        `data` is what `segue.train` takes: a path, the name of a corpus, or a list of texts or pairs.
+        `data` is what `segue.train` takes: a path, the name of a corpus, or a list of texts or pairs. With `adapt` the
+        model goes on learning while it reads; with `cache` what it read lately counts more (weighed on `validation`, by
+        default the run's own).
         """
-        if data is None:
-            corpus = Corpus(self.recipe.data, self.task, progress)
-            if changed := files.changed_file(corpus.ledger.files, self.path):
-                raise InputError(
-                    f"{changed} has changed since the run in {self.path} was made, so that what was held back from "
-                    "training is not known any more. Name a file to evaluate on."
-                )
-            split = "test" if corpus.counts["test"] else "validation"
-            if not corpus.counts[split]:
-                raise InputError(f"The run in {self.path} kept nothing back for testing: name a file to evaluate on.")
-            return {"split": split, **self.evaluate_split(corpus, split, progress).result}
-        with tempfile.TemporaryDirectory(prefix="segue-") as folder:
-            corpus = Corpus(self._whole(data, Path(folder)), self.task, progress)
-            return self.evaluate_split(corpus, "all", progress).result
+        if adapt or cache:
+            from segue.mixing import Mixing
 
-    def evaluate_split(self, corpus: Corpus, split: str, progress: Progress = silent) -> Evaluation:
-        """The Evaluation on one split of a corpus."""
+            return Mixing([self], adapt, cache).evaluate(data, validation, progress)
+        with self.corpus_for(data, progress) as (corpus, split):
+            result = self.evaluate_split(corpus, split, progress).result
+        return {**({} if split == "all" else {"split": split}), **result}
+
+    @contextmanager
+    def corpus_for(self, data: Any, progress: Progress = silent) -> Iterator[tuple[Corpus, str]]:
+        """A corpus and which of its splits to evaluate on: `data` whole, or what the run held back itself."""
+        if data is not None:
+            with tempfile.TemporaryDirectory(prefix="segue-") as folder:
+                yield Corpus(self._whole(data, Path(folder)), self.task, progress), "all"
+            return
+        corpus = self._own_corpus(progress)
+        split = "test" if corpus.counts["test"] else "validation"
+        if not corpus.counts[split]:
+            raise InputError(f"The run in {self.path} kept nothing back for testing: name a file to evaluate on.")
+        yield corpus, split
+
+    @contextmanager
+    def held_out(self, path: str | None, limit: int, progress: Progress = silent) -> Iterator[Held]:
+        """Validation text as ids: of the run itself, or of a file."""
+        if path is not None:
+            with (
+                self.corpus_for(path, progress) as (corpus, split),
+                self._held(corpus.examples(split), corpus.config.unit, limit) as held,
+            ):
+                yield held
+            return
+        corpus = self._own_corpus(progress)
+        if not corpus.counts["validation"]:
+            raise InputError(
+                f"The run in {self.path} kept no validation text back to find weights on. Give some: --validation FILE"
+            )
+        with self._held(corpus.examples("validation"), corpus.config.unit, limit) as held:
+            yield held
+
+    def _own_corpus(self, progress: Progress) -> Corpus:
+        corpus = Corpus(self.recipe.data, self.task, progress)
+        if changed := files.changed_file(corpus.ledger.files, self.path):
+            raise InputError(
+                f"{changed} has changed since the run in {self.path} was made, so that what was held back from "
+                "training is not known any more. Name a file to evaluate on."
+            )
+        return corpus
+
+    def evaluate_split(
+        self, corpus: Corpus, split: str, progress: Progress = silent, model: Any = None, row: int = LONG_ROW
+    ) -> Evaluation:
+        """The Evaluation on one split of a corpus; of another `model` with the same tokens, if one is given."""
         what = f"evaluating {self.recipe.name}"
         if self.task == "lm":
-            from segue.inference.score import score_held
-
+            model = self.model if model is None else model
             limit = self.recipe.train.validate_tokens if self._limited(split) else 0
             with self._held(corpus.examples(split), corpus.config.unit, limit) as held:
                 scored = score_held(
-                    self.model, held, self.sizes.vocab_size, self.device, done=lambda share: progress(what, share)
+                    model, held, self.sizes.vocab_size, self.device, row, lambda share: progress(what, share)
                 )
-            evaluation = evaluate.of_text(scored, self.tokenizer.lossless)
+            evaluation = evaluate.of_text(scored, self.tokenizer.lossless, getattr(self.model, "normalised", True))
             if limit and scored.tokens >= limit:
                 evaluation.result["way"] += f"; the first {limit:,} tokens of the split (train.validate_tokens)"
         else:
@@ -185,8 +230,6 @@ class Run:
     def score(self, texts: Iterable[str]) -> Iterator[Line]:
         """Each text by itself: its tokens with their log probabilities, and the totals (the end included)."""
         self._must_be("lm", "score")
-        from segue.inference.score import stream_logprobs
-
         for text in texts:
             if self.recipe.data.canonical:
                 text = " ".join(text.split())
@@ -207,19 +250,35 @@ class Run:
 
     # Writing
 
-    def generate(self, prompt: str = "", n: int = 1, **settings: Any) -> Any:
+    def generate(self, prompt: str = "", n: int = 1, adapt: bool = False, **settings: Any) -> Any:
         """Text that follows the prompt; a list of them if n is more than 1. Settings are the keys of [decode]."""
-        texts = [written for _, written in self.generate_many([prompt] * n, **settings)]
+        texts = [written for _, written in self.generate_many([prompt] * n, adapt, **settings)]
         return texts if n > 1 else texts[0]
 
-    def generate_many(self, prompts: list[str], **settings: Any) -> list[tuple[str, str]]:
-        """(prompt, what follows) for each prompt; the draws of text i depend on the seed and i alone."""
+    def generate_many(self, prompts: list[str], adapt: bool = False, **settings: Any) -> list[tuple[str, str]]:
+        """(prompt, what follows) for each prompt; the draws of text i depend on the seed and i alone. With `adapt` the
+        model goes on learning from the prompt and from what it writes, for each text anew."""
         self._must_be("lm", "generate")
         from segue.inference.decode import generate
 
         config = make(Decode, {**dataclasses.asdict(self.recipe.decode), **settings}, "decode")
         ids = [self.tokenizer.encode(prompt).tolist() for prompt in prompts]
-        written = generate(self.model, ids, self.sizes, config, device=self.device, forbid=[self.tokenizer.unk])
+        forbid = [self.tokenizer.unk]
+        if adapt:
+            if not hasattr(self.model, "adapted"):
+                raise InputError(f"{self.recipe.kind} cannot go on learning while it writes. Models that count can.")
+            if config.beam > 1:
+                raise InputError("A beam follows several texts, and a model that goes on learning only one. Leave one.")
+            written = [
+                text
+                for i, prompt in enumerate(ids)
+                for text in generate(
+                    *(self.model.adapted(), [prompt], self.sizes, dataclasses.replace(config, seed=config.seed + i)),
+                    forbid=forbid,
+                )
+            ]
+        else:
+            written = generate(self.model, ids, self.sizes, config, device=self.device, forbid=forbid)
         return [
             (prompt, self.tokenizer.decode(start + text.ids)[len(self.tokenizer.decode(start)) :])
             for prompt, start, text in zip(prompts, ids, written, strict=True)

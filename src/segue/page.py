@@ -7,7 +7,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,9 @@ from segue import __version__
 from segue.data.corpus import Corpus
 from segue.folder import read_json
 from segue.inference.evaluate import MAIN, NAMES, Evaluation
+from segue.inference.evidence import context_text, evenest, has_counts, token_name
 from segue.loaded import Line, Run
-from segue.look.report import Curve, Entry, Page, write
+from segue.look.report import Curve, Entry, Expected, Page, write
 from segue.training.log import read_metrics
 
 _METRICS = {
@@ -81,6 +82,7 @@ def entry_of(
         confusion=(figures["labels"], figures["confusion"]) if "confusion" in figures else None,
         examples=evaluation.examples,
         run=str(run.path),
+        rung=_rung(run),
     )
 
 
@@ -88,15 +90,17 @@ def write_run_page(run: Run, evaluation: Evaluation, corpus: Corpus, split: str,
     """report.html of a single run."""
     passage = passage_of(corpus, split) if run.task == "lm" else None
     figures = evaluation.result
-    # Tokens that lose text have no bits per byte: the sentence then gives their perplexity.
-    shown = MAIN[run.task] if MAIN[run.task] in figures else "perplexity"
+    # Tokens that lose text have no bits per byte: the sentence then gives their perplexity. Scores have neither.
+    shown = next((name for name in (MAIN[run.task], "perplexity") if name in figures), None)
+    figure = f"{figures[shown]:.3f} {NAMES.get(shown, shown)}" if shown else "Scores, not probabilities,"
     summary = [
         f"{run.recipe.name} trained on {run.recipe.data.path} for {result['train_seconds']:.1f} s.",
-        f"{figures[shown]:.3f} {NAMES.get(shown, shown)} on the {split} split.",
+        f"{figure} on the {split} split.",
     ]
     entry = entry_of(run, evaluation, result, passage)
     page = page_of(f"{run.recipe.name} on {run.recipe.data.path}", summary, [entry], passage, evaluation)
-    write(page, run.path / "report.html")
+    expected = expected_of(run, passage.units) if passage and has_counts(run.model) else None
+    write(replace(page, expected=expected), run.path / "report.html")
 
 
 def page_of(title: str, summary: list[str], entries: list[Entry], passage: Passage | None, best: Evaluation) -> Page:
@@ -121,6 +125,26 @@ def _curve(run: Run) -> Curve:
     metric = "token accuracy" if run.task == "seq2seq" else ""
     points = [line for line in read_metrics(run.path) if line["kind"] == "validation" and line.get(name) is not None]
     return Curve([p["seconds"] for p in points], [p["step"] for p in points], [p[name] for p in points], metric)
+
+
+def _rung(run: Run) -> tuple[str, int] | None:
+    """The place of a model that counts on the ladder of smoothings and orders."""
+    if not has_counts(run.model):
+        return None
+    return run.model.config.smoothing.replace("_", " "), run.model.config.order
+
+
+def expected_of(run: Run, units: Iterable[str]) -> Expected | None:
+    """The place in a text where most can be seen of what the orders of a model that counts expect."""
+    unit = next((unit for unit in units if unit), "")
+    ids = run.tokenizer.encode(unit).tolist()
+    if not ids:
+        return None
+    stop = run.sizes.stop
+    place, found = evenest(run.model, run.tokenizer, [stop, *ids])
+    before = context_text(run.tokenizer, stop, ids[: place - 1])
+    came = token_name(run.tokenizer, stop, ids[place - 1] if place <= len(ids) else stop)
+    return Expected(before, came, found)
 
 
 def _sample(run: Run, prompt: str) -> str:

@@ -73,7 +73,7 @@ def print_comparison(result: dict[str, Any]) -> None:
             "–" if row[main] is None else number(row[main]),
             interval(row[f"{main}_ci"]),
             *noise,
-            *([number(row["spelling_bits_per_byte"])] if spelling else []),
+            *([_spelt(row["spelling_bits_per_byte"])] if spelling else []),
             re.sub(r"\(p (.) (.*)\)", r"p\1\2", row["differs_from_next"]),
             size(row["parameters"]),
             f"{row['train_seconds']:,.1f} s",
@@ -85,6 +85,11 @@ def print_comparison(result: dict[str, Any]) -> None:
         console.print(f"The best possible on this text is {number(result['best_possible'])}.")
     console.print(f"\n{result['verdict']}")
     console.print(f"The page: {result['report']}")
+
+
+def _spelt(bits: float | None) -> str:
+    """Scores that are no probabilities have no bits."""
+    return "–" if bits is None else number(bits)
 
 
 def print_result(run: Any, result: dict[str, Any]) -> None:
@@ -108,19 +113,25 @@ _TRAINED |= {"validation_loss", "stopped_early", "finished_before"}
 
 
 def print_figures(result: dict[str, Any]) -> None:
-    """The figures of an evaluation, a line each."""
-    table = Table(box=None, show_header=False, pad_edge=False)
-    for justify in ("left", "right", "left"):
-        table.add_column(justify=justify)  # type: ignore[arg-type]
+    """The figures of an evaluation, a line each; what adapts has its static figures in a column of their own."""
+    static = result.get("static", {})
+    table = Table(box=None, show_header=bool(static), pad_edge=False, header_style="bold")
+    for name, justify in (("", "left"), ("adapted", "right"), ("", "left"), *([("static", "right")] if static else [])):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
     words = []
     for key, value in result.items():
-        if key in ("task", "confusion", "labels") or key.endswith("_ci") or (value is None and key == "span_f1"):
+        if key in ("task", "confusion", "labels", "static") or key.endswith("_ci"):
             continue
-        if isinstance(value, str):
+        if value is None and key == "span_f1":
+            continue
+        if isinstance(value, dict):
+            words += [f"weight {part:.3f} of {name}" for name, part in value.items()]
+        elif isinstance(value, str):
             words.append(f"{NAMES.get(key, key)}: {value}")
         else:
             sure = f"95 %: {interval(result[f'{key}_ci'])}" if f"{key}_ci" in result else ""
-            table.add_row(NAMES.get(key, key), number(value), sure)
+            still = [number(static[key]) if key in static else ""] if static else []
+            table.add_row(NAMES.get(key, key), number(value), sure, *still)
     _console().print(table)
     for line in words:
         _console().print(Text(line))
@@ -157,6 +168,65 @@ def print_bars(expected: list[tuple[str, float]]) -> None:
     top = max((p for _, p in expected), default=1.0)
     for token, p in expected:
         print(f"{repr(token)[1:-1]:<{width}}  {p:.4f}  {'█' * max(1, round(40 * p / top))}")
+
+
+def print_followers(found: Any) -> None:
+    """What follows a context: p of each token with its bar, and in a column an order the share of p that it gives,
+    above the count that it comes from; then what each order knows of the context."""
+    seen = [one.order for one in found.contexts if one.seen]
+    uniform = any(token.terms[0].share for token in found.tokens)
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("token", no_wrap=True)
+    table.add_column("p" if found.normalised else "score", no_wrap=True)
+    for heading in (*(f"order {k}" for k in reversed(seen)), *(["1/V"] if uniform else [])):
+        table.add_column(heading, justify="right", no_wrap=True)
+    top = max((token.probability for token in found.tokens), default=1.0)
+    for token in found.tokens:
+        terms = [token.terms[k] for k in reversed(seen)]
+        cells = [f"{_share(term.share)}\n{_counted(term)}" for term in terms]
+        below = [_share(token.terms[0].share)] if uniform else []
+        table.add_row(
+            Text(_shown(token.token)), f"{token.probability:.4f}\n{_bar(token.probability / top)}", *cells, *below
+        )
+    console = _console()
+    console.print(table)
+    if not found.tokens:
+        console.print("Nothing can follow: all tokens have probability 0.")
+    console.print("")
+    for one in reversed(found.contexts):
+        console.print(Text(_known(one)), soft_wrap=True)
+    if found.continuation:
+        told = "Below the highest order, counts are of the different tokens that come before (Kneser-Ney)."
+        console.print(told, soft_wrap=True)
+
+
+def _known(one: Any) -> str:
+    """A line on what an order knows of its context."""
+    context = f"“{_shown(one.text)}”" if one.order > 1 else "no context"
+    if not one.seen:
+        return f"order {one.order}: {context} was never seen"
+    counts = f"c(h) = {one.total:,}, N(h) = {one.followers:,}"
+    return f"order {one.order}: {context}, {counts}, back-off weight {one.weight:.4f}"
+
+
+def _share(share: float) -> str:
+    return f"{share:.4f}" if share >= 5e-5 else f"{share:.0e}" if share else "·"
+
+
+def _counted(term: Any) -> str:
+    """The count, less the discount."""
+    return f"{term.count:,}−{term.discount:.2f}" if term.discount else f"{term.count:,}" if term.count else ""
+
+
+def _bar(share: float, width: int = 10) -> str:
+    """Blocks in eighths."""
+    eighths = max(1, round(8 * width * share))
+    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
+
+
+def _shown(text: str) -> str:
+    """A token on one line, its blanks and ends visible enough to be told."""
+    return repr(text)[1:-1]
 
 
 def print_models() -> None:
@@ -197,13 +267,18 @@ def print_recipes() -> None:
 
 
 def print_explanation(model: str, settings: list[str], trust: bool = False) -> None:
-    """The head of the model's file, and every key of its recipe with its value."""
+    """The head of the model's file, and every key of its recipe with its value; of a run that counts, its numbers."""
     import dataclasses
 
-    from segue.models import source_file
-    from segue.recipe import SECTIONS, group_docs, load_recipe, section_fields
+    from segue.models import kinds, source_file
+    from segue.recipe import SECTIONS, group_docs, load_recipe, recipe_names, section_fields
 
-    recipe = load_recipe(model, settings, trust=trust)
+    if Path(model).is_dir() and model not in (*kinds(), *recipe_names()):
+        recipe = _recipe_of_run(Path(model), settings, trust)
+        if recipe.kind == "ngram" and recipe.model.smoothing != "given":
+            return _print_equations(model)
+    else:
+        recipe = load_recipe(model, settings, trust=trust)
     console = _console()
     tree = ast.parse(source_file(recipe.kind).read_text(encoding="utf-8"))
     console.print(Text(ast.get_docstring(tree) or ""))
@@ -224,6 +299,80 @@ def print_explanation(model: str, settings: list[str], trust: bool = False) -> N
         console.print(table)
 
 
+def _recipe_of_run(run: Path, settings: list[str], trust: bool) -> Any:
+    from segue.folder import check_run
+    from segue.recipe import read_recipe
+
+    if settings:
+        raise InputError(f"The run in {run} has its settings already; {settings[0]} cannot change them. Leave it out.")
+    check_run(run)
+    return read_recipe(run / "recipe.toml", trust)
+
+
+def _print_equations(path: str) -> None:
+    """The equation of a run's smoothing with its numbers in it, what each order holds, and an example."""
+    from segue.inference.equations import EQUATIONS, example, holdings
+    from segue.loaded import load
+
+    run = load(path)
+    model, config, console = run.model, run.model.config, _console()
+    tokens = f"{run.tokenizer.kind} tokens, V = {model.sizes.vocab_size:,}"
+    console.print(Text(f"{run.recipe.name}: {config.smoothing}, order {config.order}, over {tokens}\n", "bold"))
+    for line in EQUATIONS[config.smoothing]:
+        console.print(Text(f"  {line}"), soft_wrap=True)
+    orders = holdings(model)
+    for sentence in _about_numbers(model, orders):
+        console.print(Text(sentence), soft_wrap=True)
+    console.print("")
+    console.print(_holdings_table(orders))
+    size_on_disk, ngrams = (run.path / "model.safetensors").stat().st_size, sum(one.ngrams for one in orders)
+    each = f"{size_on_disk / ngrams:.1f} bytes an n-gram"
+    console.print(f"model.safetensors: {size_on_disk:,} bytes for {ngrams:,} n-grams, {each}.\n")
+    worked = example(model, run.tokenizer)
+    after = f"after “{_shown(worked.context)}”" if worked.context else "of all"
+    console.print(Text(f"The likeliest token {after} is “{_shown(worked.token)}”:\n"), soft_wrap=True)
+    for line in worked.lines:
+        console.print(Text(f"  {line}"), soft_wrap=True)
+
+
+def _about_numbers(model: Any, orders: Sequence[Any]) -> list[str]:
+    """What the equation's symbols stand for in this model, where that is not plain."""
+    config, smoothing = model.config, model.config.smoothing
+    said = []
+    if smoothing == "add_alpha":
+        said.append(f"a = {model.alpha:.4g}, {'as given' if config.alpha else 'chosen on held-out text'}.")
+    if smoothing == "interpolation":
+        groups = " for contexts seen about as often" if config.buckets else " an order"
+        said.append(f"One l{groups}, {'as given' if config.lambdas else 'chosen on held-out text'}.")
+    if smoothing.endswith("kneser_ney") and config.order > 1:
+        said.append("Below the highest order, c counts the different tokens that come before.")
+    if smoothing in ("kneser_ney", "absolute_discounting") and config.discount:
+        said.append("D is as given.")
+    if usual := [str(one.order) for one in orders if one.usual]:
+        which = f"order{'s' if len(usual) > 1 else ''} {', '.join(usual)}"
+        said.append(f"The counts of {which} are too few to estimate from: the usual discounts are taken.")
+    if any(config.min_count):
+        said.append("Seldom n-grams were left out (model.min_count), so n1 … n4 are not known any more.")
+    return said
+
+
+def _holdings_table(orders: Sequence[Any]) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    known = any(one.few for one in orders)
+    discounts = ["D1", "D2", "D3"] if len(orders[0].discounts) == 3 else ["D"] * len(orders[0].discounts)
+    lambdas = ["l"] if any(one.lambdas for one in orders) else []
+    few = ["n1", "n2", "n3", "n4"] if known else []
+    for heading in ("order", "n-grams", "bytes", "each", *few, *discounts, *lambdas):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for one in orders:
+        each = f"{one.bytes / one.ngrams:.1f}" if one.ngrams else "–"
+        numbers = [f"{n:,}" for n in one.few] if one.few else ["–"] * len(few)
+        span = "–".join(f"{own:.3f}" for own in one.lambdas) or "–"
+        cells = [*numbers, *(f"{d:.4f}" for d in one.discounts), *([span] if lambdas else [])]
+        table.add_row(str(one.order), f"{one.ngrams:,}", f"{one.bytes:,}", each, *cells)
+    return table
+
+
 def find_runs(folder: Path) -> list[dict[str, Any]]:
     """The runs below a folder, with their main figure."""
     if not folder.is_dir():
@@ -236,7 +385,8 @@ def find_runs(folder: Path) -> list[dict[str, Any]]:
             continue
         result = read_json(path / "result.json")
         main = MAIN.get(result.get("task", ""), "")
-        main = main if main in result else "perplexity"  # tokens that lose text have no bits per byte
+        # Tokens that lose text have no bits per byte; scores that are no probabilities have no perplexity either.
+        main = next((name for name in (main, "perplexity") if name in result), "mean_log_score")
         found.append(
             {
                 "run": str(path),
@@ -320,3 +470,63 @@ def print_sample(path: str, kind: str) -> None:
             label = f"{example.label}: " if task == "classify" else ""
             target = f" -> {split(example.target)}" if task == "seq2seq" else ""
             console.print(Text(label + split(example.text) + target))
+
+
+def print_novelty(prompt: str, texts: list[str], report: Any) -> None:
+    """Texts with what is copied underlined, or in brackets where nothing can be underlined; then how new they are."""
+    console = _console()
+    for i, (text, one) in enumerate(zip(texts, report.texts, strict=True)):
+        if i:
+            print("---")
+        if console.color_system:
+            shown = Text(prompt + text)
+            for begin, end in one.copied:
+                shown.stylize("underline", len(prompt) + begin, len(prompt) + end)
+            console.print(shown, soft_wrap=True)
+        else:
+            print(prompt + _bracketed(text, one.copied))
+    rule = f"of {report.least} characters or more, blanks not counted"
+    if any(one.copied for one in report.texts):
+        marked = "Underlined" if console.color_system else "⟦In brackets⟧"
+        console.print(f"\n{marked}: copied, it stands in the training text too, in runs {rule}.\n", soft_wrap=True)
+    else:
+        console.print(f"\nNothing is copied: no run {rule}, stands in the training text.\n", soft_wrap=True)
+    console.print(_novelty_table(report))
+    longest = max((one.longest for one in report.texts if one.longest), key=lambda match: match.tokens, default=None)
+    if longest:
+        console.print(Text(_told(longest)), soft_wrap=True)
+
+
+def _bracketed(text: str, spans: Sequence[tuple[int, int]]) -> str:
+    for begin, end in reversed(spans):
+        text = f"{text[:begin]}⟦{text[begin:end]}⟧{text[end:]}"
+    return text
+
+
+def _novelty_table(report: Any) -> Table:
+    """A row a figure: of what was written, and of held-out text where there is some."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("")
+    columns = [report.written, *([report.held_out] if report.held_out else [])]
+    for heading in ("written", "held-out text")[: len(columns)]:
+        table.add_column(heading, justify="right")
+    mean = " (mean)" if len(report.texts) > 1 else ""
+    table.add_row("copied", *[f"{column.copied:.1%}" for column in columns])
+    table.add_row(
+        f"longest match{mean}, tokens",
+        *[f"{column.longest:.{1 if i or mean else 0}f}" for i, column in enumerate(columns)],
+    )
+    for n in report.written.new:
+        shares = [f"{column.new[n]:.1%}" if n in column.new else "–" for column in columns]
+        table.add_row(f"new {n}-grams", *shares)
+    return table
+
+
+def _told(match: Any) -> str:
+    """The longest match in a sentence."""
+    text = repr(match.text)[1:-1]
+    shown = text if len(text) <= 100 else f"{text[:60]} … {text[-37:]}"
+    prompt = f" after {match.prompt_tokens} of the prompt" if match.prompt_tokens else ""
+    times = f"{match.times:,} times, first in" if match.times > 1 else "once, in"
+    place = f"{match.path}:{match.line}" if match.line else match.path
+    return f"The longest match, {match.tokens:,} tokens{prompt}, is in the training text {times} {place}: “{shown}”"

@@ -33,6 +33,7 @@ NAMES = {
     "chrf": "chrF",
     "best_possible": "best possible",
     "tokens_cut": "tokens cut",
+    "mean_log_score": "mean log score",
 }
 """What people call the figures; one that is not here has its own name."""
 LOWER_IS_BETTER = {"bits_per_byte", "perplexity"}
@@ -52,9 +53,23 @@ class Evaluation:
         return str(self.result["task"])
 
 
-def of_text(scored: Scored, lossless: bool = True) -> Evaluation:
-    """The figures of a language model. Tokens that lose text get a perplexity and no bits per byte."""
+def of_text(scored: Scored, lossless: bool = True, normalised: bool = True) -> Evaluation:
+    """The figures of a language model. Tokens that lose text get a perplexity and no bits per byte; scores that do not
+    sum to one get neither."""
     result: dict[str, Any] = {"task": "lm"}
+    if not normalised:
+        return Evaluation(
+            result
+            | {
+                "mean_log_score": -scored.nats / scored.tokens,
+                "tokens": scored.tokens,
+                "bytes": int(scored.block_bytes.sum()),
+                "unknown_tokens": scored.unknown,
+                "zero_probability_tokens": scored.zeros,
+                "way": f"{scored.way}; scores, not probabilities: they have neither perplexity nor bits",
+            },
+            np.stack([scored.bits, scored.block_bytes], 1),
+        )
     if lossless:
         result["bits_per_byte"] = scored.bits_per_byte
         result["bits_per_byte_ci"] = list(bootstrap(scored.bits, scored.block_bytes))

@@ -41,6 +41,8 @@ class Axes:
     """Drawn as a dotted line: nothing can be better."""
     log: bool = False
     """Whether equal factors of x, and not equal steps, are equally far apart."""
+    whole: bool = False
+    """Whether x counts something, from 1: 1, 2, 3, …"""
 
 
 def ticks(low: float, high: float, count: int = 5) -> list[float]:
@@ -79,8 +81,8 @@ class _Frame:
         self.right = 14.0 if narrow else 30.0 + min(room, 40) * _LETTER
         self.height = 300.0 if narrow else max(400.0, len(lines) * _LABEL_GAP + 90)
         self.inner_width, self.inner_height = self.width - self.left - self.right, self.height - self.top - self.foot
-        self.log = axes.log
-        self.x_low, self.x_high = _x_range(lines, self.log)
+        self.log, self.whole = axes.log, axes.whole
+        self.x_low, self.x_high = _whole_range(lines) if self.whole else _x_range(lines, self.log)
         self.y_low, self.y_high = _y_range(lines, axes)
 
     def x(self, value: float) -> float:
@@ -96,7 +98,14 @@ class _Frame:
     def x_ticks(self) -> list[float]:
         if self.log:
             return log_ticks(self.x_low, self.x_high, 5 if self.width < 500 else 13)
+        if self.whole:
+            return [float(x) for x in range(math.ceil(self.x_low), math.floor(self.x_high) + 1)]
         return ticks(self.x_low, self.x_high, 4 if self.width < 500 else 8)
+
+
+def _whole_range(lines: Sequence[Line]) -> tuple[float, float]:
+    xs = [x for line in lines for x in line.xs]
+    return min(xs) - 0.2, max(xs) + 0.2
 
 
 def _x_range(lines: Sequence[Line], log: bool) -> tuple[float, float]:

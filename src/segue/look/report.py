@@ -1,7 +1,8 @@
 """The page of a comparison, or of a single run: `report.html`, one file that works offline.
 
-Top to bottom: the verdict, the table (best first, with intervals on one common scale), the learning curves, what
-each model writes, predicts or translates, the surprisal of one paragraph word by word, and the ledger. The page
+Top to bottom: the verdict, the table (best first, with intervals on one common scale), the ladder of n-grams, the
+learning curves, what each model writes, predicts or translates, what an n-gram model expects after one context, the
+surprisal of one paragraph word by word, and the ledger. The page
 asks for nothing from outside, and a content policy forbids the browser to try; its few lines of script only add
 comfort (another axis, a read-out, sorting), so it is whole without them.
 
@@ -20,8 +21,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from segue.inference.evidence import Followers
 from segue.look import charts, markup
 from segue.look.charts import Axes, Line
+from segue.look.followers import followers
 from segue.look.markup import figure, swatch, text
 from segue.look.surprisal import Reading, surprisal
 
@@ -67,6 +70,8 @@ class Entry:
     """Errors (classify, tag), or source, reference and output (seq2seq)."""
     run: str
     note: str = ""
+    rung: tuple[str, int] | None = None
+    """Of a model that counts: its smoothing and its order, its place on the ladder."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,17 @@ class Page:
     command: str
     version: str
     date: str
+    expected: Expected | None = None
+    """Of the page of a run that counts."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """One place in held-out text: what stands before it, what came there, and what was likeliest."""
+
+    before: str
+    came: str
+    followers: Followers
 
 
 def write(page: Page, path: Path) -> None:
@@ -102,8 +118,10 @@ def render(page: Page) -> str:
     """The page as a string of HTML."""
     sections = [
         ("result", "Result", _table(page)),
+        ("ladder", "Bits against order", _ladder(page)),
         ("curves", "Learning curves", _curves(page)),
         ("samples", "Samples", _samples(page)),
+        ("expected", "Expected, order by order", _expected(page)),
         ("surprisal", "Surprisal, word by word", _surprisal(page)),
         ("confusion", "Confusions", _confusion(page)),
         ("examples", "Translations" if page.task == "seq2seq" else "Errors", _examples(page)),
@@ -301,6 +319,29 @@ def _chart(lines: Sequence[Line], axes: Axes, name: str) -> str:
     return f'<figure data-axis="{name}">{wide}{narrow}</figure>' if wide else ""
 
 
+def _ladder(page: Page) -> str:
+    """The figure against the order, a line a smoothing, where models of several orders are compared."""
+    ranked = _ranked(page)
+    points: dict[str, list[tuple[int, float]]] = {}
+    many = len({entry.tokens for entry in page.entries if entry.rung}) > 1
+    for entry in page.entries:
+        value = entry.metrics.get(ranked)
+        if entry.rung and value is not None and markup.is_number(value):
+            name = f"{entry.rung[0]}, {entry.tokens}" if many else entry.rung[0]
+            points.setdefault(name, []).append((entry.rung[1], value))
+    if len({order for line in points.values() for order, _ in line}) < 2:
+        return ""
+    lines = [
+        Line(name, i, [order for order, _ in sorted(line)], [value for _, value in sorted(line)])
+        for i, (name, line) in enumerate(sorted(points.items(), key=lambda item: (-len(item[1]), item[0])))
+    ]
+    axes = Axes("order", ranked, _lower_is_better(ranked), page.best, whole=True)
+    wide, narrow = (charts.line_chart(lines, axes, narrow) for narrow in (False, True))
+    said = f"N-gram models: {_words(ranked)} against the order, a line a smoothing ({_direction(ranked)})."
+    legend = charts.legend(lines, lambda value: figure(value, ranked))
+    return f'<p class="aside">{said}</p><figure>{wide}{narrow}</figure>{legend}'
+
+
 # What the models say
 
 
@@ -317,6 +358,11 @@ def _samples(page: Page) -> str:
     )
     begun = "The same prompt and the same seed for all" if page.prompt else "No prompt, and the same seed for all"
     return f'<p class="aside">{begun}; what is bold was given.</p><div class="panels">{panels}</div>'
+
+
+def _expected(page: Page) -> str:
+    found = page.expected
+    return followers(found.followers, found.before, found.came) if found else ""
 
 
 def _surprisal(page: Page) -> str:

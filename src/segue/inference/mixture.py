@@ -1,0 +1,56 @@
+"""Mixtures: several language models of the same tokens as one, p(w|h) = sum over parts of weight · p_part(w|h)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segue.batches.batch import Batch
+from segue.inference.score import stream_logprobs
+
+ROUNDS = 200
+Floats = NDArray[np.float64]
+
+
+class Mixture:
+    """A language model made of others; it can be scored."""
+
+    def __init__(self, parts: Sequence[Any], weights: Sequence[float], devices: Sequence[str]) -> None:
+        self.parts, self.weights, self.devices = parts, np.asarray(weights, np.float64), devices
+
+    def logprobs(self, batch: Batch, state: Any = None) -> tuple[Floats, Any]:
+        total: Any = 0.0
+        states = []
+        for part, weight, device, old in zip(
+            self.parts, self.weights, self.devices, state or [None] * len(self.parts), strict=True
+        ):
+            network = hasattr(part, "state_dict")
+            logp, new = part.logprobs(batch.to(device) if network else batch, old)
+            states.append(new)
+            if weight > 0:
+                total = total + weight * np.exp(np.asarray(logp.cpu() if network else logp, np.float64))
+        with np.errstate(divide="ignore"):
+            # Where nothing is predicted every part says log 1, and the weights sum to one.
+            return np.log(np.minimum(total, 1.0)), states
+
+
+def probabilities(part: Any, tokens: NDArray[Any], vocab_size: int, device: str) -> Floats:
+    """p of every token of a text, read as one stream."""
+    found = [np.exp(logp[0][real[0]]) for _, logp, real in stream_logprobs(part, tokens, 1, vocab_size, device)]
+    return np.concatenate(found)
+
+
+def em_weights(p: Floats) -> Floats:
+    """(parts, tokens) -> the weights that make the tokens likeliest: each token is divided among the parts by how well
+    each explains it, and a weight becomes the share of the tokens that its part got."""
+    weights = np.full(len(p), 1.0 / len(p))
+    for _ in range(ROUNDS):
+        together = weights @ p
+        seen = together > 0  # what no part allows says nothing of the weights
+        if not seen.any():
+            return weights
+        weights = weights * (p[:, seen] / together[seen]).mean(1)
+    return weights

@@ -1,0 +1,129 @@
+"""A run, or several as one mixture, evaluated as more than it is by itself: with a cache, or going on to learn.
+
+Whatever changes while it reads the text that it is scored on is adapted; its figures are marked so, and stand beside
+those of the same models standing still. Weights are found by EM on validation text, never on what is scored.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from segue.data.corpus import Corpus
+from segue.errors import InputError
+from segue.inference.mixture import Mixture, em_weights, probabilities
+from segue.loaded import Run
+from segue.training.log import Progress, silent
+
+HELD_OUT = 200_000
+"""Tokens of validation text that the weights are found on, at most."""
+
+
+class Mixing:
+    """Runs that are evaluated together."""
+
+    def __init__(self, runs: Sequence[Run], adapt: bool = False, cache: bool = False) -> None:
+        self.runs, self.adapt, self.cache = list(runs), adapt, cache
+        _check(self.runs)
+        if adapt and not any(hasattr(run.model, "adapted") for run in runs):
+            kinds = ", ".join(sorted({run.recipe.kind for run in runs}))
+            raise InputError(f"{kinds} cannot go on learning while it reads. Models that count can: train an ngram.")
+
+    @property
+    def name(self) -> str:
+        return " + ".join([*(run.recipe.name for run in self.runs), *(["cache"] if self.cache else [])])
+
+    def evaluate(self, data: Any = None, validation: str | None = None, progress: Progress = silent) -> dict[str, Any]:
+        """The figures as those of one model, with the weights; where it adapts, also those of it standing still."""
+        first = self.runs[0]
+        held = None
+        if self.cache or len(self.runs) > 1:
+            with first.held_out(validation, HELD_OUT, progress) as text:
+                held = np.array(text.store.tokens)
+        with first.corpus_for(data, progress) as (corpus, split):
+            still = self._score(corpus, split, held, False, progress)
+            if not (self.adapt or self.cache):
+                return still
+            result = self._score(corpus, split, held, True, progress)
+        kept = ("bits_per_byte", "bits_per_byte_ci", "perplexity", "weights")
+        return result | {"static": {key: still[key] for key in kept if key in still}}
+
+    def _score(self, corpus: Corpus, split: str, held: Any, adapted: bool, progress: Progress) -> dict[str, Any]:
+        first, size = self.runs[0], self.runs[0].sizes.vocab_size
+        devices = [*(run.device for run in self.runs), "cpu"]
+        weights = [1.0]
+        if held is not None:
+            found = []
+            for i, (part, device) in enumerate(zip(parts := self._parts(adapted), devices, strict=False)):
+                progress(f"weighing {self.name}", i / len(parts))
+                found.append(probabilities(part, held, size, device))
+            weights = em_weights(np.stack(found)).tolist()
+        parts = self._parts(adapted)
+        model = parts[0] if len(parts) == 1 else Mixture(parts, weights, devices[: len(parts)])
+        row = {"row": sys.maxsize} if adapted else {}
+        result = {"model": self.name, **first.evaluate_split(corpus, split, progress, model, **row).result}
+        if len(parts) > 1:
+            names = [*(str(run.path) for run in self.runs), "cache"]
+            result["weights"] = dict(zip(names, weights, strict=False))
+        if adapted:
+            how = [*(["counting on while reading"] if self.adapt else []), *(["a cache"] if self.cache else [])]
+            result["adapted"] = " and ".join(how)
+        return {**({"split": split} if split != "all" else {}), **result}
+
+    def _parts(self, adapted: bool) -> list[Any]:
+        """The models, those that adapt begun anew."""
+        parts = [
+            run.model.adapted() if adapted and self.adapt and hasattr(run.model, "adapted") else run.model
+            for run in self.runs
+        ]
+        if adapted and self.cache:
+            from segue.counting.cache import Cache
+
+            parts.append(Cache(self.runs[0].sizes.vocab_size))
+        return parts
+
+
+def evaluate(
+    names: str,
+    data: Any = None,
+    mix: bool = False,
+    adapt: bool = False,
+    cache: bool = False,
+    validation: str | None = None,
+    device: str = "auto",
+    trust: bool = False,
+    progress: Progress = silent,
+) -> dict[str, Any]:
+    """`segue evaluate`: of a run, or with `mix` of runs written a+b+c."""
+    paths = [names] if Path(names).is_dir() else [name for name in names.split("+") if name]
+    if len(paths) > 1 and not mix:
+        raise InputError(f"{names} names {len(paths)} runs. To score them as one mixture, say --mix.")
+    runs = [Run(path, device, trust) for path in paths or [names]]
+    if len(runs) == 1 and not (adapt or cache):
+        return runs[0].evaluate(data, progress)
+    return Mixing(runs, adapt, cache).evaluate(data, validation, progress)
+
+
+def _check(runs: Sequence[Run]) -> None:
+    """A mixture is of language models that cut the same text into the same tokens."""
+    first = runs[0]
+    for run in runs:
+        if run.task != "lm":
+            raise InputError(f"{run.path} is made for {run.task}; only language models are mixed or adapted.")
+        if not getattr(run.model, "normalised", True):
+            raise InputError(f"{run.path} gives scores, not probabilities, so that it cannot be part of a mixture.")
+    for run in runs[1:]:
+        if run.tokenizer.content != first.tokenizer.content:
+            raise InputError(
+                f"{first.path} and {run.path} have other tokens ({first.tokenizer.kind}, {first.sizes.vocab_size:,}; "
+                f"{run.tokenizer.kind}, {run.sizes.vocab_size:,}), so that their probabilities are of other things. "
+                "Expected runs with the same tokenizer, trained on the same text with the same [tokens]."
+            )
+        for key in ("unit", "canonical"):
+            one, other = getattr(first.recipe.data, key), getattr(run.recipe.data, key)
+            if one != other:
+                raise InputError(f"{first.path} was made with data.{key}={one}, {run.path} with {other}. Expected one.")
