@@ -11,7 +11,7 @@ from segue.data import units as module
 from segue.data.config import Config
 from segue.data.example import Example
 from segue.data.ledger import Ledger
-from segue.data.units import units
+from segue.data.units import tidy, tidy_lines, units
 from segue.errors import InputError
 
 texts = st.text(alphabet="ab \n\t\u00a0\x1c€", max_size=60)
@@ -90,3 +90,8 @@ def test_the_real_size_of_a_piece_is_about_a_megabyte() -> None:
 def test_text_without_any_end_of_a_word_is_refused() -> None:
     with pytest.raises(InputError, match="without the end of a word"):
         cut("\n" * 12_000_000)
+
+
+@given(st.text(alphabet="ab \t\n\u00a0\u2003é\x1c", max_size=60))
+def test_tidy_lines_are_the_lines_made_tidy(text: str) -> None:
+    assert tidy_lines(text) == [tidy(line) for line in text.split("\n")]

@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,9 @@ _WORD = np.uint64(32)
 """A record is one number: above these bits the word, below them the position."""
 _RECORD = 36
 """Bytes of working memory that a position takes in a range: record, copy for sorting, id, and what is found."""
+_THREADS = 2
+_ALONE = 1 << 18
+"""Texts with fewer positions are counted on one thread."""
 _CHUNK = 1 << 22
 """Positions that are read at a time."""
 
@@ -110,13 +115,12 @@ class _Level:
         first = Column(self.folder / f"first.{self.name}", np.uint32)
         first.append(np.zeros(1, np.uint32))
         spread = _Spread(len(self.words), self.folder / f"ids.{self.name}", self.memory // 4)
-        for low, followed in self._ranges():
-            records = self._deal(low, followed)
-            grouped, found, begins, ids = _group(records, np.cumsum(followed), words.size, self._bits())
+        for records, (grouped, found, ends, ids) in self._counted():
+            begun = np.uint32(words.size)
             words.append(grouped.astype(words.dtype))
             counts.append(found)
-            first.append(begins)
-            spread.put(records, ids)
+            first.append(ends + begun)
+            spread.put(records, ids, begun)
         ids = spread.close()
         below = self.below
 
@@ -129,12 +133,27 @@ class _Level:
 
         return Table(words.close(), counts.close(), first.close(), before), ids
 
+    def _counted(self) -> Iterator[tuple[Array, tuple[Array, Array, Array, Array]]]:
+        """What each range of contexts holds, in order; two are counted at a time, one on each of two threads."""
+
+        def one(low: int, followed: Array) -> tuple[Array, tuple[Array, Array, Array, Array]]:
+            records = self._deal(low, followed)
+            return records, _group(records, np.cumsum(followed), self._bits())
+
+        ranges = self._ranges()
+        if len(self.words) < _ALONE:
+            yield from (one(*each) for each in ranges)
+            return
+        with ThreadPoolExecutor(_THREADS) as pool:
+            while some := list(islice(ranges, _THREADS)):
+                yield from [job.result() for job in [pool.submit(one, *each) for each in some]]
+
     def _bits(self) -> int:
         return max(1, int(self.contexts.words.max()).bit_length()) if self.second else self.contexts.words.itemsize * 8
 
     def _ranges(self) -> Iterator[tuple[int, Array]]:
         """Contexts one after another, as many as memory holds: the first of them, and how often each is followed."""
-        room = max(1 << 10, self.memory // 2 // _RECORD)
+        room = max(1 << 10, min(self.memory // 2 // _RECORD, len(self.words)) // _THREADS + 1)
         low, last = 0, len(self.contexts.words)
         while low < last:
             followed = self._followed(low, min(last, low + room))
@@ -184,11 +203,12 @@ class _Spread:
             else [Column(path.with_name(f"{path.name}.{i}"), np.uint64) for i in range(-(-size // self.piece))]
         )
 
-    def put(self, records: Array, ids: Array) -> None:
+    def put(self, records: Array, ids: Array, begun: np.uint32) -> None:
+        """`ids` are counted from `begun` on."""
         if self.whole is not None:
-            _scatter(records, ids, self.whole)
+            _scatter(records, ids, begun, self.whole)
             return
-        order, ends = _by_piece(records, ids, self.piece, len(self.files))
+        order, ends = _by_piece(records, ids, begun, self.piece, len(self.files))
         for file, begin, end in zip(self.files, [0, *ends[:-1]], ends, strict=True):
             file.append(order[begin:end])
 
@@ -231,9 +251,9 @@ def _deal(words, below, begin, context, low, places, records, stop, second):
 
 
 @njit(cache=True, nogil=True)
-def _group(records, ends, begun, bits):
+def _group(records, ends, bits):
     """Sorts each context's records by word; the n-grams' words and counts, where each context's end, and every
-    record's id, counted on from `begun`."""
+    record's id."""
     words = np.empty(len(records), np.uint32)
     counts = np.empty(len(records), np.uint32)
     first = np.empty(len(ends), np.uint32)
@@ -253,12 +273,12 @@ def _group(records, ends, begun, bits):
             if word != last:
                 last = word
                 words[found], counts[found] = word, 1
-                ids[i] = np.uint32(begun + found) | _NEW
+                ids[i] = np.uint32(found) | _NEW
                 found += 1
             else:
                 counts[found - 1] += np.uint32(1)
-                ids[i] = np.uint32(begun + found - 1)
-        first[c] = begun + found
+                ids[i] = np.uint32(found - 1)
+        first[c] = found
         begin = end
     return words[:found], counts[:found], first, ids
 
@@ -292,13 +312,13 @@ def _sort(records, copy, bits):
 
 
 @njit(cache=True, nogil=True)
-def _scatter(records, ids, whole):
+def _scatter(records, ids, begun, whole):
     for i in range(len(records)):
-        whole[records[i] & np.uint64(0xFFFFFFFF)] = ids[i]
+        whole[records[i] & np.uint64(0xFFFFFFFF)] = ids[i] + begun
 
 
 @njit(cache=True, nogil=True)
-def _by_piece(records, ids, piece, pieces):
+def _by_piece(records, ids, begun, piece, pieces):
     """(position inside its piece, id) of every record as one number, piece by piece; where each piece ends."""
     ends = np.zeros(pieces, np.int64)
     for i in range(len(records)):
@@ -309,7 +329,7 @@ def _by_piece(records, ids, piece, pieces):
     pairs = np.empty(len(records), np.uint64)
     for i in range(len(records)):
         p, inside = divmod(np.int64(records[i] & np.uint64(0xFFFFFFFF)), piece)
-        pairs[places[p]] = (np.uint64(inside) << _WORD) | np.uint64(ids[i])
+        pairs[places[p]] = (np.uint64(inside) << _WORD) | np.uint64(ids[i] + begun)
         places[p] += 1
     return pairs, ends
 

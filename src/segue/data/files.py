@@ -42,15 +42,15 @@ def describe_file(path: Path) -> dict[str, Any]:
         raise _unreadable(path, error) from None
 
 
-def lines(blocks: Iterator[str]) -> Iterator[str]:
-    """The lines, without their ends; text after the last line end is a line too."""
+def lines(blocks: Iterator[str], split: Callable[[str], list[str]] | None = None) -> Iterator[str]:
+    """The lines, without their ends; text after the last line end is a line too. `split` makes the lines of a text."""
     rest = ""
     for block in blocks:
-        whole = (rest + block).split("\n")
-        rest = whole.pop()
-        yield from whole
+        text, end, rest = (rest + block).rpartition("\n")
+        if end:
+            yield from split(text) if split else text.split("\n")
     if rest:
-        yield rest
+        yield from split(rest) if split else [rest]
 
 
 def blocks(path: Path, encoding: str, ledger: Ledger, tick: Tick | None = None) -> Iterator[str]:

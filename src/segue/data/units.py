@@ -16,6 +16,8 @@ from segue.data.ledger import Ledger
 from segue.errors import InputError
 
 PIECE = 1 << 20
+_UNTIDY = ("  ", " \n", "\n ", *"\t\r\v\f\x1c\x1d\x1e\x1f")
+"""What a text of ASCII characters has that is not tidy."""
 _WORD_END = re.compile(r"\S(?=[ \n\t])")
 
 
@@ -36,12 +38,18 @@ def tidy(text: str) -> str:
     return " ".join(text.split())
 
 
+def tidy_lines(text: str) -> list[str]:
+    """The lines of a text, each tidy. Most texts are tidy already, which is quickly seen of all lines together."""
+    rows = text.split("\n")
+    plain = text.isascii() and not any(blank in text for blank in _UNTIDY)
+    return rows if plain and text[:1] != " " and text[-1:] != " " else [tidy(row) for row in rows]
+
+
 def _lines(blocks: Iterator[str], path: str, config: Config, ledger: Ledger, first: int) -> Iterator[Example]:
-    keep, canonical = config.blank == "keep", config.canonical
-    for number, line in enumerate(lines(blocks), first):
-        text = " ".join(line.split()) if canonical else line
-        if keep or (text and not text.isspace()):
-            yield Example(text, "", (), (), "", True, path, number)
+    keep = config.blank == "keep"
+    for number, line in enumerate(lines(blocks, tidy_lines if config.canonical else None), first):
+        if keep or (line and not line.isspace()):
+            yield Example(line, "", (), (), "", True, path, number)
         else:
             ledger.blank_lines += 1
 
