@@ -137,9 +137,8 @@ def score(place: Path) -> None:
         totals = np.add.reduceat(logp[0], np.cumsum(lengths) - lengths)
         looked.append(time.perf_counter() - encoded)
         whole.append(time.perf_counter() - begun)
-    print(
-        f"scoring: {len(ids) / min(looked) / 1e6:.1f} M tokens/s (at least 4), {len(ids) / min(whole) / 1e6:.1f} M with cutting into words"
-    )
+    speed, with_cutting = (len(ids) / min(seconds) / 1e6 for seconds in (looked, whole))
+    print(f"scoring: {speed:.1f} M tokens/s (at least 4), {with_cutting:.1f} M with cutting into words")
     python, trie = os.environ.get("KENLM_PYTHON"), place / "theirs.trie"
     if not python or not trie.exists():
         print("KENLM_PYTHON or the trie is not there: no comparison with KenLM's module")
@@ -148,9 +147,10 @@ def score(place: Path) -> None:
     theirs = [line.split() for line in said.stdout.splitlines()]
     seconds = min(float(row[0]) for row in theirs)
     print(
-        f"KenLM's module over the same sentences: {len(ids) / seconds / 1e6:.2f} M tokens/s; ours {seconds / min(whole):.1f} "
-        f"times as fast; totals {totals.sum() / np.log(10):.1f} and {float(theirs[0][1]):.1f}"
+        f"KenLM's module over the same sentences: {len(ids) / seconds / 1e6:.2f} M tokens/s; "
+        f"ours {seconds / min(whole):.1f} times as fast"
     )
+    print(f"log10 probabilities of all: {totals.sum() / np.log(10):.1f} and {float(theirs[0][1]):.1f}")
     history = run.model.start(1, 0).read(ids[None, :8].astype(np.int64), np.ones((1, 8), bool)).history_BT[0]
     begun = time.perf_counter()
     for _ in range(200):

@@ -430,7 +430,7 @@ def test_a_text_larger_than_memory_gives_the_same_file(smoothing, tmp_path, monk
     monkeypatch.setattr(count, "_CHUNK", 700)
     monkeypatch.setattr(trie, "_CONTEXTS", 3)
     monkeypatch.setattr(ngram, "_LEAST_MEMORY", 0)
-    monkeypatch.setattr(ngram, "_BASE", 10**13)
+    monkeypatch.setattr(ngram, "_taken", lambda: 10**13)
     ranges, pieces = [], []
     monkeypatch.setattr(count, "_group", spy(count._group, ranges))
     monkeypatch.setattr(count, "_unpair", spy(count._unpair, pieces))

@@ -35,8 +35,8 @@ LONGEST = int(NOTHING) - 1
 """Tokens that a text may have, so that an id and the bit fit 32 bits."""
 _WORD = np.uint64(32)
 """A record is one number: above these bits the word, below them the position."""
-_RECORD = 36
-"""Bytes of working memory that a position takes in a range: record, copy for sorting, id, and what is found."""
+_RECORD = 64
+"""Bytes of working memory that a position takes in a range: record, id, and the share of its n-gram and context."""
 _THREADS = 2
 _ALONE = 1 << 18
 """Texts with fewer positions are counted on one thread."""
@@ -114,13 +114,14 @@ class _Level:
         counts = Column(self.folder / f"counts.{self.name}", np.uint32)
         first = Column(self.folder / f"first.{self.name}", np.uint32)
         first.append(np.zeros(1, np.uint32))
-        spread = _Spread(len(self.words), self.folder / f"ids.{self.name}", self.memory // 4)
+        spread = _Spread(len(self.words), self.folder / f"ids.{self.name}", self.memory // 8)
         for records, (grouped, found, ends, ids) in self._counted():
             begun = np.uint32(words.size)
             words.append(grouped.astype(words.dtype))
             counts.append(found)
             first.append(ends + begun)
             spread.put(records, ids, begun)
+            forget(self.contexts.words, self.contexts.counts)
         ids = spread.close()
         below = self.below
 
@@ -153,7 +154,7 @@ class _Level:
 
     def _ranges(self) -> Iterator[tuple[int, Array]]:
         """Contexts one after another, as many as memory holds: the first of them, and how often each is followed."""
-        room = max(1 << 10, min(self.memory // 2 // _RECORD, len(self.words)) // _THREADS + 1)
+        room = max(1 << 10, min(self.memory * 3 // 8 // _RECORD, len(self.words)) // _THREADS + 1)
         low, last = 0, len(self.contexts.words)
         while low < last:
             followed = self._followed(low, min(last, low + room))

@@ -109,7 +109,7 @@ def pack(
         found[4] += base
         for column, numbers in zip(columns, found, strict=True):
             column.append(numbers)
-    forget(table.words, table.counts, table.first, adjusted)
+        forget(table.words, table.counts, table.first, adjusted, contexts)
     words, counts, more_ids, more_counts, first, profile = (column.close() for column in columns)
     if profiles.used <= 1 << 16:
         profile = _narrow(profile, folder / f"packed.narrow.{k}")
@@ -121,6 +121,7 @@ def _narrow(numbers: Array, path: Path) -> Array:
     column = Column(path, np.uint16)
     for begin in range(0, len(numbers), 1 << 22):
         column.append(numbers[begin : begin + (1 << 22)])
+    forget(numbers)
     return column.close()
 
 
@@ -213,6 +214,7 @@ def write_arrays(path: Path, arrays: dict[str, Array]) -> None:
             flat = arrays[name].reshape(-1)
             for begin in range(0, len(flat), 1 << 24):
                 np.ascontiguousarray(flat[begin : begin + (1 << 24)]).tofile(file)
+            forget(arrays[name])
 
 
 _DTYPES = {"u1": "U8", "u2": "U16", "u4": "U32", "i4": "I32", "u8": "U64", "i8": "I64", "f4": "F32", "f8": "F64"}

@@ -28,6 +28,7 @@ import re
 import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -38,7 +39,7 @@ from numba import njit
 from segue import folder as files
 from segue.counting.count import Array, Column
 from segue.counting.given import Given, contexts_of, level_of, sort, unigrams
-from segue.counting.lookup import exact, find
+from segue.counting.lookup import exact, find, prefetch
 from segue.data.files import describe_file
 from segue.data.ledger import Ledger
 from segue.errors import InputError
@@ -141,16 +142,25 @@ def _write(file: IO[bytes], model: Ngram, names: list[str], scratch: Path, progr
     raw = [name.encode() for name in names]
     letters, ends = np.frombuffer(b"".join(raw), np.uint8), np.cumsum([0, *map(len, raw)])
     chunks = _given_chunks(model) if model.given else _counted_chunks(model, scratch)
-    done = 0
-    for k, count in enumerate(counts, 1):
-        file.write(b"\n\\%d-grams:\n" % k)
-        left = count
-        while left:
-            chunk = next(chunks)
-            words = np.stack(chunk.words).astype(np.int64)
-            file.write(_lines(words, letters, ends, chunk.logp, chunk.backoff, k < len(counts)).data)
-            left, done = left - len(chunk.logp), done + len(chunk.logp)
-            progress("writing", min(0.99, done / sum(counts)))
+    written = 0
+
+    def lines(chunk: _Chunk, more: bool) -> Array:
+        words = np.stack(chunk.words).astype(np.int64)
+        return _lines(words, letters, ends, chunk.logp, chunk.backoff, more)  # type: ignore[no-any-return]
+
+    with ThreadPoolExecutor(1) as pool:  # one thread spells the last n-grams while the other finds the next
+        for k, count in enumerate(counts, 1):
+            file.write(b"\n\\%d-grams:\n" % k)
+            left, waiting = count, None
+            while left or waiting is not None:
+                chunk = next(chunks) if left else None
+                job = pool.submit(lines, chunk, k < len(counts)) if chunk else None
+                if waiting is not None:
+                    file.write(waiting.result().data)
+                waiting = job
+                if chunk:
+                    left, written = left - len(chunk.logp), written + len(chunk.logp)
+                    progress("writing", min(0.99, written / sum(counts)))
     file.write(b"\n\\end\\\n")
     progress("writing", 1.0)
 
@@ -237,7 +247,7 @@ def _log10(p: Array, above: float = 0.0) -> Array:
 
 
 @njit(cache=True, nogil=True)
-def _climb(first, ids, context):  # type: ignore[no-untyped-def]
+def _climb(first, ids, context):
     """The context of each n-gram; both ascend, from `context` on."""
     out = np.empty(len(ids), np.int64)
     for i in range(len(ids)):
@@ -248,7 +258,7 @@ def _climb(first, ids, context):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _interpolate(  # type: ignore[no-untyped-def]
+def _interpolate(
     words,
     counts,
     more_ids,
@@ -269,6 +279,12 @@ def _interpolate(  # type: ignore[no-untyped-def]
     p, suffix = np.empty(size, np.float32), np.empty(size, np.uint32)
     before, low, high = np.int64(-1), np.int64(0), np.int64(0)
     for i in range(size):
+        if i + 48 < size:  # what will be wanted soon is asked for
+            prefetch(suffixes, contexts[i + 48])
+            prefetch(lower_first, np.int64(suffixes[contexts[i + 32]]))
+            soon = np.int64(lower_first[suffixes[contexts[i + 16]]])
+            prefetch(lower_words, soon)
+            prefetch(below, soon)
         context = contexts[i]
         if context != before:
             shorter = suffixes[context]
@@ -284,7 +300,7 @@ def _interpolate(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _lines(words, letters, ends, logp, backoff, more):  # type: ignore[no-untyped-def]
+def _lines(words, letters, ends, logp, backoff, more):
     """The bytes of the lines of n-grams; `more`: with their back-off."""
     order, size = words.shape
     room = np.int64(0)
@@ -310,7 +326,7 @@ def _lines(words, letters, ends, logp, backoff, more):  # type: ignore[no-untype
 
 
 @njit(cache=True, nogil=True)
-def _number(out, at, value):  # type: ignore[no-untyped-def]
+def _number(out, at, value):
     """A number with the fewest decimals, of 5 to 17, that read back as the same 32 bits; without zeros at its end."""
     x = np.float64(value)
     if x < 0:
@@ -638,7 +654,7 @@ _BLANK, _UNNUMBER, _UNWORD, _SHORT, _LONG, _ABOVE = 1, 2, 3, 4, 5, 6
 
 
 @njit(cache=True, nogil=True)
-def _hash(letters, begin, end):  # type: ignore[no-untyped-def]
+def _hash(letters, begin, end):
     h = np.uint64(14695981039346656037)
     for i in range(begin, end):
         h = (h ^ np.uint64(letters[i])) * np.uint64(1099511628211)
@@ -646,7 +662,7 @@ def _hash(letters, begin, end):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _enter(letters, ends, slots):  # type: ignore[no-untyped-def]
+def _enter(letters, ends, slots):
     mask = np.uint64(len(slots) - 1)
     for word in range(len(ends) - 1):
         s = _hash(letters, ends[word], ends[word + 1]) & mask
@@ -656,7 +672,7 @@ def _enter(letters, ends, slots):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _number_of(data, begin, end, letters, ends, slots):  # type: ignore[no-untyped-def]
+def _number_of(data, begin, end, letters, ends, slots):
     """The number of a word; -1 if it is unknown."""
     mask = np.uint64(len(slots) - 1)
     s = _hash(data, begin, end) & mask
@@ -675,7 +691,7 @@ def _number_of(data, begin, end, letters, ends, slots):  # type: ignore[no-untyp
 
 
 @njit(cache=True, nogil=True)
-def _column(data, at):  # type: ignore[no-untyped-def]
+def _column(data, at):
     """Where the next column begins and ends; both the same at the end of the line."""
     while data[at] == 32 or data[at] == 9 or (data[at] == 13 and data[at + 1] == 10):
         at += 1
@@ -686,7 +702,7 @@ def _column(data, at):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _read_number(data, at, end):  # type: ignore[no-untyped-def]
+def _read_number(data, at, end):
     """A decimal number; not a number where it is none."""
     if end - at == 4 and data[at] == 45 and data[at + 1] | 32 == 105 and data[at + 2] | 32 == 110:  # -inf
         return -np.inf if data[at + 3] | 32 == 102 else np.nan
@@ -727,7 +743,7 @@ def _read_number(data, at, end):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _parse(data, letters, ends, slots, ids, logp, backoff):  # type: ignore[no-untyped-def]
+def _parse(data, letters, ends, slots, ids, logp, backoff):
     """Whole lines of n-grams, as many as fit: how many there were, where they ended, and what is wrong there."""
     at, rows = 0, 0
     room, order = ids.shape

@@ -39,6 +39,7 @@ A ninth way counts nothing: `given`, the probabilities and back-off weights of a
 
 from __future__ import annotations
 
+import mmap
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -50,7 +51,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from segue.batches.batch import IGNORE, Batch
 from segue.counting import growing
-from segue.counting.count import LONGEST, Column, Table, count_orders
+from segue.counting.count import LONGEST, Column, Table, count_orders, forget
 from segue.counting.given import Given, add_given, given_of_arrays, given_to_arrays, score_given
 from segue.counting.growing import Reading
 from segue.counting.lookup import BACKOFF, DISCOUNTED, UNIFORM, UNKNOWN, add_order, score_order
@@ -72,9 +73,8 @@ HELD_OUT = 1_000_000
 """Tokens of held-out text that are enough to choose by."""
 BUCKETS = 20
 """Contexts seen once, 2 or 3 times, 4 to 7, …: so many groups, with `buckets`."""
-_BASE = 300 << 20
-"""Of `train.memory`: what Python and its libraries take."""
-_LEAST_MEMORY = 64 << 20
+_CODE, _LEAST_MEMORY = 100 << 20, 64 << 20
+"""Of `train.memory`: for compiled code and small things; the least that is left to count with."""
 _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
@@ -247,7 +247,7 @@ class Ngram:
             raise InputError(f"The training text has {len(words):,} tokens; at most {LONGEST:,} can be counted.")
         if words.max() >= self.sizes.vocab_size:
             raise ValueError(f"token {words.max()} in a text whose vocabulary has {self.sizes.vocab_size}")
-        memory = max(_LEAST_MEMORY, bytes_of(train.memory) - _BASE)
+        memory = max(_LEAST_MEMORY, bytes_of(train.memory) - _taken() - _CODE)
         with tempfile.TemporaryDirectory(prefix=".counting-", dir=getattr(store, "folder", None)) as folder:
             if self._held_out_decides and held is None:
                 most = max(1, len(words) * 9 // 10)
@@ -521,6 +521,14 @@ class Ngram:
         return p
 
 
+def _taken() -> int:
+    """Bytes of memory that Python and its libraries have taken already."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+    except OSError:
+        return 300 << 20
+
+
 def bytes_of(memory: str) -> int:
     """1GB, 500MB, …"""
     number, unit = memory[:-2], memory[-2:].upper()
@@ -579,11 +587,12 @@ def best_lambdas(counts: Floats, totals: Floats, vocab_size: int, buckets: bool)
 def _continuations(table: Table, above: Table, path: Path, memory: int) -> NDArray[Any]:
     """After how many different tokens each n-gram stands; its plain count where nothing can stand before it."""
     column = Column(path, np.uint32)
-    room = max(1 << 10, memory // 16)
+    room = max(1 << 10, memory // 64)
     for low in range(0, len(table.words), room):
         high = min(len(table.words), low + room)
         before = above.before(low, high)
         column.append(np.where(before > 0, before, table.counts[low:high]))
+        forget(table.counts)
     return column.close()
 
 
