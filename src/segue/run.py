@@ -271,14 +271,19 @@ class _Walk:
 
     def count(self, data: Prepared) -> tuple[dict[str, Any], Any]:
         """A model that trains itself: no checkpoints, it begins again."""
+        from segue.counting.compiling import told
+
         model = self.recipe.model_class(self.recipe.model, data.sizes)
         metrics = Metrics(self.out)
         started = time.perf_counter()
         held = None if data.validation is None else data.validation.store.tokens
         what = f"training {self.recipe.name}"
-        for record in model.fit(data.store, self.recipe.train, held, lambda share: self.progress(what, 0.99 * share)):
-            seconds = time.perf_counter() - started
-            metrics.write(Record(record.step, record.kind, record.values | {"seconds": seconds}))
+        with told(self.progress):
+            for record in model.fit(
+                data.store, self.recipe.train, held, lambda share: self.progress(what, 0.99 * share)
+            ):
+                seconds = time.perf_counter() - started
+                metrics.write(Record(record.step, record.kind, record.values | {"seconds": seconds}))
         seconds = time.perf_counter() - started
         if data.validation is not None:
             values = self._validate(model, data) | {"seconds": seconds}
