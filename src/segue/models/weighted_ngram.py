@@ -1,0 +1,313 @@
+"""N-grams of high order whose orders are reweighed: counting, with weights that learn how far to trust each count.
+
+Each token w is predicted from the order - 1 tokens before it; h_k are the last k of them, for k = 0, 1, … as far as h_k
+was seen. Below stands modified Kneser-Ney (Kneser & Ney 1995; Chen & Goodman 1998), from the shortest context to the
+longest: c(h,w) is a count, c(h) the sum of c(h,w) over w, D(c) the discount of a count of 1, 2, or 3 and more, N1, N2,
+N3 how many different tokens followed h_k once, twice, more often, V the number of tokens:
+
+    q_k(w) = (c(h_k,w) - D_k(c(h_k,w))) / c(h_k)  +  g_k · q_k-1(w),       q_-1(w) = 1/V,       and where w did not
+    g_k    = (D_k(1) · N1 + D_k(2) · N2 + D_k(3) · N3) / c(h_k)            follow h_k, only g_k · q_k-1(w)
+
+What order k has to say of w is how much it makes w likelier than the orders below did:
+
+    e_k(w) = log( q_k(w) / (g_k · q_k-1(w)) ),         0 where w never followed h_k
+
+so that q(w) of the longest context is proportional to exp(sum over k of e_k(w)). The model is a maximum-entropy model
+(Berger, Della Pietra & Della Pietra 1996) over this evidence:
+
+    p(w|h) = exp(s(w)) / sum over w' of exp(s(w'))
+    s(w)   = sum over k, where w followed h_k, of a_j · e_k(w) + b_j
+    j = k, and the groups of:   how many different tokens followed h_k (1, 2, 3-4, 5-10, more),
+                                c(h_k,w) (1, 2, 3-4, 5-16, more),
+                                and how much longer the longest context is (0, 1, 2, 3-4, more)
+
+With a = 1 and b = 0, where it begins, this is Kneser-Ney exactly; `rate` = 0 leaves it there. The weights are learnt by
+one pass of AdaGrad (Duchi, Hazan & Singer 2011) over -log p of parts of the training text, up to ten, each read with
+the counts of all the rest; then everything is counted, and weights and counts stay as they are.
+
+`adapted()` is the same model that goes on counting and learning while it reads: each token is predicted, then its error
+moves the weights, then it is counted. It has weights of its own, learnt in this way while the last tenth of the
+training text was counted, and in place of the last group of j the age of (h_k,w): how many tokens ago it was read last
+(fewer than 2^8, 2^11, 2^14, 2^17, more). So it learns to trust what was read just now.
+
+Counting goes from the longest context down: (h,w) is made where it is missing, with a count of 1, and where it is found
+its count grows and counting ends. These are Kneser-Ney's counts of different tokens before, and the update exclusion of
+PPM (Cleary & Witten 1984; Moffat 1990). Contexts of any length cost little, since a string that was seen once is only a
+place in the text (counting/lazy.py).
+
+Departs from the papers: the history runs on over STOP, which is a token like others, and nothing stands before the
+training text; 1 is added to the counts of counts that the discounts come from, which leave out what is only a place in
+the text. Predicting takes time in proportion to V: this is for characters and bytes, and slow for words.
+
+Memory: 24 bytes a node, some 1.2 nodes for each character at order 9 and 2 at order 17, and 4 bytes a token, since the
+text is kept. The file is mapped; `adapted()` makes a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from segue.batches.batch import IGNORE, Batch
+from segue.counting.count import LONGEST
+from segue.counting.lazy import BREAK, NONE, Trie, Weights, beginning, estimate, score, score_next
+from segue.counting.trie import map_arrays, write_arrays
+from segue.errors import InputError
+from segue.models.base import Record, Sizes, Task
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Floats = NDArray[np.float64]
+Ids = NDArray[np.int32]
+
+FOLDS = 10
+"""Parts of the text, at most, that weights are learnt on."""
+HELD_OUT = 1_000_000
+"""Tokens of such parts that are enough, and a quarter of them for one part."""
+
+
+@dataclass(frozen=True)
+class _State:
+    """The contexts that each row has come to, as in counting/lazy.py."""
+
+    contexts_BK: NDArray[np.int64]
+
+    def select(self, rows: ArrayLike) -> _State:
+        return _State(self.contexts_BK[np.asarray(rows)])
+
+
+class WeightedNgram:
+    """A language model that counts n-grams of high order, and learns how to weigh them."""
+
+    task: ClassVar[Task] = "lm"
+    inputs: ClassVar[tuple[str, ...]] = ("fresh_B",)
+    normalised: ClassVar[bool] = True
+
+    @dataclass(frozen=True)
+    class Config:
+        order: int = 12
+        """The n of n-gram: a token is predicted from the order - 1 before it."""
+        rate: float = 0.03
+        """How fast the weights are learnt (AdaGrad); 0: not at all, which leaves modified Kneser-Ney."""
+
+        def __post_init__(self) -> None:
+            if not 1 <= self.order <= 255:
+                raise ValueError(f"order is {self.order}; it must lie between 1 and 255")
+            if not 0 <= self.rate <= 1:
+                raise ValueError(f"rate is {self.rate}; it must lie between 0 and 1")
+
+    @dataclass(frozen=True)
+    class Train:
+        """There is nothing to set."""
+
+    def __init__(self, config: Config, sizes: Sizes) -> None:
+        self.config = config
+        self.sizes = sizes
+        self.nodes: NDArray[np.int32] = np.zeros((0, 6), np.int32)
+        """As in counting/lazy.py, as are the next two; empty until the model is fitted or loaded."""
+        self.text: Ids = np.zeros(0, np.int32)
+        self.tally = np.zeros((config.order, 6), np.int64)
+        self.discounts: Floats = np.zeros((config.order, 4))
+        """For each order: what is taken from a count of 0, 1, 2, and 3 or more."""
+        self.still = Weights.plain(config.order)
+        """Of the model as it stands; and, below, of what adapted() gives, at its beginning."""
+        self.moving = Weights.plain(config.order)
+
+    @property
+    def parameters_count(self) -> int:
+        """How many nodes and weights there are."""
+        return len(self.nodes) + self.still.values.size + self.moving.values.size
+
+    # Learning
+
+    def fit(
+        self,
+        store: Any,
+        train: Train,
+        held: NDArray[Any] | None = None,
+        done: Callable[[float], None] = lambda share: None,
+    ) -> Iterator[Record]:
+        """Learn weights on parts of `store.tokens`, and count all of it. (`held`, validation text, is not needed.)"""
+        words = store.tokens
+        if not len(words):
+            raise InputError("The training text has no tokens, so there is nothing to count. Give a longer text.")
+        if len(words) > LONGEST:
+            raise InputError(f"The training text has {len(words):,} tokens; at most {LONGEST:,} can be counted.")
+        if words.max() >= self.sizes.vocab_size:
+            raise ValueError(f"token {words.max()} in a text whose vocabulary has {self.sizes.vocab_size}")
+        text = np.asarray(words, np.int32)
+        folds = _folds(len(text)) if self.config.rate else []
+        most = len(text) * 9 // 10
+        stages = len(folds) + 1
+        for k, (low, high) in enumerate(folds):
+            nats = self._learn(text, low, high, _part(done, k / stages, (k + 1) / stages))
+            yield Record(step=k + 1, kind="train", values={"held_out_nats": nats})
+        self._count(text, most, _part(done, len(folds) / stages, 1.0))
+        yield Record(step=stages, kind="train", values={"ngrams": len(self.nodes)})
+
+    def _learn(self, text: Ids, low: int, high: int, done: Callable[[float], None]) -> float:
+        """The weights of the model as it stands, on text[low:high] with the counts of the rest. Nats a token."""
+        trie = Trie(self.config.order)
+        trie.count(np.concatenate((text[:low], [BREAK], text[high:])), _part(done, 0.0, 0.6))
+        estimate(trie.tally, self.discounts)
+        tokens, targets = np.concatenate(([BREAK], text[low : high - 1])), text[low:high]
+        logp = self._score(*trie.finished(), beginning(self.config.order), tokens, targets, self.config.rate)
+        done(1.0)
+        return -float(logp.mean())
+
+    def _count(self, text: Ids, most: int, done: Callable[[float], None]) -> None:
+        """All of the text, and the weights of adapted() on what comes after text[:most]."""
+        trie = Trie(self.config.order)
+        trie.count(text[:most], _part(done, 0.0, 0.5))
+        estimate(trie.tally, self.discounts)
+        trie.learn(
+            text[most:], self.moving, self.discounts, self.config.rate, self.sizes.vocab_size, _part(done, 0.5, 1.0)
+        )
+        estimate(trie.tally, self.discounts)
+        self.tally = trie.tally
+        self.nodes, self.text = trie.finished()
+
+    def save(self, folder: Path) -> None:
+        """Write `model.safetensors`: the nodes, the text, and the weights."""
+        arrays: dict[str, NDArray[Any]] = {
+            "nodes": self.nodes.view(np.uint32),
+            "text": self.text.view(np.uint32),
+            "tally": self.tally,
+        }
+        arrays |= {"still": self.still.values, "moving": self.moving.values, "moving.squares": self.moving.squares}
+        write_arrays(Path(folder) / "model.safetensors", arrays)
+
+    def load(self, folder: Path) -> None:
+        arrays = map_arrays(Path(folder) / "model.safetensors")
+        self.nodes, self.text = arrays["nodes"].view(np.int32), arrays["text"].view(np.int32)
+        self.tally = np.array(arrays["tally"])
+        estimate(self.tally, self.discounts)
+        still = np.array(arrays["still"])
+        self.still = Weights(still, np.ones_like(still))
+        self.moving = Weights(np.array(arrays["moving"]), np.array(arrays["moving.squares"]))
+
+    # Predicting
+
+    def logprobs(self, batch: Batch, state: _State | None = None) -> tuple[Floats, _State]:
+        """log p of each target, 0 at IGNORE, and the state after the batch."""
+        tokens_BT, targets_BT, mask_BT = (np.asarray(a) for a in (batch.tokens_BT, batch.targets, batch.mask_BT))
+        contexts_BK = (state or self.start(len(tokens_BT), 0)).contexts_BK.copy()
+        if batch.fresh_B is not None:
+            contexts_BK[np.asarray(batch.fresh_B)] = beginning(self.config.order)
+        logp_BT = np.zeros(targets_BT.shape)
+        for row, mask in enumerate(mask_BT.astype(bool)):
+            asked = tokens_BT[row, mask], targets_BT[row, mask]
+            logp_BT[row, mask] = self._score(self.nodes, self.text, contexts_BK[row], *asked)
+        return logp_BT, _State(contexts_BK)
+
+    def start(self, rows: int, capacity: int, source: Any = None, source_mask: Any = None) -> _State:
+        """Rows that have read nothing. (`capacity` and `source` are for other models.)"""
+        return _State(np.tile(beginning(self.config.order), (rows, 1)))
+
+    def step(self, tokens_BT: Any, mask_BT: Any, state: _State) -> tuple[Tensor, _State]:
+        """Read tokens; the log-probabilities of what comes next."""
+        import torch
+
+        contexts_BK = state.contexts_BK.copy()
+        logp_BV = np.empty((len(contexts_BK), self.sizes.vocab_size))
+        for row, mask in enumerate(np.asarray(mask_BT, dtype=bool)):
+            tokens = np.asarray(tokens_BT)[row, mask]
+            self._score(self.nodes, self.text, contexts_BK[row], tokens, np.full(len(tokens), IGNORE))
+            score_next(self.nodes, self.text, contexts_BK[row], NONE, self.discounts, self.still.values, logp_BV[row])
+        return torch.from_numpy(logp_BV).float(), _State(contexts_BK)
+
+    def adapted(self) -> _Adapted:
+        """A model that begins as this one and goes on counting and learning while it reads."""
+        return _Adapted(self)
+
+    def _score(
+        self,
+        nodes: NDArray[np.int32],
+        text: Ids,
+        contexts: NDArray[np.int64],
+        tokens: NDArray[Any],
+        targets: NDArray[Any],
+        rate: float = 0.0,
+    ) -> Floats:
+        """log p of each target after its token, 0 where there is none; the contexts are moved on."""
+        logp = np.zeros(len(tokens))
+        given = tokens.astype(np.int64), targets.astype(np.int64)
+        weights = self.still.values, self.still.squares, rate
+        score(nodes, text, contexts, self.discounts, *weights, *given, self.sizes.vocab_size, logp)
+        return logp
+
+
+class _Adapted:
+    """A model that counts what it reads and goes on learning its weights: one text, one row. The first token after
+    `start`, or of a fresh row, begins a text and is not counted."""
+
+    def __init__(self, model: WeightedNgram) -> None:
+        self.task, self.config, self.sizes, self.normalised = model.task, model.config, model.sizes, model.normalised
+        self.trie = Trie.of(model.nodes, model.text, model.tally)
+        self.discounts, self.weights = model.discounts.copy(), model.moving.copy()
+        self.begun = False
+
+    def logprobs(self, batch: Batch, state: Any = None) -> tuple[Floats, _Adapted]:
+        """log p of each target, which is learnt from and counted once it has been predicted; the state is in here."""
+        tokens, targets = np.asarray(batch.tokens_BT), np.asarray(batch.targets)
+        _one_row(len(tokens))
+        if not self.begun or (batch.fresh_B is not None and np.asarray(batch.fresh_B)[0]):
+            self._begin(tokens[0, 0])
+        logp = np.zeros(targets.shape)
+        real = targets[0] >= 0
+        logp[0, real] = self._read(targets[0, real])
+        return logp, self
+
+    def start(self, rows: int, capacity: int, source: Any = None, source_mask: Any = None) -> _Adapted:
+        """A row that has read nothing; what was counted and learnt stays."""
+        _one_row(rows)
+        self.begun = False
+        return self
+
+    def step(self, tokens_BT: Any, mask_BT: Any, state: Any) -> tuple[Tensor, _Adapted]:
+        """Read and count tokens; the log-probabilities of what comes next."""
+        import torch
+
+        _one_row(len(tokens_BT))
+        tokens = np.asarray(tokens_BT)[0, np.asarray(mask_BT, dtype=bool)[0]]
+        if len(tokens) and not self.begun:
+            self._begin(tokens[0])
+            tokens = tokens[1:]
+        self._read(tokens)
+        trie, logp = self.trie, np.empty(self.sizes.vocab_size)
+        score_next(trie.nodes, trie.text, trie.contexts, trie.length, self.discounts, self.weights.values, logp)
+        return torch.from_numpy(logp)[None].float(), self
+
+    def select(self, rows: Any) -> _Adapted:
+        """There is but one row."""
+        return self
+
+    def _begin(self, token: int) -> None:
+        self.trie.begin(int(token))
+        self.begun = True
+
+    def _read(self, text: NDArray[Any]) -> Floats:
+        return self.trie.learn(text, self.weights, self.discounts, self.config.rate, self.sizes.vocab_size)
+
+
+def _folds(size: int) -> list[tuple[int, int]]:
+    """The parts of a text of this size that weights are learnt on: evenly over it, the last at its end."""
+    part = min(size // FOLDS, HELD_OUT // 4)
+    folds = min(FOLDS, HELD_OUT // part) if part else 0
+    return [(size * k // folds - part, size * k // folds) for k in range(1, folds + 1)]
+
+
+def _part(done: Callable[[float], None], low: float, high: float) -> Callable[[float], None]:
+    """`done` for what takes it from one share to another."""
+    return lambda share: done(low + (high - low) * min(1.0, share))
+
+
+def _one_row(rows: int) -> None:
+    if rows != 1:
+        raise ValueError(f"{rows} rows; a model that goes on counting reads one text, not several side by side")
