@@ -97,7 +97,7 @@ def test_nothing_is_unpickled(path: Path) -> None:
 # Without torch
 
 
-HEAVY = ("torch", "sacrebleu", "tokenizers", "numpy")
+HEAVY = ("torch", "sacrebleu", "tokenizers", "numpy", "numba")
 
 
 def left_behind(code: str, *arguments: str) -> set[str]:
