@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from segue.batches.batch import IGNORE
+from segue.layers import losses
 from segue.layers.losses import cross_entropy, target_logprobs
 
 SHAPES = [(5,), (2, 4), (2, 3, 2)]
@@ -98,3 +99,23 @@ def test_trap_17_sums_and_counts_give_either_mean() -> None:
     total, count = cross_entropy(logits, targets)
     assert float(total) / int(count) == pytest.approx(1.8)
     assert float(total) > 0  # the sign: -log p is lowered, where the lecture raises log p
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_logits_in_parts_give_the_same_loss_and_gradients(monkeypatch, dtype):
+    torch.manual_seed(0)
+    x = torch.randn(3, 7, 5, dtype=dtype, requires_grad=True)
+    weight = torch.randn(11, 5, dtype=dtype, requires_grad=True)
+    targets = torch.randint(0, 11, (3, 7))
+    targets[0, 2], targets[2, 6] = IGNORE, IGNORE
+    whole, count = losses.linear_cross_entropy(x, weight, targets)
+    (whole * 0.5).backward()
+    expected = [whole.detach(), x.grad.clone(), weight.grad.clone()]
+    x.grad = weight.grad = None
+    monkeypatch.setattr(losses, "SMALL", 0)
+    monkeypatch.setattr(losses, "HELD", 64 * 4)  # four rows at a time
+    total, again = losses.linear_cross_entropy(x, weight, targets)
+    (total * 0.5).backward()
+    assert int(again) == int(count) == 19
+    for found, right in zip((total.detach(), x.grad, weight.grad), expected, strict=True):
+        assert torch.allclose(found.double(), right.double(), rtol=1e-5, atol=1e-5)

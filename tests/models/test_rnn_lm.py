@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 
 from segue.batches.batch import IGNORE, Batch
+from segue.errors import InputError
 from segue.layers.losses import target_logprobs
 from segue.models.base import Sizes
-from segue.models.rnn_lm import RnnLm
+from segue.models.rnn_lm import Drop, RnnLm, Stack
+from segue.recipe import load_recipe, recipe_names
 
 V = 11
 CONFIGS = [
@@ -200,8 +202,213 @@ def test_tied_weights_are_one_table() -> None:
         {"tied": True, "embedding": 64, "width": 128},
         {"activation": "relu"},
         {"reset": "before"},
+        {"ar": -1.0},
+        {"tar": math.inf},
     ],
 )
 def test_impossible_configs_are_refused(wrong) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         RnnLm.Config(**wrong)
+
+
+# AWD-LSTM
+
+ALL = {"drop": Drop(0.1, 0.4, 0.25, 0.4, 0.5), "ar": 2.0, "tar": 1.0}
+AWD = [
+    RnnLm.Config(width=8, embedding=5, layers=3, tied=True, **ALL),
+    RnnLm.Config(width=5, embedding=8, layers=2, tied=True, dropout=0.1, **ALL),
+    RnnLm.Config(cell="gru", width=8, embedding=5, layers=2, **ALL),
+    RnnLm.Config(cell="gru", reset="before", width=8, layers=2, **ALL),
+    RnnLm.Config(cell="elman", activation="logistic", width=8, embedding=0, layers=2, tied=True, **ALL),
+]
+
+
+@pytest.fixture(params=AWD, ids=lambda c: f"{c.cell}-{c.width}-{c.embedding}-{c.reset}")
+def awd(request) -> RnnLm:
+    torch.manual_seed(1)
+    model = RnnLm(request.param, Sizes(V)).double()
+    for parameter in model.parameters():
+        torch.nn.init.uniform_(parameter, -0.7, 0.7)
+    return model
+
+
+def ragged() -> Batch:
+    ids = tokens()
+    mask = torch.arange(9) < torch.tensor([9, 5, 2])[:, None]
+    batch = stream(ids * mask)
+    return Batch(batch.tokens_BT, torch.where(mask, batch.targets, IGNORE), mask, batch.fresh_B)
+
+
+def test_layers_one_by_one_are_the_fused_ones() -> None:
+    """The same weights in both bodies: outputs, every layer's outputs, states, and steps."""
+    for cell in ("elman", "lstm", "gru"):
+        torch.manual_seed(0)
+        plain = RnnLm(RnnLm.Config(cell=cell, width=8, embedding=5, layers=3), Sizes(V)).double().eval()
+        config = RnnLm.Config(cell=cell, width=8, embedding=5, layers=3, drop=Drop(between=0.5, weights=0.5))
+        stacked = RnnLm(config, Sizes(V)).double().eval()
+        assert isinstance(stacked.body, Stack)
+        names = {name: weight for name, weight in plain.state_dict().items() if not name.startswith("body")}
+        for number in range(3):
+            for name, weight in plain.body.core.named_parameters():
+                if name.endswith(f"_l{number}"):
+                    names[f"body.layers.{number}.core.{name[:-1]}0"] = weight
+        stacked.load_state_dict(names)
+        batch = ragged()
+        for state in (None, plain(batch)[1]):
+            (a, left), (b, right) = plain(batch, state), stacked(batch, state)
+            near(a[batch.mask_BT], b[batch.mask_BT])
+            for one, other in zip(left.parts(), right.parts(), strict=True):
+                near(one, other)
+            near(plain.encode(batch, state), stacked.encode(batch, state))
+            begin = state or plain.start(3, 9)
+            near(*(m.step(batch.tokens_BT, batch.mask_BT, begin)[0] for m in (plain, stacked)))
+
+
+def test_a_narrower_last_layer_steps_carries_and_comes_back(awd) -> None:
+    awd.eval()
+    ids = tokens()
+    whole, end = awd(stream(ids))
+    _, state = awd(stream(ids[:, :4]))
+    near(awd(stream(ids[:, 4:]), state)[0], whole[:, 4:])
+    stepped = awd.start(3, 9)
+    for t in range(9):
+        logits, stepped = awd.step(ids[:, t : t + 1], torch.ones(3, 1, dtype=torch.bool), stepped)
+        near(logits, whole[:, t])
+    for a, b in zip(stepped.parts(), end.parts(), strict=True):
+        near(a, b)
+    again = type(end).from_tensors(end.tensors())
+    assert torch.equal(awd(stream(ids), again)[0], awd(stream(ids), end)[0])
+    last = awd.config.widths[-1]
+    hidden_LBTD = awd.encode(stream(ids))
+    near(awd.head(hidden_LBTD[-1, ..., :last]), whole)
+    assert not hidden_LBTD[-1, ..., last:].any()
+
+
+def test_every_parameter_gets_a_gradient_through_all_the_dropouts(awd) -> None:
+    for _ in range(4):
+        sum(term.total for term in awd.loss(stream(tokens(8, 20))).terms).backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() and p.grad.any() for p in awd.parameters())
+
+
+def test_evaluating_drops_nothing_and_draws_nothing(awd) -> None:
+    batch = ragged()
+    assert not torch.equal(awd(batch)[0], awd(batch)[0])
+    awd.eval()
+    before = torch.get_rng_state()
+    assert torch.equal(awd(batch)[0], awd(batch)[0])
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_ar_and_tar_by_hand() -> None:
+    """Over the real tokens, and pairs of neighbours, of each row; h after and before its dropout."""
+    config = RnnLm.Config(width=4, embedding=3, ar=2.0, tar=1.0, drop=Drop(output=0.5))
+    model = RnnLm(config, Sizes(V)).double()
+    batch = ragged()
+    torch.manual_seed(0)
+    terms = {term.name: term for term in model.loss(batch).terms}
+    torch.manual_seed(0)
+    mask_B1D = torch.nn.functional.dropout(torch.ones(3, 1, 4, dtype=torch.float64), 0.5)
+    h_BTD = model.encode(batch)[-1]
+    squares, changes = [], []
+    for row, length in enumerate((9, 5, 2)):
+        for t in range(length):
+            squares.append((h_BTD[row, t] * mask_B1D[row, 0]).square().mean().item())
+            if t:
+                changes.append((h_BTD[row, t] - h_BTD[row, t - 1]).square().mean().item())
+    assert terms["ar"].total.item() == pytest.approx(sum(squares)) and terms["ar"].weight == 2.0
+    assert terms["tar"].total.item() == pytest.approx(sum(changes)) and terms["tar"].weight == 1.0
+    assert (terms["ar"].count, terms["tar"].count) == (len(squares), len(changes)) == (16, 13)
+    assert model.counts(batch) == {"cross_entropy": batch.count, "ar": 16, "tar": 13}
+
+
+@pytest.mark.parametrize("part", ["ar", "tar"])
+def test_each_term_comes_alone(part) -> None:
+    model = RnnLm(RnnLm.Config(width=4, embedding=3, **{part: 0.5}), Sizes(V))
+    assert [term.name for term in model.loss(ragged()).terms] == ["cross_entropy", part]
+    assert list(model.counts(ragged())) == ["cross_entropy", part]
+
+
+def test_parts_of_a_batch_add_up(awd) -> None:
+    awd.eval()
+    batch = ragged()
+    whole = {term.name: term for term in awd.loss(batch).terms}
+    arrays = ("tokens_BT", "targets", "mask_BT", "fresh_B")
+    parts = [Batch(*(getattr(batch, name)[rows] for name in arrays)) for rows in ([0], [1, 2])]
+    for name, term in whole.items():
+        split = [t for part in parts for t in awd.loss(part).terms if t.name == name]
+        assert sum(t.total.item() for t in split) == pytest.approx(term.total.item())
+        assert sum(int(t.count) for t in split) == int(term.count)
+
+
+def test_each_dropout_is_where_it_should_be() -> None:
+    """One at a time: what it makes differ, between two rows of the same text and between two times."""
+    ids = torch.full((2, 6), 3)
+    for name in ("words", "input", "between", "output", "weights"):
+        torch.manual_seed(0)
+        config = RnnLm.Config(cell="elman", width=40, embedding=40, layers=2, drop=Drop(**{name: 0.5}))
+        model = RnnLm(config, Sizes(V)).double()
+        logits = [model(stream(ids))[0] for _ in range(8)]
+        rows_alike = all(torch.allclose(out[0], out[1]) for out in logits)
+        assert rows_alike is (name in ("words", "weights")), name
+        assert not all(torch.allclose(out, logits[0]) for out in logits), name
+        hidden = [model.encode(stream(ids)) for _ in range(8)]
+        first_alike = all(torch.allclose(out[0], hidden[0][0]) for out in hidden)
+        assert first_alike is (name in ("between", "output")), name
+        last_alike = all(torch.allclose(out[1], hidden[0][1]) for out in hidden)
+        assert last_alike is (name == "output"), name
+
+
+def test_half_precision_is_close_and_learns(awd) -> None:
+    awd.float().eval()
+    batch = stream(tokens())
+    with torch.no_grad():
+        expected = awd.loss(batch).terms
+    awd.train()
+    with torch.autocast("cpu", torch.bfloat16):
+        state = awd.loss(batch).state.detach()
+        sum(term.total for term in awd.loss(batch, state).terms).backward()
+        found = awd.eval().loss(batch).terms
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in awd.parameters())
+    for one, other in zip(found, expected, strict=True):
+        assert one.total.dtype == torch.float32
+        assert one.total.item() == pytest.approx(other.total.item(), rel=0.05)
+
+
+def test_tied_weights_begin_small_and_the_first_guess_is_chance() -> None:
+    torch.manual_seed(0)
+    model = RnnLm(RnnLm.Config(width=30, embedding=20, layers=2, tied=True), Sizes(V))
+    assert model.vectors.weight.abs().max() <= 0.1
+    assert not any(weight.any() for name, weight in model.named_parameters() if "bias" in name)
+    untied = RnnLm(RnnLm.Config(width=30, embedding=20, layers=2), Sizes(V))
+    assert untied.body.core.bias_ih_l0.sum() == 30  # its forget gate begins open
+    batch = stream(tokens(8, 20))
+    assert model.loss(batch).terms[0].total.item() / batch.count == pytest.approx(math.log(V), abs=0.02)
+
+
+def test_the_published_model_has_24_million_parameters() -> None:
+    """AWD-LSTM on the Penn Treebank's 10,000 words; the equations' one bias is torch's two."""
+    recipe = load_recipe("rnn_lm/paper")
+    model = RnnLm(recipe.model, Sizes(10_000))
+    lstm = sum(4 * o * (i + o + 2) for i, o in ((400, 1150), (1150, 1150), (1150, 400)))
+    assert sum(p.numel() for p in model.parameters()) == lstm + 400 * 10_000 + 10_000 == 24_221_600
+    assert (recipe.model.layers, recipe.model.width, recipe.model.embedding) == (3, 1150, 400)
+    assert recipe.train.optimizer.rate == 30 and recipe.train.optimizer.average == 5
+
+
+def test_the_published_recipes_validate_once_an_epoch() -> None:
+    """Training tokens of the Penn Treebank and of WikiText-2, with the end of each line."""
+    for name, tokens_in in {"rnn_lm/paper": 929_589, "rnn_lm/paper-wikitext2": 2_088_628}.items():
+        recipe = load_recipe(name)
+        columns = tokens_in // recipe.batches.size
+        assert recipe.batches.vary and recipe.train.every == math.ceil(columns / (0.975 * recipe.batches.length))
+    assert set(recipe_names("rnn_lm")) >= {"rnn_lm/paper", "rnn_lm/paper-wikitext2"}
+
+
+@pytest.mark.parametrize("name", ["words", "input", "between", "output", "weights"])
+def test_impossible_shares_are_refused(name) -> None:
+    for share in (-0.1, 1.0, math.nan):
+        with pytest.raises(ValueError, match=name):
+            Drop(**{name: share})
+    with pytest.raises(InputError, match=rf"model\.drop.*{name} = 1\.5"):
+        load_recipe("rnn_lm", [f"model.drop.{name}=1.5"])
+    assert getattr(load_recipe("rnn_lm", [f"model.drop.{name}=0.5"]).model.drop, name) == 0.5

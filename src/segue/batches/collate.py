@@ -3,6 +3,8 @@
 Running text is B streams side by side, T columns a step, so that state can be carried from one step
 to the next:            STOP w1 w2 w3 | w4 w5 …     targets: w1 w2 w3 w4 | …
 Every epoch begins at another place of the text, which is read as a ring: after its end comes its beginning.
+With `vary` the lengths of the steps are drawn, so that a token does not always stand at the same border
+(Merity et al. 2018): near `length`, one in twenty near half of it.
 Rows are padded on the right to the longest of their batch.
 """
 
@@ -11,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,6 +24,9 @@ from segue.batches.order import rows_at, stream_offset
 from segue.batches.store import Store
 
 Rows = list[NDArray[Any]]
+OFTEN = 0.95
+"""The share of steps whose drawn length is near the full one, not near half of it."""
+MEAN = OFTEN + (1 - OFTEN) / 2
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,8 @@ class Config:
     """Tokens of a row in one step of running text; rows of other tasks are cut at it (0: 128, or 1,024 for rows)."""
     accumulate: int = 1
     """Parts that an update is computed in, one after the other, to save memory; the result is the same."""
+    vary: bool = False
+    """Draw the length of each step of running text near `length`, and let the learning rate rise and fall with it."""
 
     def __post_init__(self) -> None:
         if min(self.size, self.length) < 0 or self.accumulate < 1:
@@ -44,7 +52,9 @@ def settled(config: Config, task: str) -> Config:
     size = config.size or (32 if task == "lm" else 64)
     if config.accumulate > size:
         raise ValueError(f"accumulate={config.accumulate} splits a batch of {size} rows into nothing")
-    return Config(size, config.length or (128 if task == "lm" else 1024), config.accumulate)
+    if config.vary and task != "lm":
+        raise ValueError(f"vary=true draws the lengths of running text, and {task} reads rows")
+    return Config(size, config.length or (128 if task == "lm" else 1024), config.accumulate, config.vary)
 
 
 class Batches:
@@ -57,7 +67,8 @@ class Batches:
             # Of a text shorter than the batch, each row still gets a few tokens.
             self.size = max(1, min(config.size, len(store.tokens) // 2))
             self.columns = len(store.tokens) // self.size
-            self.per_epoch = math.ceil(self.columns / config.length)
+            self.per_epoch = math.ceil(self.columns / (config.length * MEAN if config.vary else config.length))
+            self.per_epoch = min(self.per_epoch, self.columns)  # a step has one column or more
         else:
             self.size = config.size
             self.per_epoch = math.ceil(len(store) / self.size)
@@ -74,6 +85,10 @@ class Batches:
         parts = np.array_split(rows, min(self.config.accumulate, len(rows)))
         return [self.of_rows(part) for part in parts]
 
+    def rate_share(self, parts: list[Batch]) -> float:
+        """What the learning rate of this update is multiplied by: a short step has the say of few tokens."""
+        return parts[0].tokens_BT.shape[1] / self.config.length if self.config.vary else 1.0
+
     def of_rows(self, rows: NDArray[np.int64]) -> Batch:
         columns, limit = self.store.columns, self.config.length
         text = [columns["text"].row(i) for i in rows]
@@ -88,6 +103,8 @@ class Batches:
         tokens, length = self.store.tokens, self.config.length
         starts = stream_offset(self.seed, epoch, len(tokens)) + self.columns * np.arange(self.size)
         window = np.arange(place * length, min((place + 1) * length, self.columns))
+        if self.config.vary:
+            window = np.arange(*varied(self.seed, epoch, self.per_epoch, self.columns)[place : place + 2])
         places = (starts[:, None] + window) % len(tokens)
         targets = tokens[places].astype(np.int64)
         # What comes before the first token of all is STOP, which is 0.
@@ -96,6 +113,21 @@ class Batches:
         fresh = np.full(self.size, place == 0)
         parts = np.array_split(np.arange(self.size), self.config.accumulate)
         return [Batch(inputs[p], targets[p], mask[p], fresh[p]) for p in parts if len(p)]
+
+
+@lru_cache(maxsize=8)
+def varied(seed: int, epoch: int, steps: int, columns: int) -> NDArray[np.int64]:
+    """The borders of an epoch's steps, from 0 to `columns`.
+
+    Lengths are drawn as N(1, 1/14), one in twenty as N(1/2, 1/14), none under 1/14 (the paper's 70, 35 and 5 over
+    its 70), and stretched so that they fill the epoch, whose number of steps is then always the same.
+    """
+    draw = np.random.default_rng((seed % (1 << 64), epoch))
+    centres = np.where(draw.random(steps) < OFTEN, 1.0, 0.5)
+    lengths = np.maximum(draw.normal(centres, 1 / 14), 1 / 14)
+    ends = np.cumsum(lengths) / lengths.sum()
+    # One column is given to each step beforehand, so that none is empty.
+    return np.concatenate([[0], np.arange(1, steps + 1) + np.rint(ends * (columns - steps)).astype(np.int64)])
 
 
 def pad(rows: Sequence[NDArray[Any]], fill: int = 0, least: int = 1) -> NDArray[np.int64]:

@@ -1,15 +1,27 @@
 """Losses as sums with their counts, never means: only so does accumulating equal the big batch.
 
 l = sum over t of -log softmax(logits_t)[target_t]        (natural logarithm)
+
+Logits of a large vocabulary are the largest thing in a step: 32 rows of 1,024 tokens over 50,257 words are 6.6 GB. So
+`linear_cross_entropy` makes them some rows at a time from the layer below, takes loss and gradient of these, and lets
+them go: dl/dlogits = softmax - onehot(target), dl/dx = dl/dlogits W, dl/dW = dl/dlogits^T x.
 """
 
 from __future__ import annotations
+
+from functools import cache
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from segue.batches.batch import IGNORE
+
+HELD = 1 << 28
+"""Logits that are held at a time."""
+SMALL = 1 << 26
+"""Up to so many are made all at once."""
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -26,3 +38,64 @@ def _cross_entropy(logits: Tensor, targets: Tensor, reduction: str) -> Tensor:
     # Half precision would lose small losses in a large sum; double stays double.
     full = logits if logits.dtype == torch.float64 else logits.float()
     return F.cross_entropy(full.flatten(0, -2), targets.flatten(), ignore_index=IGNORE, reduction=reduction)
+
+
+def linear_cross_entropy(x: Tensor, weight_VD: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """`cross_entropy` of the logits x W^T, which are not held all at once where they are many."""
+    if targets.numel() * len(weight_VD) <= SMALL or not torch.is_grad_enabled():
+        return cross_entropy(F.linear(x, weight_VD), targets)
+    total: Tensor = _InParts.apply(x.flatten(0, -2), weight_VD, targets.flatten())  # type: ignore[no-untyped-call]
+    return total, (targets != IGNORE).sum()
+
+
+class _InParts(torch.autograd.Function):
+    """The gradient is found on the way forward, while a part's logits are there."""
+
+    @staticmethod
+    def forward(ctx: Any, x_ND: Tensor, weight_VD: Tensor, targets_N: Tensor) -> Tensor:
+        device = x_ND.device.type
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight_VD.dtype
+        size, width = weight_VD.shape
+        # A multiple of 64 columns is what matrix units like; those that are made up stay without probability.
+        padded_VD = torch.zeros(-(-size // 64) * 64, width, dtype=dtype, device=x_ND.device)
+        padded_VD[:size] = weight_VD
+        x_ND = x_ND.to(dtype)
+        sums = torch.float64 if dtype == torch.float64 else torch.float32
+        grad_x_ND, grad_weight_VD = torch.empty_like(x_ND), torch.zeros_like(padded_VD, dtype=sums)
+        total = torch.zeros((), dtype=sums, device=x_ND.device)
+        rows = max(1, HELD // len(padded_VD))
+        slopes = _compiled_slopes() if device == "cuda" else _slopes
+        with torch.autocast(device, enabled=False):
+            for begin in range(0, len(x_ND), rows):
+                part = slice(begin, begin + rows)
+                loss, slopes_NV = slopes(x_ND[part] @ padded_VD.T, targets_N[part], size)
+                total += loss
+                torch.mm(slopes_NV, padded_VD, out=grad_x_ND[part])
+                grad_weight_VD += slopes_NV.T @ x_ND[part]
+        ctx.save_for_backward(grad_x_ND, grad_weight_VD[:size])
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:  # type: ignore[override]
+        grad_x_ND, grad_weight_VD = ctx.saved_tensors
+        return grad_x_ND * grad.to(grad_x_ND.dtype), grad_weight_VD * grad, None
+
+
+def _slopes(logits_NV: Tensor, targets_N: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """The sum of the losses, and d loss / d logits; columns from `size` on have no part in it."""
+    real_N = targets_N != IGNORE
+    target_N = targets_N.clamp(min=0)
+    full_NV = logits_NV if logits_NV.dtype == torch.float64 else logits_NV.float()
+    full_NV = full_NV.masked_fill(torch.arange(full_NV.shape[1], device=full_NV.device) >= size, -torch.inf)
+    whole_N = full_NV.logsumexp(1)
+    own_N = full_NV.gather(1, target_N[:, None])[:, 0]
+    loss = torch.where(real_N, whole_N - own_N, 0.0).sum()
+    onehot_NV = torch.arange(full_NV.shape[1], device=full_NV.device) == target_N[:, None]
+    slopes_NV = ((full_NV - whole_N[:, None]).exp() - onehot_NV.to(full_NV.dtype)) * real_N[:, None]
+    return loss, slopes_NV.to(logits_NV.dtype)
+
+
+@cache
+def _compiled_slopes() -> Any:
+    """Compiled when it is first wanted: importing the compiler takes a second."""
+    return torch.compile(_slopes, dynamic=False)

@@ -1,4 +1,4 @@
-"""Recurrent language model (Mikolov et al. 2010; with LSTM: Zaremba et al. 2014).
+"""Recurrent language model (Mikolov et al. 2010; with LSTM: Zaremba et al. 2014; AWD-LSTM: Merity et al. 2018).
 
     x_t = E[w_t]                                    a vector for each token
     h_t = cell(x_t, h_{t-1})                        Elman, LSTM or GRU, one or more layers (layers/recurrent.py)
@@ -8,22 +8,59 @@ h_t has read w_t and predicts the next token. The state goes on from batch to ba
 the piece of text that it sees at once; gradients do not (truncated backpropagation through time: the trainer detaches
 the state). Rows that begin a new text (`fresh_B`) begin with the zero state.
 
-Departures: the forget gate's bias begins at 1 (Jozefowicz et al. 2015). Dropout is put on what goes into and out of
-each layer, never on the state (Zaremba et al.). Vectors begin as unit normal numbers: smaller ones are learnt slowly.
+What AWD-LSTM adds, each off unless a recipe says otherwise (h~ is h after dropout, the mean is over units and times):
+
+    tied      V = E (Inan et al. 2017; Press and Wolf 2017): the last layer is then as wide as the vectors
+    drop      masks that are locked over time, whole words, entries of U (layers/dropout.py)
+    ar        + alpha mean(h~_t^2)                  activation regularisation: small outputs
+    tar       + beta mean((h_{t+1} - h_t)^2)        temporal activation regularisation: slow outputs
+    in [batches], vary: steps of random length; in [train.optimizer], average: averaged SGD, begun by validation
+
+Departures: the forget gate's bias begins at 1 (Jozefowicz et al. 2015). The plain `dropout` is put on what goes into
+and out of each layer, never on the state (Zaremba et al.). Vectors begin as unit normal numbers: smaller ones are
+learnt slowly. A tied model begins as AWD-LSTM does: vectors, which are output weights too, between -0.1 and 0.1, and
+all biases 0. With the forget gate's at 1, the paper's SGD at a rate of 30 learns next to nothing in the first epochs.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field, fields
+from itertools import pairwise
 from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from segue.batches.batch import Batch
+from segue.layers.dropout import locked_dropout, weight_drop, word_dropout
+from segue.layers.losses import cross_entropy
 from segue.layers.recurrent import Activation, Cell, Readout, Recurrent, RecurrentState, Reset
-from segue.models.base import Sizes, Task
+from segue.models.base import Loss, Sizes, Task, Term
 from segue.models.network import Network
+
+
+@dataclass(frozen=True)
+class Drop:
+    """AWD-LSTM's dropouts, as shares."""
+
+    words: float = 0.0
+    """Words of the vocabulary whose vectors are dropped whole, for one batch."""
+    input: float = 0.0
+    """Units of the tokens' vectors, the same for all times of a row."""
+    between: float = 0.0
+    """Units between two layers, the same for all times of a row."""
+    output: float = 0.0
+    """Units of the last layer, the same for all times of a row."""
+    weights: float = 0.0
+    """Entries of the recurrent matrices, the same for all rows and times of a batch."""
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            if not 0 <= getattr(self, one.name) < 1:
+                found = f"{one.name} = {getattr(self, one.name)}"
+                raise ValueError(f"{found}: a share must be at least 0 and less than 1")
 
 
 class RnnLm(Network):
@@ -49,7 +86,13 @@ class RnnLm(Network):
         dropout: float = 0.0
         """Share of units dropped between layers, before the first and after the last."""
         tied: bool = False
-        """Use the tokens' vectors as the output weights too (needs embedding = 0: the same as width)."""
+        """Use the tokens' vectors as the output weights too; of several layers the last is then as wide as they are."""
+        drop: Drop = field(default_factory=Drop)
+        """AWD-LSTM's dropouts, beside the plain one."""
+        ar: float = 0.0
+        """Activation regularisation: how much the mean square of the outputs weighs in the loss."""
+        tar: float = 0.0
+        """Temporal activation regularisation: how much the mean square of the outputs' changes weighs in the loss."""
 
         def __post_init__(self) -> None:
             if self.width < 1 or self.layers < 1 or self.embedding < 0:
@@ -57,49 +100,87 @@ class RnnLm(Network):
                 raise ValueError(f"{found}: width and layers must be 1 or more, embedding 0 or more")
             if not 0 <= self.dropout < 1:
                 raise ValueError(f"dropout = {self.dropout}: must be at least 0 and less than 1")
-            if self.tied and self.embedding not in (0, self.width):
-                found = f"tied with embedding = {self.embedding}, width = {self.width}"
+            if not (0 <= self.ar < math.inf and 0 <= self.tar < math.inf):
+                raise ValueError(f"ar = {self.ar}, tar = {self.tar}: weights in the loss must be 0 or more")
+            if self.tied and self.layers == 1 and self.embedding not in (0, self.width):
+                found = f"tied with one layer, embedding = {self.embedding}, width = {self.width}"
                 raise ValueError(f"{found}: they must be equal; set embedding = 0")
             if self.activation != "tanh" and self.cell != "elman":
                 raise ValueError(f"activation = {self.activation} with cell = {self.cell}: only elman has a choice")
             if self.reset != "after" and self.cell != "gru":
                 raise ValueError(f"reset = {self.reset} with cell = {self.cell}: only gru has a choice")
 
+        @property
+        def widths(self) -> tuple[int, ...]:
+            """What goes into the first layer, and out of each."""
+            vector = self.embedding or self.width
+            return (vector, *[self.width] * (self.layers - 1), vector if self.tied else self.width)
+
     def __init__(self, config: Config, sizes: Sizes) -> None:
         super().__init__()
         self.config, self.sizes = config, sizes
-        embedding = config.embedding or config.width
-        self.vectors = nn.Embedding(sizes.vocab_size, embedding)
-        self.drop = nn.Dropout(config.dropout)
-        self.body = Recurrent(
-            config.cell,
-            embedding,
-            config.width,
-            config.layers,
-            config.dropout,
-            activation=config.activation,
-            reset=config.reset,
+        first, *_, last = config.widths
+        self.vectors = nn.Embedding(sizes.vocab_size, first)
+        by_layer = config.drop.between or config.drop.weights or last != config.width
+        self.body: Recurrent | Stack = (
+            Stack(config) if by_layer else _layers(config, first, config.width, config.layers)
         )
-        self.head = Readout(config.width, sizes.vocab_size)
+        self.head = Readout(last, sizes.vocab_size)
         if config.tied:
             self.head.weight = self.vectors.weight
+            nn.init.uniform_(self.vectors.weight, -0.1, 0.1)
+            for name, parameter in self.named_parameters():
+                if "bias" in name:
+                    nn.init.zeros_(parameter)
 
     def forward(self, batch: Batch, state: RecurrentState | None = None) -> tuple[Tensor, RecurrentState]:
         """logits_BTV and the state after the batch, its gradient still attached."""
-        x_BTD, state = self._inputs(batch, state)
-        out_BTD, state = self.body(x_BTD, batch.mask_BT, state)
-        return self.head(self.drop(out_BTD)), state
+        h_BTD, state = self._read(batch, state)
+        return self.head(self._dropped(h_BTD)), state
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        mask_BT = batch.mask_BT
+        counts = {"cross_entropy": batch.count}
+        if self.config.ar:
+            counts["ar"] = int(mask_BT.sum())
+        if self.config.tar:
+            counts["tar"] = int((mask_BT[:, 1:] & mask_BT[:, :-1]).sum())
+        return counts
+
+    def loss(self, batch: Batch, state: RecurrentState | None = None) -> Loss:
+        h_BTD, state = self._read(batch, state)
+        dropped_BTD = self._dropped(h_BTD)
+        terms = [Term("cross_entropy", *cross_entropy(self.head(dropped_BTD), batch.targets))]
+        if self.config.ar:
+            terms.append(Term("ar", *mean_squares(dropped_BTD, batch.mask_BT), self.config.ar))
+        if self.config.tar:
+            both_BT = batch.mask_BT[:, 1:] & batch.mask_BT[:, :-1]
+            terms.append(Term("tar", *mean_squares(h_BTD[:, 1:] - h_BTD[:, :-1], both_BT), self.config.tar))
+        return Loss(tuple(terms), state)
 
     def encode(self, batch: Batch, state: RecurrentState | None = None) -> Tensor:
-        """hidden_LBTD: the outputs of every recurrent layer."""
-        x_BTD, state = self._inputs(batch, state)
-        hidden_LBTD, _ = self.body.all_layers(x_BTD, batch.mask_BT, state)
+        """hidden_LBTD: the outputs of every recurrent layer; after those of a narrower one come zeros."""
+        hidden_LBTD, _ = self.body.all_layers(*self._inputs(batch, state))
         return hidden_LBTD
 
-    def _inputs(self, batch: Batch, state: RecurrentState | None) -> tuple[Tensor, RecurrentState | None]:
+    def _read(self, batch: Batch, state: RecurrentState | None) -> tuple[Tensor, RecurrentState]:
+        """The last layer's outputs, and the state."""
+        out: tuple[Tensor, RecurrentState] = self.body(*self._inputs(batch, state))
+        return out
+
+    def _inputs(self, batch: Batch, state: RecurrentState | None) -> tuple[Tensor, Tensor, RecurrentState | None]:
         if state is not None and batch.fresh_B is not None:
             state = state.forget(batch.fresh_B)
-        return self.drop(self.vectors(batch.tokens_BT)), state
+        return self._embedded(batch.tokens_BT), batch.mask_BT, state
+
+    def _embedded(self, tokens_BT: Tensor) -> Tensor:
+        drop = self.config.drop
+        x_BTD = word_dropout(self.vectors(tokens_BT), tokens_BT, self.sizes.vocab_size, drop.words, self.training)
+        return F.dropout(locked_dropout(x_BTD, drop.input, self.training), self.config.dropout, self.training)
+
+    def _dropped(self, h_BTD: Tensor) -> Tensor:
+        h_BTD = locked_dropout(h_BTD, self.config.drop.output, self.training)
+        return F.dropout(h_BTD, self.config.dropout, self.training)
 
     @torch.inference_mode()
     def start(
@@ -111,6 +192,73 @@ class RnnLm(Network):
     @torch.inference_mode()
     def step(self, tokens_BT: Tensor, mask_BT: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         """Read tokens; logits_BV of what follows each row's last real token."""
-        _, state = self.body(self.drop(self.vectors(tokens_BT)), mask_BT, state)
+        _, state = self.body(self._embedded(tokens_BT), mask_BT, state)
         # The last layer's state IS its output at the last real token, wherever in the row that stands.
-        return self.head(self.drop(state.h_LBD[-1])), state
+        last_B1D = state.h_LBD[-1, :, None, : self.config.widths[-1]]
+        return self.head(self._dropped(last_B1D))[:, 0], state
+
+
+def _layers(config: RnnLm.Config, inputs: int, width: int, layers: int) -> Recurrent:
+    dropout, activation, reset = config.dropout, config.activation, config.reset
+    return Recurrent(config.cell, inputs, width, layers, dropout, activation=activation, reset=reset)
+
+
+class Stack(nn.Module):
+    """Layers run one by one, so that the last may have another width, and weights and what goes between be dropped.
+
+    The state is that of layers of the greatest width; after the units of a narrower one come zeros.
+    """
+
+    def __init__(self, config: RnnLm.Config) -> None:
+        super().__init__()
+        self.dropout, self.drop, self.widths = config.dropout, config.drop, config.widths[1:]
+        self.layers = nn.ModuleList(_layers(config, inputs, width, 1) for inputs, width in pairwise(config.widths))
+
+    def zero_state(self, rows: int) -> RecurrentState:
+        """Nothing read yet."""
+        return self._together([layer.zero_state(rows) for layer in self.layers])  # type: ignore[operator]
+
+    def forward(
+        self, x_BTD: Tensor, mask_BT: Tensor | None = None, state: RecurrentState | None = None
+    ) -> tuple[Tensor, RecurrentState]:
+        """The last layer's outputs, 0 where the mask is False, and the state after each row's last real token."""
+        outs, state = self._outputs(x_BTD, mask_BT, state)
+        return outs[-1], state
+
+    def all_layers(
+        self, x_BTD: Tensor, mask_BT: Tensor | None = None, state: RecurrentState | None = None
+    ) -> tuple[Tensor, RecurrentState]:
+        """Every layer's outputs, and the state."""
+        outs, state = self._outputs(x_BTD, mask_BT, state)
+        return torch.stack([self._padded(out_BTD) for out_BTD in outs]), state
+
+    def _outputs(
+        self, x_BTD: Tensor, mask_BT: Tensor | None, state: RecurrentState | None
+    ) -> tuple[list[Tensor], RecurrentState]:
+        if mask_BT is not None and bool(mask_BT.all()):
+            mask_BT = None
+        outs: list[Tensor] = []
+        ends: list[RecurrentState] = []
+        for number, (layer, width) in enumerate(zip(self.layers, self.widths, strict=True)):
+            if number > 0:
+                x_BTD = F.dropout(x_BTD, self.dropout, self.training)
+                x_BTD = locked_dropout(x_BTD, self.drop.between, self.training)
+            parts = () if state is None else (part[number : number + 1, :, :width] for part in state.parts())
+            begin = None if state is None else RecurrentState(*(part.contiguous() for part in parts))
+            x_BTD, end = weight_drop(layer, self.drop.weights, x_BTD, mask_BT, begin)
+            outs.append(x_BTD)
+            ends.append(end)
+        return outs, self._together(ends)
+
+    def _together(self, states: list[RecurrentState]) -> RecurrentState:
+        layers = zip(*(state.parts() for state in states), strict=True)
+        return RecurrentState(*(torch.cat([self._padded(part) for part in parts]) for parts in layers))
+
+    def _padded(self, h: Tensor) -> Tensor:
+        return F.pad(h, (0, max(self.widths) - h.shape[-1]))
+
+
+def mean_squares(x_BTD: Tensor, mask_BT: Tensor) -> tuple[Tensor, Tensor]:
+    """(sum over the real places of the mean square of the units, number of places)."""
+    full = x_BTD if x_BTD.dtype == torch.float64 else x_BTD.float()
+    return full.square().mean(-1).masked_fill(~mask_BT, 0.0).sum(), mask_BT.sum()

@@ -1,27 +1,35 @@
-"""Optimisers and the learning rate over a run.
+"""Optimisers, the learning rate over a run, and averaged weights.
 
 warm-up:   rate · step / warmup                          for the first steps
 cosine:    rate · (1 + cos(pi · progress)) / 2           progress from 0 to 1 over the budget
 constant:  rate
 plateau:   rate halved after every validation that brought nothing better
+
+Averaged SGD (Polyak and Juditsky 1992) judges and keeps the mean of the weights after each step since some step T;
+NT-ASGD (Merity et al. 2018) has validation choose T: as soon as a loss is worse than the best of those that are `n` or
+more validations older, for then the steps only wander about a valley whose middle is better than any of them.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from segue.training.muon import Muon
+
 
 @dataclass(frozen=True)
 class Config:
     """The recipe's [train.optimizer]."""
 
-    name: Literal["adamw", "sgd"] = "adamw"
-    """How a gradient becomes a step."""
+    name: Literal["adamw", "sgd", "muon"] = "adamw"
+    """How a gradient becomes a step; muon: orthogonal steps for the matrices between embedding and head."""
     rate: float = 0.002
     """Learning rate at its highest."""
     weight_decay: float = 0.0
@@ -34,12 +42,14 @@ class Config:
     """How the rate goes on after the warm-up."""
     warmup: int = 20
     """Steps in which the rate rises from nothing."""
+    average: int = 0
+    """Judge and keep the mean of the weights once validation got no better in this many times (0: never)."""
 
     def __post_init__(self) -> None:
         if self.rate <= 0:
             raise ValueError(f"rate={self.rate} would not learn: expected more than 0")
-        if min(self.weight_decay, self.clip, self.warmup) < 0 or not 0 <= self.momentum < 1:
-            raise ValueError("weight_decay, clip and warmup must be 0 or more, momentum at least 0 and below 1")
+        if min(self.weight_decay, self.clip, self.warmup, self.average) < 0 or not 0 <= self.momentum < 1:
+            raise ValueError("weight_decay, clip, warmup, average must be 0 or more, momentum at least 0 and below 1")
 
 
 def optimizer(model: nn.Module, config: Config) -> torch.optim.Optimizer:
@@ -53,9 +63,34 @@ def optimizer(model: nn.Module, config: Config) -> torch.optim.Optimizer:
         {"params": [p for p in learning if p.dim() < 2], "weight_decay": 0.0},
     ]
     groups = [group for group in groups if group["params"]]
+    on_gpu = learning[0].is_cuda
+    # On the device the rate is a number there, so that a recorded step can be replayed at another rate.
+    rate = torch.tensor(config.rate, device=learning[0].device) if on_gpu else config.rate
+    if config.name == "muon":
+        outer = {id(p) for module in model.modules() if isinstance(module, nn.Embedding) for p in module.parameters()}
+        outer |= {id(p) for name, p in model.named_parameters() if name.startswith("head.")}
+        inner = [p for p in learning if p.dim() == 2 and id(p) not in outer]
+        ids = {id(p) for p in inner}
+        others = [p for p in learning if id(p) not in ids]
+        return Muon(inner, others, rate, config.momentum, config.weight_decay)
     if config.name == "sgd":
         return torch.optim.SGD(groups, lr=config.rate, momentum=config.momentum, fused=True)
-    return torch.optim.AdamW(groups, lr=config.rate, betas=(config.momentum, 0.99), fused=True)
+    return torch.optim.AdamW(groups, lr=rate, betas=(config.momentum, 0.99), fused=True, capturable=on_gpu)
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """The learning rate of the next step; where it lies on the device it is written there."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
+
+
+def skip_where(optimizer: torch.optim.Optimizer, bad: Tensor) -> None:
+    """The next step does nothing where `bad` is 1."""
+    optimizer.found_inf = bad  # type: ignore[attr-defined]
+    optimizer.grad_scale = None  # type: ignore[attr-defined]
 
 
 def rate_at(config: Config, step: int, progress: float, halvings: int) -> float:
@@ -72,3 +107,45 @@ def gradient_norm(model: nn.Module, limit: float) -> Tensor:
     """The length of the whole gradient, which is shortened to `limit` where that is not 0."""
     learning = [p for p in model.parameters() if p.grad is not None]
     return nn.utils.clip_grad_norm_(learning, limit or math.inf)
+
+
+def stalled(losses: list[float], n: int) -> bool:
+    """NT-ASGD's trigger: the last loss is worse than one that is more than `n` validations older."""
+    return any(old < losses[-1] for old in losses[: -1 - n])
+
+
+class Average:
+    """The mean of the weights after each step since it was made."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.weights = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self.means = {name: p.detach().clone() for name, p in self.weights.items()}
+        self.steps = 0
+
+    @torch.no_grad()
+    def add(self) -> None:
+        """A step was made: mean <- mean + (w - mean) / steps."""
+        self.steps += 1
+        for name, mean in self.means.items():
+            mean.lerp_(self.weights[name], 1 / self.steps)
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """The model has the means for weights inside the `with` block."""
+        kept = {name: weight.detach().clone() for name, weight in self.weights.items()}
+        self._set(self.means)
+        try:
+            yield
+        finally:
+            self._set(kept)
+
+    @torch.no_grad()
+    def _set(self, values: dict[str, Tensor]) -> None:
+        for name, weight in self.weights.items():
+            weight.copy_(values[name])
+
+    def restore(self, means: dict[str, Tensor], steps: int) -> None:
+        """Goes back to where these were taken."""
+        for name, mean in self.means.items():
+            mean.copy_(means[name])
+        self.steps = steps

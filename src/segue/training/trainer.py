@@ -13,6 +13,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +24,8 @@ from segue.batches.batch import Batch
 from segue.batches.collate import Batches
 from segue.errors import SegueError
 from segue.models.base import Record
-from segue.training import optim
+from segue.training import engine, optim
+from segue.training.profile import Profile, phase
 
 Validate = Callable[[], dict[str, Any]]
 
@@ -67,7 +69,15 @@ class Config:
 class Trainer:
     """One run of training: the model, where it stands, and what is needed to go on from there."""
 
-    def __init__(self, model: Any, batches: Batches, config: Config, validate: Validate | None, device: str) -> None:
+    def __init__(
+        self,
+        model: Any,
+        batches: Batches,
+        config: Config,
+        validate: Validate | None,
+        device: str,
+        profile: Profile | None = None,
+    ) -> None:
         self.model, self.batches, self.config, self.validate, self.device = model, batches, config, validate, device
         self.optimizer = optim.optimizer(model, config.optimizer)
         self.step = 0
@@ -77,7 +87,15 @@ class Trainer:
         self.best: dict[str, Any] = {}
         """The best validation so far: its values, its step, and how many have come since without a better one."""
         self.best_weights: dict[str, Tensor] = {}
+        self.losses: list[float] = []
+        """Of the validations until the weights are averaged, where they may be."""
+        self.average: optim.Average | None = None
         self.carried: list[Any] = []
+        self.graph: engine.Graph | None = None
+        self.profile = profile
+        # A recorded step has no phases to time.
+        self._records = engine.may_record(model, device) and batches.config.accumulate == 1 and profile is None
+        self._began = 0
         self.total_steps = self._total_steps()
         self.every = config.every or max(1, self.total_steps // 20 if self.total_steps else 0)
         self._tenths = 0
@@ -137,30 +155,50 @@ class Trainer:
         return True
 
     def _update(self, log: _Log) -> None:
-        parts = self.batches.at(self.step)
+        with phase(self.profile, "data"):
+            parts = self.batches.at(self.step)
         rate = optim.rate_at(self.config.optimizer, self.step, self.progress, self.halvings)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+        optim.set_rate(self.optimizer, rate * self.batches.rate_share(parts))
+        log.rate, log.steps = rate, log.steps + 1
         counts = self._counts(parts)
-        self.optimizer.zero_grad(set_to_none=True)
+        if self.graph is not None and self.graph.fits(parts[0]):
+            self.graph.replay(parts[0])
+        else:
+            self.optimizer.zero_grad(set_to_none=True)
+            if self._records and self.graph is None and self.step - self._began >= engine.WARM:
+                self.graph = engine.Graph(parts[0], lambda batch: self._compute([batch], counts, log))
+                self.graph.replay(parts[0])
+            else:
+                with phase(self.profile, "data"):
+                    on_device = [part.to(self.device) for part in parts]
+                self._compute(on_device, counts, log)
+        if self.average is not None:
+            self.average.add()
+        self.targets += next(iter(counts.values()))
+        if self.profile is not None:
+            self.profile.steps += 1
+            if self.step - self._began == engine.WARM:
+                self.profile.forget()
+
+    def _compute(self, parts: list[Batch], counts: dict[str, int], log: _Log) -> None:
+        """Forward, backward, clip, step: all on the device, nothing read back."""
         carried = self.carried or [None] * len(parts)
         self.carried = []
         for part, state in zip(parts, carried + [None] * (len(parts) - len(carried)), strict=False):
-            loss = self.model.loss(part.to(self.device), state)
+            with engine.precision(self.device), phase(self.profile, "forward"):
+                loss = self.model.loss(part, state)
             shares = {term.name: term.total * (term.weight / max(1, counts[term.name])) for term in loss.terms}
             total = torch.stack(list(shares.values())).sum()
-            total.backward()  # type: ignore[no-untyped-call]
+            with phase(self.profile, "backward"):
+                total.backward()  # type: ignore[no-untyped-call]
             log.add(shares)
             if loss.state is not None:
                 self.carried.append(loss.state.detach())
-        norm = optim.gradient_norm(self.model, self.config.optimizer.clip)
-        bad = log.guard(norm, self.step + 1)
-        # The fused kernels skip the update where this is 1: nothing has to be read back for that.
-        self.optimizer.found_inf = bad  # type: ignore[attr-defined]
-        self.optimizer.grad_scale = None  # type: ignore[attr-defined]
-        self.optimizer.step()
-        log.rate = rate
-        self.targets += counts[loss.terms[0].name]
+        with phase(self.profile, "optimiser"):
+            norm = optim.gradient_norm(self.model, self.config.optimizer.clip)
+            # The optimisers do nothing where this is 1: nothing has to be read back for that.
+            optim.skip_where(self.optimizer, log.guard(norm))
+            self.optimizer.step()
 
     def _counts(self, parts: list[Batch]) -> dict[str, int]:
         counts: dict[str, int] = defaultdict(int)
@@ -174,18 +212,33 @@ class Trainer:
         if self.validate is None:
             return Record(self.step, "checkpoint", {"seconds": self.seconds})
         begun = time.perf_counter()
-        self.model.eval()
-        with torch.inference_mode():
-            values = self.validate()
-        self.model.train()
-        self._validated_at, self._validation_took = self.seconds, time.perf_counter() - begun
+        with self.average.in_place() if self.average is not None else nullcontext():
+            self.model.eval()
+            with torch.inference_mode():
+                values = self.validate()
+            self.model.train()
+            self._validated_at, self._validation_took = self.seconds, time.perf_counter() - begun
+            self._judge(values)
+        if self.average is not None:
+            values |= {"averaged": self.average.steps}
+        elif self.config.optimizer.average:
+            self._begin_average(values["loss"])
+        return Record(self.step, "validation", values | {"seconds": self.seconds})
+
+    def _judge(self, values: dict[str, Any]) -> None:
+        """Keeps the weights that were just validated if they are the best so far."""
         if not self.best or values["loss"] < self.best["loss"] or math.isnan(self.best["loss"]):
             self.best = values | {"step": self.step, "since": 0}
             self.best_weights = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
         else:
             self.best["since"] += 1
             self.halvings += 1
-        return Record(self.step, "validation", values | {"seconds": self.seconds})
+
+    def _begin_average(self, loss: float) -> None:
+        """As soon as validation has been no better for long enough."""
+        self.losses.append(loss)
+        if optim.stalled(self.losses, self.config.optimizer.average):
+            self.average = optim.Average(self.model)
 
     # What a checkpoint holds: tensors by file, and plain values.
 
@@ -201,8 +254,10 @@ class Trainer:
         if self.device.startswith("cuda"):
             random["cuda"] = torch.cuda.get_rng_state()
         files = {"model": dict(self.model.state_dict()), "optimizer": moments, "carried": carried, "random": random}
-        if self.best_weights and self.best["step"] != self.step:
+        if self.best_weights and (self.best["step"] != self.step or self.average is not None):
             files["best"] = self.best_weights
+        if self.average is not None:
+            files["average"] = self.average.means
         return files
 
     def values(self) -> dict[str, Any]:
@@ -212,6 +267,8 @@ class Trainer:
             "targets": self.targets,
             "halvings": self.halvings,
             "best": self.best,
+            "losses": self.losses,
+            "averaged": None if self.average is None else self.average.steps,
         }
 
     def restore(self, tensors: dict[str, dict[str, Tensor]], values: dict[str, Any]) -> None:
@@ -230,8 +287,12 @@ class Trainer:
         self.carried = [kind.from_tensors(carried[i]) for i in sorted(carried)]
         self.step, self.seconds, self.targets = values["step"], values["seconds"], values["targets"]
         self.halvings, self.best = values["halvings"], values["best"]
-        self._tenths = int(self.progress * 10)
+        self._tenths, self._began = int(self.progress * 10), self.step
         self.best_weights = dict(tensors.get("best", tensors["model"])) if self.best else {}
+        self.losses = list(values.get("losses", []))
+        self.average = optim.Average(self.model) if "average" in tensors else None
+        if self.average is not None:
+            self.average.restore(tensors["average"], values["averaged"])
         torch.set_rng_state(tensors["random"]["cpu"])
         if "cuda" in tensors["random"]:
             torch.cuda.set_rng_state(tensors["random"]["cuda"])
@@ -245,33 +306,39 @@ class _Log:
         self.steps = 0
         self.rate = 0.0
         self.norm = torch.zeros((), device=device)
-        self.bad_step = torch.zeros((), dtype=torch.int64, device=device)
+        self.good = torch.zeros((), dtype=torch.int64, device=device)
         self.finite = torch.ones((), dtype=torch.bool, device=device)
+
+    # Everything is written in place, so that a recorded step writes where the next one reads.
 
     def add(self, shares: dict[str, Tensor]) -> None:
         for name, share in shares.items():
             value = share.detach()
-            self.sums[name] = self.sums[name] + value if name in self.sums else value
-            self.finite = self.finite & value.isfinite()
+            if name not in self.sums:
+                self.sums[name] = torch.zeros_like(value)
+            self.sums[name] += value
+            self.finite &= value.isfinite()
 
-    def guard(self, norm: Tensor, step: int) -> Tensor:
+    def guard(self, norm: Tensor) -> Tensor:
         """1 where this update must not land, else 0; after a bad one, no other lands until it is read."""
-        self.norm, self.steps = norm, self.steps + 1
-        self.finite = self.finite & norm.isfinite()
-        bad = ~self.finite
-        self.bad_step = torch.where(bad & (self.bad_step == 0), step, self.bad_step)
-        return bad.float()
+        self.norm.copy_(norm)
+        self.finite &= norm.isfinite()
+        self.good += self.finite
+        return (~self.finite).float()
 
     def read(self, trainer: Trainer) -> dict[str, Any]:
-        step = int(self.bad_step)
-        if step:
+        good = int(self.good)
+        if good < self.steps:
+            step = trainer.step - self.steps + good + 1
             epoch, place = divmod(step - 1, trainer.batches.per_epoch)
             raise DivergedError(step, f"batch {place + 1} of epoch {epoch + 1}")
         if not self.steps:
             return {}
         values = {name: float(total) / self.steps for name, total in self.sums.items()}
         values |= {"rate": self.rate, "gradient": float(self.norm)}
-        self.sums, self.steps = {}, 0
+        for total in (*self.sums.values(), self.good):
+            total.zero_()
+        self.steps = 0
         return values
 
 

@@ -1,0 +1,153 @@
+"""Neural language model over a window of tokens (Bengio et al. 2003).
+
+    x = (C[w_{t-k+1}], ..., C[w_t])                 the vectors of the last k tokens, side by side
+    h = tanh(H x + d)
+    p(w_{t+1} | w_{t-k+1} ... w_t) = softmax(U h + W x + b)        W only with direct connections
+
+The vectors C are one table for all places of the window (form "shared"). In the form that lectures draw, "onehot", x
+is k one-hot vectors side by side, and the first matrix, kV wide, holds a row for each token at each place:
+
+    h = tanh(A_1[w_{t-k+1}] + ... + A_k[w_t] + d)
+
+Sharing is that form with A_j = C H_j^T, where H_j are the columns of H that read place j: fewer weights, and what is
+learnt of a word at one place is known at all others.
+
+The window runs over the ends of texts as over any token; before the first token of all stands STOP. What is carried
+from batch to batch are the last k tokens.
+
+Departures: learnt by the trainer's optimiser, not by plain SGD with a falling rate, and without the paper's mixture
+with a trigram (`segue evaluate --mix` makes one).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from segue.batches.batch import Batch
+from segue.models.base import Sizes, Task
+from segue.models.network import Network
+
+
+@dataclass(frozen=True)
+class WindowState:
+    """What is remembered between batches or steps: the last tokens of each row."""
+
+    tokens_BK: Tensor
+
+    def select(self, rows: Tensor) -> WindowState:
+        """These rows, in this order (a row may come twice)."""
+        return WindowState(self.tokens_BK.index_select(0, rows))
+
+    def detach(self) -> WindowState:
+        return self
+
+    def tensors(self) -> dict[str, Tensor]:
+        """By name, as a checkpoint keeps them."""
+        return {"tokens": self.tokens_BK}
+
+    @classmethod
+    def from_tensors(cls, tensors: dict[str, Tensor]) -> WindowState:
+        return cls(tensors["tokens"])
+
+
+class NeuralLm(Network):
+    """A feed-forward network that predicts the next token from the last few."""
+
+    task: ClassVar[Task] = "lm"
+    inputs: ClassVar[tuple[str, ...]] = ("fresh_B",)
+
+    @dataclass(frozen=True)
+    class Config:
+        context: int = 4
+        """Tokens that the next one is predicted from."""
+        form: Literal["shared", "onehot"] = "shared"
+        """One table of vectors for all places, or a row of the first matrix for each token at each place."""
+        embedding: int = 60
+        """Width of a token's vector (form=shared)."""
+        width: int = 100
+        """Units of the hidden layer."""
+        direct: bool = False
+        """Connect the vectors with the output directly too (form=shared)."""
+        dropout: float = 0.0
+        """Share of hidden units dropped."""
+
+        def __post_init__(self) -> None:
+            if min(self.context, self.embedding, self.width) < 1:
+                found = f"context = {self.context}, embedding = {self.embedding}, width = {self.width}"
+                raise ValueError(f"{found}: each must be 1 or more")
+            if not 0 <= self.dropout < 1:
+                raise ValueError(f"dropout = {self.dropout}: must be at least 0 and less than 1")
+            if self.direct and self.form == "onehot":
+                raise ValueError("direct with form = onehot: there are no vectors to connect; set form = shared")
+
+    def __init__(self, config: Config, sizes: Sizes) -> None:
+        super().__init__()
+        self.config, self.sizes = config, sizes
+        if config.form == "shared":
+            wide = config.context * config.embedding
+            self.vectors = nn.Embedding(sizes.vocab_size, config.embedding)
+            self.hidden = nn.Linear(wide, config.width)
+            self.direct = nn.Linear(wide, sizes.vocab_size, bias=False) if config.direct else None
+            if self.direct is not None:
+                nn.init.zeros_(self.direct.weight)
+        else:
+            self.first = nn.EmbeddingBag(config.context * sizes.vocab_size, config.width, mode="sum")
+            self.bias = nn.Parameter(torch.zeros(config.width))
+            nn.init.normal_(self.first.weight, std=config.context**-0.5)
+        self.head = nn.Linear(config.width, sizes.vocab_size)
+
+    def forward(self, batch: Batch, state: WindowState | None = None) -> tuple[Tensor, WindowState]:
+        """logits_BTV and the last tokens of each row."""
+        history, state = self._history(batch.tokens_BT, batch.mask_BT, state, batch.fresh_B)
+        windows_BTK = history.unfold(1, self.config.context, 1)[:, 1:]
+        if not bool(batch.mask_BT.all()):
+            place_BT = (batch.mask_BT.cumsum(1) - 1).clamp(min=0)  # where in its row's history a real token stands
+            windows_BTK = windows_BTK.take_along_dim(place_BT[:, :, None], 1)
+        return self._logits(windows_BTK), state
+
+    def _history(
+        self, tokens_BT: Tensor, mask_BT: Tensor, state: WindowState | None, fresh_B: Tensor | None = None
+    ) -> tuple[Tensor, WindowState]:
+        """(B, K + T): the last tokens before, then the real ones of each row without a gap; and the last ones after."""
+        before_BK = self._begin(len(tokens_BT)) if state is None else state.tokens_BK
+        if fresh_B is not None:
+            before_BK = before_BK.masked_fill(fresh_B[:, None], self.sizes.start)
+        if not bool(mask_BT.all()):
+            tokens_BT = tokens_BT.take_along_dim(torch.argsort(~mask_BT, dim=1, stable=True), 1)
+        history = torch.cat([before_BK, tokens_BT], 1)
+        ends_BK = mask_BT.sum(1)[:, None] + torch.arange(self.config.context, device=history.device)
+        return history, WindowState(history.take_along_dim(ends_BK, 1))
+
+    def _logits(self, windows_BTK: Tensor) -> Tensor:
+        if self.config.form == "onehot":
+            places_K = self.sizes.vocab_size * torch.arange(self.config.context, device=windows_BTK.device)
+            rows_NK = (windows_BTK + places_K).flatten(0, 1)
+            return self._output(self.first(rows_NK).unflatten(0, windows_BTK.shape[:2]) + self.bias)
+        x_BTD = self.vectors(windows_BTK).flatten(2)
+        logits_BTV = self._output(self.hidden(x_BTD))
+        return logits_BTV if self.direct is None else logits_BTV + self.direct(x_BTD)
+
+    def _output(self, a_BTD: Tensor) -> Tensor:
+        logits_BTV: Tensor = self.head(F.dropout(a_BTD.tanh(), self.config.dropout, self.training))
+        return logits_BTV
+
+    def _begin(self, rows: int) -> Tensor:
+        return torch.full((rows, self.config.context), self.sizes.start, device=self.head.weight.device)
+
+    @torch.inference_mode()
+    def start(
+        self, rows: int, capacity: int, source: Tensor | None = None, source_mask: Tensor | None = None
+    ) -> WindowState:
+        """Nothing read yet. The window moves on, so `capacity` is not needed."""
+        return WindowState(self._begin(rows))
+
+    @torch.inference_mode()
+    def step(self, tokens_BT: Tensor, mask_BT: Tensor, state: WindowState) -> tuple[Tensor, WindowState]:
+        """Read tokens; logits_BV of what follows each row's last real token."""
+        _, state = self._history(tokens_BT, mask_BT, state)
+        return self._logits(state.tokens_BK[:, None])[:, 0], state
