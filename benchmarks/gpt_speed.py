@@ -41,7 +41,7 @@ class Ours:
         batches = Batches(writer.close(), "lm", BatchesConfig(ROWS, LENGTH), 0)
         config = Config(steps=10**9, log_every=STEPS, optimizer=optim.Config(rate=6e-4, weight_decay=0.1))
         self.trainer = Trainer(self.model, batches, config, None, "cuda")
-        compile_regions(self.model, "cuda", print)
+        compile_regions(self.model, "cuda", (ROWS, LENGTH))
         self.records = self.trainer.fit()
 
     def run(self) -> float:

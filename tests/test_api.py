@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 
 import segue
 from segue.cli import invoke
+from segue.errors import InputError
 
 TINY = {"model.width": 8, "model.embedding": 8, "train.steps": 3}
 TEXTS = ["the cow eats the green grass.", "a big dog sees the small cow."] * 20
@@ -305,3 +306,25 @@ def test_compare_takes_a_model_once_and_says_no_in_time() -> None:
         with pytest.raises(segue.InputError):
             segue.compare(**{"data": TEXTS, "models": ["ngram"], "out": "d", "settings": ["data.unit=line"], **wrong})
     assert sorted(path.name for path in Path().iterdir()) == ["c", "c.data.jsonl"]
+
+
+def test_train_init_takes_the_shape_of_the_model_it_begins_with(tmp_path):
+    """Fine-tuning needs no more words than the run's name; a key that is given still counts."""
+    text = "the cows eat grass and the cows eat corn " * 40
+    first = segue.train(
+        "gpt",
+        [text],
+        tmp_path / "first",
+        [
+            *("model.layers=1", "model.width=16", "model.heads=2", "model.context=32"),
+            *("batches.length=32", "train.steps=2", "data.validation=0"),
+        ],
+    )
+    second = segue.train(
+        "gpt", [text], tmp_path / "second", [f"train.init={first.path}", "train.steps=2", "data.validation=0"]
+    )
+    assert second.recipe.model == first.recipe.model and second.recipe.batches.length == 32
+    with pytest.raises(InputError, match="does not fit"):
+        segue.train(
+            "gpt", [text], tmp_path / "third", [f"train.init={first.path}", "model.layers=2", "data.validation=0"]
+        )

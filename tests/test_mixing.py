@@ -45,9 +45,9 @@ def place(tmp_path_factory) -> Path:
     return folder
 
 
-def token_probabilities(run: Run, path: Path) -> np.ndarray:
+def token_probabilities(run: Run, path: Path, model: object = None) -> np.ndarray:
     ids, _ = run.tokenizer.encode_many(path.read_text().split("\n")[:-1], stop=True)
-    parts = stream_logprobs(run.model, ids, 1, run.sizes.vocab_size)
+    parts = stream_logprobs(model or run.model, ids, 1, run.sizes.vocab_size)
     return np.concatenate([np.exp(logp[0][real[0]]) for _, logp, real in parts])
 
 
@@ -88,6 +88,54 @@ def test_adapted_figures_are_marked_and_stand_beside_static_ones(place):
     assert run.evaluate(test) == still  # nothing stays
 
 
+def test_networks_adapt_too(place):
+    """Learning on, and a cache of states, by themselves and in a mixture with a model that counts."""
+    run, test = Run(place / "rnn"), str(place / "test.txt")
+    still = run.evaluate(test)
+    on, cached = run.evaluate(test, adapt=True), run.evaluate(test, cache=True)
+    assert on["adapted"] == "dynamic evaluation" and "weights" not in on
+    assert cached["adapted"] == "a neural cache and a cache"
+    assert list(cached["weights"]) == [str(place / "rnn"), f"neural cache of {place / 'rnn'}", "cache"]
+    assert sum(cached["weights"].values()) == pytest.approx(1) and cached["way"] == "one stream, state carried"
+    for result in (on, cached):
+        assert result["static"]["perplexity"] == still["perplexity"] > 1.05 * result["perplexity"]
+        assert result["tokens"] == still["tokens"]
+    mixed = evaluate(f"{place / 'rnn'}+{place / 'two'}", test, mix=True, adapt=True)
+    assert mixed["adapted"] == "dynamic evaluation and counting on while reading"
+    both = run.evaluate(test, adapt=True, cache=True)
+    assert both["adapted"] == "dynamic evaluation, a neural cache and a cache"
+    assert mixed["perplexity"] < min(mixed["static"]["perplexity"], on["perplexity"])
+    assert run.evaluate(test) == still  # nothing stays
+
+
+def test_adapted_parts_are_mixed_by_their_probabilities(place):
+    """The figure of a run with its caches, from the parts one by one."""
+    from segue.counting.cache import Cache
+    from segue.inference.neural_cache import NeuralCache
+
+    run = Run(place / "rnn")
+    result = run.evaluate(str(place / "test.txt"), cache=True)
+    held, test = (
+        np.stack(
+            [
+                token_probabilities(run, place / f"{name}.txt", model)
+                for model in (run.model, NeuralCache(run.model), Cache(run.sizes.vocab_size))
+            ]
+        )
+        for name in ("valid", "test")
+    )
+    weights = em_weights(held)
+    assert list(result["weights"].values()) == pytest.approx(weights.tolist(), abs=1e-6)
+    assert result["perplexity"] == pytest.approx(math.exp(-np.log(weights @ test).mean()), rel=1e-5)
+
+
+def test_a_model_that_cannot_adapt(place):
+    run = Run(place / "rnn")
+    run.model = object()
+    with pytest.raises(InputError, match="rnn_lm cannot go on learning while it reads"):
+        Mixing([run], adapt=True)
+
+
 def test_the_runs_own_test_text(place, capsys):
     assert invoke(["evaluate", str(place / "two"), "--cache", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
@@ -113,7 +161,6 @@ def test_other_validation_text(place):
         ("two+wb", {}, "say --mix"),
         ("two+chars", {"mix": True}, "same tokenizer"),
         ("two+sb", {"mix": True}, "scores, not probabilities"),
-        ("rnn", {"adapt": True}, "rnn_lm cannot go on learning"),
         ("two+none", {"mix": True}, "There is no run folder"),
         ("+", {"mix": True}, "There is no run folder"),
     ],

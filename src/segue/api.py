@@ -5,6 +5,7 @@ train("bow", [("a fine film", "good"), ("a dull film", "bad"), …])
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,7 +18,7 @@ from segue.data.listed import write_rows
 from segue.errors import InputError
 from segue.loaded import Run, load
 from segue.models.base import Task
-from segue.recipe import load_recipe
+from segue.recipe import Recipe, load_recipe, read_recipe
 from segue.training.log import Progress, silent
 
 __all__ = ["compare", "load", "train"]
@@ -35,6 +36,7 @@ def train(
     threads: int = 0,
     trust: bool = False,
     progress: Progress = silent,
+    profile: bool = False,
 ) -> Run:
     """Trains a model (a kind, a recipe or a TOML file) on data and opens the run.
 
@@ -49,10 +51,26 @@ def train(
         raise InputError(f"{where}Name a model to train, such as rnn_lm. `segue models` lists them.")
     place = Path(out) if out is not None else files.free_name(f"{_stem(model)}-{_data_name(data)}")
     given = load_recipe(model, lines, trust=trust)
+    base = _begun_with(given, trust)
     with _named(data, place, given.task) as path:
-        recipe = given if path is None else load_recipe(model, lines, {"data": {"path": path}}, trust)
-        trained = walking.train(recipe, place, resume, device, threads, progress, trust)
+        recipe = load_recipe(model, lines, base | ({} if path is None else {"data": {"path": path}}), trust)
+        trained = walking.train(recipe, place, resume, device, threads, progress, trust, profile)
     return _opened(place, trained, device, trust)
+
+
+def _begun_with(recipe: Recipe, trust: bool) -> dict[str, Any]:
+    """With `train.init`: the shape of the model that it names, so that it need not be typed again."""
+    init = getattr(recipe.train, "init", "")
+    if not init or not (Path(init) / "recipe.toml").exists():
+        return {}
+    other = read_recipe(Path(init) / "recipe.toml", trust)
+    if other.kind != recipe.kind:
+        return {}
+    base: dict[str, Any] = {"model": dataclasses.asdict(other.model)}
+    context = getattr(other.model, "context", 0)
+    if 0 < context < recipe.batches.length:
+        base["batches"] = {"length": context}
+    return base
 
 
 def compare(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import tee
+from itertools import chain, tee
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -74,6 +74,7 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint.")] = False,
     device: DeviceOption = "auto",
     threads: Annotated[int, typer.Option(help="CPU threads; 0 for as many as torch takes.")] = 0,
+    profile: Annotated[bool, typer.Option("--profile", help="Say where the time went (models that learn).")] = False,
     trust: TrustOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -96,7 +97,7 @@ def train(
         )
     data, settings = _data_and_settings(rest)
     with _progress() as progress:
-        run = api.train(model, data, out, settings, resume, device, threads, trust, progress)
+        run = api.train(model, data, out, settings, resume, device, threads, trust, progress, profile)
     result = read_json(run.path / "result.json")
     if json:
         _print({"run": str(run.path), "result": result})
@@ -111,8 +112,8 @@ def evaluate(
     mix: Annotated[
         bool, typer.Option("--mix", help="Score RUN+RUN… as one mixture, weighed on validation text.")
     ] = False,
-    adapt: Annotated[bool, typer.Option("--adapt", help="Go on counting while reading (models that count).")] = False,
-    cache: Annotated[bool, typer.Option("--cache", help="Mix in a cache of what was read lately.")] = False,
+    adapt: Annotated[bool, typer.Option("--adapt", help="Go on learning while reading.")] = False,
+    cache: Annotated[bool, typer.Option("--cache", help="Mix in caches of what was read lately.")] = False,
     validation: Annotated[
         str | None, typer.Option(help="Text to find the weights of --mix and --cache on; by default the run's own.")
     ] = None,
@@ -167,6 +168,7 @@ def generate(
     top_p: Annotated[float | None, typer.Option(help="decode.top_p")] = None,
     beam: Annotated[int | None, typer.Option(help="decode.beam: search instead of drawing.")] = None,
     seed: Annotated[int | None, typer.Option(help="decode.seed: the same seed writes the same text.")] = None,
+    stop: Annotated[list[str] | None, typer.Option(help="End before this text; may be given again.")] = None,
     adapt: Annotated[bool, typer.Option("--adapt", help="Go on counting while writing (models that count).")] = False,
     novelty: Annotated[
         bool, typer.Option("--novelty", help="Mark what stands in the training text too, and say how new the rest is.")
@@ -175,9 +177,9 @@ def generate(
     device: DeviceOption = "auto",
     trust: TrustOption = False,
 ) -> None:
-    """Write text that follows a prompt (language models).
+    """Write text that follows a prompt (language models); a single text is shown as it is written.
 
-    segue generate runs/rnn_lm-book --prompt "The " --max-tokens 200 --temperature 0.8
+    segue generate runs/rnn_lm-book --prompt "The " --max-tokens 200 --temperature 0.8 --stop "The end"
 
     segue generate runs/ngram-book --max-tokens 500 --novelty
     """
@@ -190,10 +192,22 @@ def generate(
         raise InputError(f"-n {n} asks for no text: expected 1 or more.")
     given = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k}
     given |= {"top_p": top_p, "beam": beam, "seed": seed}
-    settings = {key: value for key, value in given.items() if value is not None}
+    settings: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    if stop:
+        if "" in stop:
+            raise InputError('--stop "" is an empty text, which stands everywhere. Leave it out, or give a text.')
+        settings["stop"] = stop
     loaded = load(run, device, trust)
+    if n == 1 and not (json or novelty):
+        pieces = loaded.stream(prompt, adapt, **settings)
+        _tell_unknown(loaded, prompt)
+        _tell_long(loaded, prompt)
+        for piece in chain([prompt], pieces, ["\n"]):
+            typer.echo(piece, nl=False)
+        return
     texts = [text for _, text in loaded.generate_many([prompt] * n, adapt, **settings)]
     _tell_unknown(loaded, prompt)
+    _tell_long(loaded, prompt)
     report = None
     if novelty:
         from segue.novelty import novelty as held_against_training
@@ -294,9 +308,9 @@ def serve(
 @app.command("export")
 def export_run(
     run: RunArgument,
-    path: Annotated[str, typer.Argument(help="The file to write.")],
+    path: Annotated[str, typer.Argument(help="The file to write; for hf a folder.")],
     to: Annotated[
-        str, typer.Option("--to", help="The format: zip, a whole run as one file; arpa, an n-gram model for others.")
+        str, typer.Option("--to", help="zip, a whole run as one file; arpa, an n-gram model; hf, a GPT-2.")
     ] = "zip",
 ) -> None:
     """Write a run in a form that travels.
@@ -304,9 +318,17 @@ def export_run(
     segue export runs/rnn_lm-book --to zip book.zip
 
     segue export runs/ngram-book --to arpa book.arpa.gz
+
+    segue export runs/gpt-book --to hf gpt2-book
     """
-    if to not in ("zip", "arpa"):
-        raise InputError(f"There is no format '{to}'.{nearest(to, ['zip', 'arpa'])}")
+    if to not in ("zip", "arpa", "hf"):
+        raise InputError(f"There is no format '{to}'.{nearest(to, ['zip', 'arpa', 'hf'])}")
+    if to == "hf":
+        from segue.interop.huggingface import export_huggingface
+
+        export_huggingface(Path(run), Path(path))
+        typer.echo(f"{path} holds the model, for transformers: AutoModelForCausalLM.from_pretrained('{path}')")
+        return
     if to == "arpa":
         from segue.interop.arpa import export_arpa
 
@@ -322,7 +344,9 @@ def export_run(
 
 @app.command("import")
 def import_run(
-    path: Annotated[str, typer.Argument(help="What `segue export` wrote, or an ARPA file (.arpa or .lm, also .gz).")],
+    path: Annotated[
+        str, typer.Argument(help="What `segue export` wrote, an ARPA file (.arpa, .lm, also .gz) or a GPT-2's folder.")
+    ],
     out: Annotated[str, typer.Option("--out", help="The run folder to make.")],
 ) -> None:
     """Make a run folder of what was exported, here or by another toolkit.
@@ -330,7 +354,15 @@ def import_run(
     segue import book.zip --out runs/book
 
     segue import book.arpa.gz --out runs/kenlm
+
+    segue import gpt2 --out runs/gpt2
     """
+    if Path(path).is_dir() or Path(path).suffix in (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".pkl"):
+        from segue.interop.huggingface import import_huggingface
+
+        notes = import_huggingface(Path(path), Path(out))
+        typer.echo("\n".join([*notes, f"The run: {out}"]))
+        return
     if Path(path.removesuffix(".gz").removesuffix(".xz")).suffix in (".arpa", ".lm"):
         from segue.interop.arpa import import_arpa
 
@@ -471,6 +503,18 @@ def _tell_unknown(run: Any, text: str) -> None:
     if unknown:
         shown = ", ".join(repr(word) for word in dict.fromkeys(unknown))
         typer.echo(f"Unknown to this model, and read as such: {shown[:200]}.", err=True)
+
+
+def _tell_long(run: Any, prompt: str) -> None:
+    """Of a prompt that is longer than the model's window only the end is seen."""
+    context = getattr(run.recipe.model, "context", None)
+    length = 1 + len(run.tokenizer.encode(prompt))
+    if context is not None and length > context:
+        typer.echo(
+            f"The prompt has {length:,} tokens, and this model sees {context:,} at once (model.context): "
+            "what it writes follows from the end of the prompt alone.",
+            err=True,
+        )
 
 
 def _prediction(text: str, answer: Any, run: Any) -> dict[str, Any]:

@@ -39,6 +39,8 @@ def _message(error: Exception, verbs: Sequence[str]) -> tuple[str, int]:
         return str(error), error.exit_code
     if isinstance(error, _UsageError):
         return _usage(error, verbs), 2
+    if type(error).__name__ == "OutOfMemoryError":
+        return _out_of_memory(str(error)), 1
     if _is_full(error):
         name = getattr(error, "filename", None) or "a file"
         return f"The disk is full: {name} could not be written. Free some space and try again.", 2
@@ -55,6 +57,23 @@ def _is_full(error: Exception) -> bool:
 
     words = r"No space left on device|File too large|\d+ requested and \d+ written"
     return getattr(error, "errno", None) in FULL or re.search(words, str(error)) is not None
+
+
+def _out_of_memory(message: str) -> str:
+    """What the GPU lacked, in the words of torch's message, and what makes a model or a batch smaller."""
+    sizes = [
+        re.search(pattern + r"([\d.]+) ([KMG]i?B|bytes)", message)
+        for pattern in ("allocate ", "total capacity of ", "of which ")
+    ]
+    found = ""
+    if all(sizes):
+        asked, total, free = (f"{size[1]} {size[2]}" for size in sizes if size)
+        found = f": {asked} more were asked for, and of its {total} only {free} were free"
+    return (
+        f"The GPU's memory is full{found}. Turn one of these down: batches.size, batches.length, model.width; or "
+        "turn batches.accumulate up, which reads a batch in so many parts and learns the same from it. "
+        "Of generate, that is -n and --max-tokens; --device cpu needs no GPU."
+    )
 
 
 def _usage(error: Any, verbs: Sequence[str]) -> str:

@@ -258,31 +258,54 @@ class Run:
     def generate_many(self, prompts: list[str], adapt: bool = False, **settings: Any) -> list[tuple[str, str]]:
         """(prompt, what follows) for each prompt; the draws of text i depend on the seed and i alone. With `adapt` the
         model goes on learning from the prompt and from what it writes, for each text anew."""
-        self._must_be("lm", "generate")
-        from segue.inference.decode import generate
+        config = self._writing(adapt, settings)
+        from segue.inference.decode import Generated, generate
+        from segue.inference.written import follows, watcher
 
-        config = make(Decode, {**dataclasses.asdict(self.recipe.decode), **settings}, "decode")
-        ids = [self.tokenizer.encode(prompt).tolist() for prompt in prompts]
-        forbid = [self.tokenizer.unk]
+        def write(model: Any, starts: list[list[int]], config: Decode) -> list[Generated]:
+            watch = watcher(self.tokenizer, starts, config.stop)
+            forbid = [self.tokenizer.unk]
+            return generate(model, starts, self.sizes, config, device=self.device, forbid=forbid, watch=watch)
+
+        starts = [self.tokenizer.encode(prompt).tolist() for prompt in prompts]
         if adapt:
-            if not hasattr(self.model, "adapted"):
-                raise InputError(f"{self.recipe.kind} cannot go on learning while it writes. Models that count can.")
-            if config.beam > 1:
-                raise InputError("A beam follows several texts, and a model that goes on learning only one. Leave one.")
-            written = [
-                text
-                for i, prompt in enumerate(ids)
-                for text in generate(
-                    *(self.model.adapted(), [prompt], self.sizes, dataclasses.replace(config, seed=config.seed + i)),
-                    forbid=forbid,
-                )
-            ]
+            seeds = [dataclasses.replace(config, seed=config.seed + i) for i in range(len(starts))]
+            written = [write(self.model.adapted(), [start], own)[0] for start, own in zip(starts, seeds, strict=True)]
         else:
-            written = generate(self.model, ids, self.sizes, config, device=self.device, forbid=forbid)
+            written = write(self.model, starts, config)
         return [
-            (prompt, self.tokenizer.decode(start + text.ids)[len(self.tokenizer.decode(start)) :])
-            for prompt, start, text in zip(prompts, ids, written, strict=True)
+            (prompt, follows(self.tokenizer, start, text.ids, config.stop))
+            for prompt, start, text in zip(prompts, starts, written, strict=True)
         ]
+
+    def stream(self, prompt: str = "", adapt: bool = False, **settings: Any) -> Iterator[str]:
+        """The text of `generate`, a piece at a time as it is written. What is wrong is said before the first piece."""
+        config = self._writing(adapt, settings)
+        return self._pieces(self.model.adapted() if adapt else self.model, prompt, config)
+
+    def _pieces(self, model: Any, prompt: str, config: Decode) -> Iterator[str]:
+        from segue.inference.decode import stream
+        from segue.inference.written import Written
+
+        start = self.tokenizer.encode(prompt).tolist()
+        text = Written(self.tokenizer, start, config.stop)
+        for token in stream(model, start, self.sizes, config, device=self.device, forbid=[self.tokenizer.unk]):
+            if piece := text.add(token):
+                yield piece
+            if text.ended:
+                return
+        if piece := text.rest():
+            yield piece
+
+    def _writing(self, adapt: bool, settings: dict[str, Any]) -> Decode:
+        """How to write; or an InputError, where this run cannot write so."""
+        self._must_be("lm", "generate")
+        config: Decode = make(Decode, {**dataclasses.asdict(self.recipe.decode), **settings}, "decode")
+        if adapt and not hasattr(self.model, "adapted"):
+            raise InputError(f"{self.recipe.kind} cannot go on learning while it writes. Models that count can.")
+        if adapt and config.beam > 1:
+            raise InputError("A beam follows several texts, and a model that goes on learning only one. Leave one.")
+        return config
 
     def unknown(self, text: str) -> list[str]:
         """What the model has never seen of a text: it reads UNK there."""
@@ -298,9 +321,10 @@ class Run:
             state = self.model.start(1, len(ids))
             tokens = torch.tensor([ids], device=self.device)
             logits, _ = self.model.step(tokens, torch.ones_like(tokens, dtype=torch.bool), state)
-            best = logits[0].float().softmax(-1).topk(min(top, self.sizes.vocab_size))
+            # Stable: tokens of the same probability stand in the order of their ids, however many are asked for.
+            best = logits[0].float().softmax(-1).sort(descending=True, stable=True)
         names = {self.sizes.stop: "</s>", self.tokenizer.unk: "<unk>"}
-        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        pairs = zip(best.indices[:top].tolist(), best.values[:top].tolist(), strict=True)
         return [(names.get(i, self.tokenizer.decode([i])), p) for i, p in pairs if p > 0]
 
     # Predicting

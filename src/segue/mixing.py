@@ -2,6 +2,9 @@
 
 Whatever changes while it reads the text that it is scored on is adapted; its figures are marked so, and stand beside
 those of the same models standing still. Weights are found by EM on validation text, never on what is scored.
+
+A model that counts goes on counting (its `adapted()`), a network goes on learning (inference/adapting.py). A cache is
+one of n-grams (counting/cache.py), and of the states of every network that shows them (inference/neural_cache.py).
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,9 +32,9 @@ class Mixing:
     def __init__(self, runs: Sequence[Run], adapt: bool = False, cache: bool = False) -> None:
         self.runs, self.adapt, self.cache = list(runs), adapt, cache
         _check(self.runs)
-        if adapt and not any(hasattr(run.model, "adapted") for run in runs):
+        if adapt and not any(map(_way, self.runs)):
             kinds = ", ".join(sorted({run.recipe.kind for run in runs}))
-            raise InputError(f"{kinds} cannot go on learning while it reads. Models that count can: train an ngram.")
+            raise InputError(f"{kinds} cannot go on learning while it reads. An ngram can, and an rnn_lm: train one.")
 
     @property
     def name(self) -> str:
@@ -54,37 +57,68 @@ class Mixing:
 
     def _score(self, corpus: Corpus, split: str, held: Any, adapted: bool, progress: Progress) -> dict[str, Any]:
         first, size = self.runs[0], self.runs[0].sizes.vocab_size
-        devices = [*(run.device for run in self.runs), "cpu"]
         weights = [1.0]
         if held is not None:
             found = []
-            for i, (part, device) in enumerate(zip(parts := self._parts(adapted), devices, strict=False)):
+            for i, part in enumerate(parts := self._parts(adapted)):
                 progress(f"weighing {self.name}", i / len(parts))
-                found.append(probabilities(part, held, size, device))
+                found.append(probabilities(part.model, held, size, part.device))
             weights = em_weights(np.stack(found)).tolist()
         parts = self._parts(adapted)
-        model = parts[0] if len(parts) == 1 else Mixture(parts, weights, devices[: len(parts)])
+        model = parts[0].model
+        if len(parts) > 1:
+            model = Mixture([part.model for part in parts], weights, [part.device for part in parts])
         row = {"row": sys.maxsize} if adapted else {}
         result = {"model": self.name, **first.evaluate_split(corpus, split, progress, model, **row).result}
         if len(parts) > 1:
-            names = [*(str(run.path) for run in self.runs), "cache"]
-            result["weights"] = dict(zip(names, weights, strict=False))
+            result["weights"] = {part.name: weight for part, weight in zip(parts, weights, strict=True)}
         if adapted:
-            how = [*(["counting on while reading"] if self.adapt else []), *(["a cache"] if self.cache else [])]
-            result["adapted"] = " and ".join(how)
+            *others, last = dict.fromkeys(part.way for part in parts if part.way)
+            result["adapted"] = f"{', '.join(others)} and {last}" if others else last
         return {**({"split": split} if split != "all" else {}), **result}
 
-    def _parts(self, adapted: bool) -> list[Any]:
+    def _parts(self, adapted: bool) -> list[_Part]:
         """The models, those that adapt begun anew."""
         parts = [
-            run.model.adapted() if adapted and self.adapt and hasattr(run.model, "adapted") else run.model
+            _adapted(run) if adapted and self.adapt and _way(run) else _Part(str(run.path), run.model, run.device)
             for run in self.runs
         ]
         if adapted and self.cache:
             from segue.counting.cache import Cache
 
-            parts.append(Cache(self.runs[0].sizes.vocab_size))
+            parts += [_neural_cache(run) for run in self.runs if hasattr(run.model, "encode")]
+            parts.append(_Part("cache", Cache(self.runs[0].sizes.vocab_size), way="a cache"))
         return parts
+
+
+class _Part(NamedTuple):
+    """A part of a mixture, and what it does while it reads; that is nothing where it stands still."""
+
+    name: str
+    model: Any
+    device: str = "cpu"
+    way: str = ""
+
+
+def _way(run: Run) -> str:
+    """How the model of a run goes on learning; empty where it cannot."""
+    if hasattr(run.model, "adapted"):
+        return "counting on while reading"
+    return "dynamic evaluation" if hasattr(run.model, "state_dict") else ""
+
+
+def _adapted(run: Run) -> _Part:
+    if hasattr(run.model, "adapted"):
+        return _Part(str(run.path), run.model.adapted(), way=_way(run))
+    from segue.inference.adapting import Dynamic
+
+    return _Part(str(run.path), Dynamic(run.model), way=_way(run))
+
+
+def _neural_cache(run: Run) -> _Part:
+    from segue.inference.neural_cache import NeuralCache
+
+    return _Part(f"neural cache of {run.path}", NeuralCache(run.model), way="a neural cache")
 
 
 def evaluate(

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import datetime
+import random
 import re
 import shlex
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from segue import __version__
 from segue.data.corpus import Corpus
+from segue.errors import SegueError
 from segue.folder import read_json
 from segue.inference.evaluate import MAIN, NAMES, Evaluation
 from segue.inference.evidence import context_text, evenest, has_counts, token_name
 from segue.loaded import Line, Run
-from segue.look.report import Curve, Entry, Expected, Page, write
+from segue.look.report import Curve, Entry, Expected, Page, Quiz, write
 from segue.training.log import read_metrics
 
 _METRICS = {
@@ -27,6 +30,12 @@ _METRICS = {
     "seq2seq": ("bleu", "chrf"),
 }
 _SAMPLE = 400
+_GIVEN, _CONTINUED = 70, 240
+"""Characters that the quiz gives, and that follow, about."""
+_OTHERS = 3
+"""Passages of the quiz that are not real."""
+_SEARCHED = 500
+"""Units of held-out text among which one for the quiz is looked for."""
 _ENDS = {"line": "\n", "paragraph": "\n\n", "document": ""}
 """How the end of a unit looks in the text."""
 
@@ -37,9 +46,17 @@ class Passage:
 
     units: list[str]
     prompt: str
+    asked: tuple[str, str] | None = None
+    """For the quiz, another place in the text: its beginning, and how it goes on."""
 
 
 def passage_of(corpus: Corpus, split: str) -> Passage:
+    """A held-out paragraph worth showing, and another place for the quiz."""
+    passage = _shown(corpus, split)
+    return replace(passage, asked=_asked(corpus, split, passage.units))
+
+
+def _shown(corpus: Corpus, split: str) -> Passage:
     """The first held-out paragraph worth showing: of 200 to 700 characters if there is one."""
     lines: list[str] = []
     for example in corpus.examples(split):
@@ -57,6 +74,60 @@ def passage_of(corpus: Corpus, split: str) -> Passage:
 def _prompt(text: str) -> str:
     """Its first words, without a blank at the end: the next word brings its own."""
     return " ".join(text.split()[:3])
+
+
+def _asked(corpus: Corpus, split: str, shown: list[str]) -> tuple[str, str] | None:
+    """The first held-out place that is long enough and is not shown elsewhere on the page; else the longest."""
+    heads = [unit[:_GIVEN] for unit in shown if unit]
+    best = ("", "")
+    for example in islice(corpus.examples(split), _SEARCHED):
+        # A document may be a piece of one, and begin anywhere; its paragraphs begin well.
+        gaps = re.finditer(r"\n\s*\n", example.text) if corpus.config.unit == "document" else ()
+        for place in chain((gap.end() for gap in gaps), [0]):
+            text = example.text[place : place + 2 * (_GIVEN + _CONTINUED)]
+            if any(head in text for head in heads):
+                continue
+            best = max(best, _split(text), key=lambda parts: len(parts[1]))
+            if len(best[1]) > _CONTINUED // 2:
+                return best
+    return best if len(best[1].split()) >= _OTHERS else None
+
+
+def _split(text: str) -> tuple[str, str]:
+    """The words that the quiz gives, less than half of all, and how they go on; no blank at the end of either."""
+    blank = re.compile(r"\s").search(text, min(_GIVEN, len(text) // 3))
+    return (text[: blank.start()], _cut(text[blank.start() :])) if blank else ("", "")
+
+
+def _cut(text: str) -> str:
+    """Whole words, about as many characters as the quiz has; an ellipsis where it goes on."""
+    if len(text) <= _CONTINUED:
+        return text.rstrip()
+    return re.sub(r"\s*\S*$", "", text[: _CONTINUED + 1]) + " …"
+
+
+def _guesses(run: Run, begin: str) -> list[str]:
+    """How a run goes on from the beginning that the quiz gives; nothing where it cannot."""
+    try:
+        written = run.generate_many([begin] * _OTHERS, **_plain(run, 1.5 * _CONTINUED), seed=1)
+    except SegueError:  # a model without smoothing may know no way on from text that it has never seen
+        return []
+    return [_cut(text) for _, text in written]
+
+
+def _quiz(passage: Passage, entries: list[Entry]) -> Quiz | None:
+    """The real passage among those of the best models, or of the only one."""
+    if passage.asked is None:
+        return None
+    begin, real = passage.asked
+    able = [(i, entry.guesses) for i, entry in enumerate(entries) if entry.guesses][:_OTHERS]
+    if len(able) == 1:
+        others = [(guess, able[0][0]) for guess in able[0][1]]
+    else:
+        others = [(guesses[turn], i) for turn, (i, guesses) in enumerate(able)]
+    passages: list[tuple[str, int | None]] = [(real, None), *others]
+    random.Random(begin).shuffle(passages)
+    return Quiz(begin, passages) if others else None
 
 
 def entry_of(
@@ -83,6 +154,7 @@ def entry_of(
         examples=evaluation.examples,
         run=str(run.path),
         rung=_rung(run),
+        guesses=_guesses(run, passage.asked[0]) if passage and passage.asked else [],
     )
 
 
@@ -116,6 +188,7 @@ def page_of(title: str, summary: list[str], entries: list[Entry], passage: Passa
         command=" ".join(["segue", *map(shlex.quote, sys.argv[1:])]),
         version=__version__,
         date=datetime.date.today().isoformat(),
+        quiz=_quiz(passage, entries) if passage else None,
     )
 
 
@@ -148,8 +221,13 @@ def expected_of(run: Run, units: Iterable[str]) -> Expected | None:
 
 
 def _sample(run: Run, prompt: str) -> str:
-    size = _SAMPLE if run.tokenizer.kind in ("char", "byte") else _SAMPLE // 5
-    return str(run.generate(prompt, max_tokens=size, seed=0, temperature=1.0, beam=0))
+    return str(run.generate(prompt, **_plain(run, _SAMPLE), seed=0))
+
+
+def _plain(run: Run, characters: float) -> dict[str, Any]:
+    """Settings of the same kind for every run: to draw about so many characters, whatever its recipe says."""
+    size = characters if run.tokenizer.kind in ("char", "byte") else characters / 5
+    return {"max_tokens": round(size), "temperature": 1.0, "beam": 0, "stop": []}
 
 
 def word_bits(run: Run, units: Iterable[str]) -> list[tuple[str, float]]:

@@ -288,7 +288,7 @@ def _name(hint: Any) -> str:
     if typing.get_origin(hint) is Literal:
         return "one of " + ", ".join(typing.get_args(hint))
     if typing.get_origin(hint) is tuple:
-        return "numbers separated by commas"
+        return "a list of texts" if typing.get_args(hint)[0] is str else "numbers separated by commas"
     if _is_union(hint):
         return " or ".join(_name(option) for option in typing.get_args(hint))
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}

@@ -65,10 +65,12 @@ def train(
     threads: int = 0,
     progress: Progress = silent,
     trust: bool = False,
+    profile: bool = False,
 ) -> Trained:
     """Trains what the recipe says into the folder `out`.
 
-    With `resume`, goes on from the last whole checkpoint (the recipe may then be None: the run's own).
+    With `resume`, goes on from the last whole checkpoint (the recipe may then be None: the run's own). With `profile`
+    the result says where the time went.
     """
     recipe, begun = _recipe_of(recipe, out, resume, trust)
     if begun and (out / "result.json").exists() and read_recipe(out / "recipe.toml", trust) == recipe:
@@ -76,7 +78,7 @@ def train(
     corpus = Corpus(recipe.data, recipe.task, progress)
     if begun and (changed := files.changed_file(corpus.ledger.files, out)):
         raise InputError(f"{changed} has changed since the run in {out} began. Restore it, or choose another --out.")
-    walk = _Walk(recipe, out, corpus, device, threads, progress)
+    walk = _Walk(recipe, out, corpus, device, threads, progress, profile)
     made = files.missing(out)
     with files.locked(out):
         if not begun and (out / "recipe.toml").exists():
@@ -149,8 +151,16 @@ class _Walk:
     """One call of `train`, step by step."""
 
     def __init__(
-        self, recipe: Recipe, out: Path, corpus: Corpus, device: str, threads: int, progress: Progress
+        self,
+        recipe: Recipe,
+        out: Path,
+        corpus: Corpus,
+        device: str,
+        threads: int,
+        progress: Progress,
+        profile: bool = False,
     ) -> None:
+        self.profile = profile
         self.recipe, self.out, self.corpus, self.progress = recipe, out, corpus, progress
         self.task = recipe.task
         self.counts_itself = hasattr(recipe.model_class, "fit")
@@ -299,6 +309,8 @@ class _Walk:
 
         from segue.training.begin import freeze, take_weights
         from segue.training.checkpoint import clear_unfinished, latest, save_checkpoint
+        from segue.training.engine import compile_regions
+        from segue.training.profile import Profile
         from segue.training.trainer import DivergedError, Trainer
 
         recipe, places = self.recipe, self.out / "checkpoints"
@@ -314,13 +326,17 @@ class _Walk:
             spent = min(trainer.progress, 0.99)  # it is not done while it validates
             return self._validate(model, data, lambda share: self.progress(what, spent, "validating"))
 
-        trainer = Trainer(model, batches, recipe.train, validate if data.validation is not None else None, self.device)
+        profile = Profile(self.device) if self.profile else None
+        trainer = Trainer(
+            model, batches, recipe.train, validate if data.validation is not None else None, self.device, profile
+        )
         clear_unfinished(places)
         checkpoint, damaged = latest(places)
         for sentence in damaged:
             self.progress(sentence, 0.0)
         if checkpoint:
             trainer.restore(*checkpoint)
+        compile_regions(model, self.device, (recipe.batches.size, recipe.batches.length))
         metrics = Metrics(self.out, trainer.step, recipe.train.tensorboard)
         self.progress(what, trainer.progress)
         try:
@@ -346,6 +362,11 @@ class _Walk:
         fitted = _fitted(trainer.seconds, trainer.step, speed, epochs, count)
         if trainer.best:
             fitted |= {"best_step": trainer.best["step"], "validation_loss": trainer.best["loss"]}
+        if profile is not None:
+            looked_up = {id(m.weight) for m in model.modules() if isinstance(m, torch.nn.Embedding)}
+            tied = getattr(model, "head", 0) is None  # the vectors are the output weights too
+            met = sum(p.numel() for p in model.parameters() if tied or id(p) not in looked_up)
+            fitted["profile"] = profile.result(trainer.targets / max(1, trainer.step), met)
         return fitted | {"stopped_early": trainer.stopped_early}, model
 
     def _tell(self, record: Record) -> None:

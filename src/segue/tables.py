@@ -103,13 +103,28 @@ def print_result(run: Any, result: dict[str, Any]) -> None:
     if result.get("stopped_early"):
         console.print(f"Stopped early: the best validation was at step {result['best_step']}.")
     print_figures({key: value for key, value in result.items() if key not in _TRAINED})
+    if "profile" in result:
+        _print_profile(result["profile"])
     for sentence in run.ledger_summary():
         console.print(sentence)
     console.print(f"The run: {run.path}    its page: {run.path / 'report.html'}")
 
 
 _TRAINED = {"model", "parameters", "train_seconds", "steps", "epochs", "tokens_per_second", "best_step"}
-_TRAINED |= {"validation_loss", "stopped_early", "finished_before"}
+_TRAINED |= {"validation_loss", "stopped_early", "finished_before", "profile"}
+
+
+def _print_profile(profile: dict[str, Any]) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name, justify in (("", "left"), ("ms a step", "right"), ("share", "right")):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for name, one in profile["phases"].items():
+        table.add_row(name, f"{one['seconds'] * 1000:.2f}", f"{one['share']:.0%}")
+    _console().print(table)
+    _console().print(
+        f"{profile['tokens_per_second']:,.0f} tokens/s; {profile['operations_per_second'] / 1e9:,.1f} GFLOP/s, "
+        f"{profile['share_of_peak']:.0%} of the {profile['peak'] / 1e9:,.0f} at which this machine multiplies matrices."
+    )
 
 
 def print_figures(result: dict[str, Any]) -> None:
@@ -296,6 +311,27 @@ def print_explanation(model: str, settings: list[str], trust: bool = False) -> N
             else:
                 table.add_row(f"{section}.{field.name}", Text(str(value)), Text(field.doc))
         console.print(Text(f"\n[{section}]", "bold"))
+        console.print(table)
+    if recipe.kind in ("gpt", "rnn_lm"):
+        _print_costs(recipe, Path(model))
+
+
+def _print_costs(recipe: Any, run: Path) -> None:
+    """What the model costs: of a run over its own vocabulary, else over as many tokens as one may expect."""
+    from segue.inference.costs import explained, vocabulary
+
+    known = run / "config.json"
+    size, why = vocabulary(recipe.tokens, recipe.model)
+    if known.exists():
+        size, why = read_json(known)["sizes"]["vocab_size"], "the run's own"
+    console = _console()
+    for section in explained(recipe.model, size, why, recipe.batches.size, recipe.batches.length):
+        table = Table(box=None, show_header=False, pad_edge=False)
+        for justify in ("left", "right", "left"):
+            table.add_column(no_wrap=justify == "right", justify=justify)  # type: ignore[arg-type]
+        for cells in section.rows:
+            table.add_row(*map(Text, cells))
+        console.print(Text(f"\n{section.title}", "bold"))
         console.print(table)
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from segue.errors import InputError, SegueError
-from segue.inference.decode import Config, Generated, generate, stream
+from segue.inference.decode import Config, Generated, _likeliest, generate, stream
 from segue.models.base import Sizes
 
 STOP, UNK = 0, 1
@@ -193,6 +193,33 @@ def test_finished_rows_cost_nothing() -> None:
     assert model.fed == [(4, 2), (2, 1), (2, 1), (2, 1), (2, 1)]  # the prompts are one step; nothing is fed at the end
 
 
+def test_blocks_write_the_same() -> None:
+    """Where looking costs, the host looks every few steps: rows that ended are written on, and cut."""
+    model = random_trigram(8, seed=3)
+    prompts = [[i, 2] for i in range(2, 8)]
+    for config in (Config(max_tokens=45, seed=6), Config(max_tokens=45, seed=6, top_k=4, top_p=0.9), GREEDY):
+        texts = generate(model, prompts, sizes(model), config, forbid=[UNK])
+        assert generate(model, prompts, sizes(model), config, forbid=[UNK], device="cpu:0") == texts
+    assert len({len(text.ids) for text in texts}) > 1
+
+
+@pytest.mark.parametrize("device", ["cpu", "cpu:0"])
+def test_who_watches_can_end_a_text(device: str) -> None:
+    model = always([-9.0, -9.0, 0.0, 0.0, 0.0, 0.0])
+    config = Config(max_tokens=60, seed=2)
+    seen: list[list[int]] = [[], [], []]
+
+    def third_three(row: int, token: int) -> bool:
+        seen[row].append(token)
+        return seen[row].count(3) == 3
+
+    free = generate(model, [[]] * 3, sizes(model), config)
+    watched = generate(model, [[]] * 3, sizes(model), config, device=device, watch=third_three)
+    for text, whole, told in zip(watched, free, seen, strict=True):
+        assert text.stopped and text.ids == told == whole.ids[: len(told)]
+        assert text.ids[-1] == 3 and text.ids.count(3) == 3
+
+
 def test_seeds() -> None:
     model = always([-9.0, -9.0, 0.0, 0.0, 0.0, 0.0])
     one, again, other = (generate(model, [[]] * 3, sizes(model), Config(seed=seed)) for seed in (1, 1, 2))
@@ -231,6 +258,28 @@ def test_drawn_shares(options: dict[str, float], expected: list[float]) -> None:
     assert (counts[p == 0] == 0).all()
     deviation = np.sqrt(total * p * (1 - p))
     assert (np.abs(counts - total * p) <= 4 * deviation + 1e-9).all()
+
+
+@given(
+    st.lists(st.integers(0, 4), min_size=1, max_size=9),
+    st.integers(0, 9),
+    st.sampled_from([0.3137, 0.5171, 0.9013, 1.0]),
+)
+@settings(deadline=None)
+def test_what_top_k_and_top_p_leave(weights: list[int], top_k: int, top_p: float) -> None:
+    """By the definition, one id after another, the lowest of equal ones first."""
+    total = sum(weights) or 1
+    p = [weight / total for weight in weights]
+    order = sorted(range(len(p)), key=lambda i: (-p[i], i))[: top_k or len(p)]
+    left, reached, limit = [], 0.0, top_p * sum(p[i] for i in order)
+    for i in order:
+        if reached < limit or top_p == 1:
+            left.append(i)
+        reached += p[i]
+    kept_BV = _likeliest(torch.tensor([p], dtype=torch.float64), Config(top_k=top_k, top_p=top_p))
+    kept = [i for i, keep in enumerate(kept_BV[0].tolist()) if keep]
+    if sum(weights):  # an id of probability 0 is never drawn, whether it is left or not
+        assert [i for i in kept if p[i]] == sorted(i for i in left if p[i])
 
 
 def test_forbidden_ids_share_what_is_theirs() -> None:

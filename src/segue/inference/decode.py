@@ -12,12 +12,16 @@ and an encoder-decoder are all decoded here, by the same lines.
 A text begins with the start id and the prompt, fed in one step. Row i draws from the generator of
 (seed, i), one number a token: its text does not depend on how many rows run beside it, nor on
 `max_tokens`. A beam prefers texts that end: only if none has ended in time is an unfinished one given.
+
+A token is drawn where the logits are, and goes back into the model from there. On a GPU the host looks at
+what was drawn only once a block: every look makes one of the two wait for the other. A row that ended within
+the block is written on meanwhile, and what stands after its end is dropped.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -29,6 +33,16 @@ from segue.errors import InputError, SegueError
 from segue.inference.settings import Config
 from segue.models.base import Sizes
 
+_BLOCK = 16
+"""Steps between two looks at what was drawn, where looking costs."""
+_PLACES = 64
+"""Room for a text is made in multiples of this."""
+_DEAD, _BROKEN = -1, -2
+"""Drawn in place of an id: no allowed token has any probability; the logits hold NaN or +inf."""
+
+Watch = Callable[[int, int], bool]
+"""Told each (row, id) that is written; True ends the row's text there."""
+
 
 class Generated(NamedTuple):
     """One written text, without its prompt."""
@@ -38,7 +52,7 @@ class Generated(NamedTuple):
     logprob: float
     """Sum of natural log p by the model's own distribution (no temperature), that of a reached STOP included."""
     stopped: bool
-    """True if the model ended the text itself, False if `max_tokens` did."""
+    """True if the model ended the text itself, or who watches did; False if `max_tokens` did."""
 
 
 # `source` and `source_mask` are (rows, S), as in a Batch; `forbid` are ids that are never written.
@@ -54,8 +68,9 @@ def generate(
     source_mask: Any = None,
     device: Any = "cpu",
     forbid: Sequence[int] = (),
+    watch: Watch | None = None,
 ) -> list[Generated]:
-    """One text for each prompt (which may be empty)."""
+    """One text for each prompt (which may be empty). A beam is not watched: it knows its text only at the end."""
     if not prompts:
         return []
     rows = _Rows(model, sizes, device, forbid)
@@ -63,12 +78,12 @@ def generate(
     if config.beam > 1:
         return _search(rows, config)
     texts = [Generated([], 0.0, False) for _ in prompts]
-    for drawn in _sample(rows, config):
-        for row, token, logp in drawn:
+    for drawn in _sample(rows, config, 1 if str(device) == "cpu" else _BLOCK, watch):
+        for row, token, logp, ended in drawn:
             text = texts[row]
             if token != sizes.stop:
                 text.ids.append(token)
-            texts[row] = Generated(text.ids, text.logprob + logp, token == sizes.stop)
+            texts[row] = Generated(text.ids, text.logprob + logp, ended)
     return texts
 
 
@@ -89,20 +104,21 @@ def stream(
         return
     rows = _Rows(model, sizes, device, forbid)
     rows.begin([prompt], config.max_tokens, source, source_mask)
-    for ((_, token, _),) in _sample(rows, config):
+    for ((_, token, _, _),) in _sample(rows, config, 1, None):
         if token != sizes.stop:
             yield token
 
 
 class _Rows:
-    """The texts that are still being written: the model's state of each, and log p of each one's next token."""
+    """The texts that are still being written: the model's state of each, and the logits of each one's next token."""
 
     def __init__(self, model: Any, sizes: Sizes, device: Any, forbid: Sequence[int]) -> None:
         self.model, self.sizes, self.device = model, sizes, device
         self.forbid = torch.tensor(list(forbid), dtype=torch.long, device=device)
         self.state: Any = None
-        self.logp_BV: Tensor
-        """By the model's own distribution; -inf where the probability is 0, and for a row where all are."""
+        self.logits_BV: Tensor
+        self.next_B: Tensor | None = None
+        """What was drawn and not yet fed."""
 
     def begin(self, prompts: Sequence[Sequence[int]], max_tokens: int, source: Any, source_mask: Any) -> None:
         """Feed the start id and the prompts, padded on the right, in one step."""
@@ -115,28 +131,43 @@ class _Rows:
             mask[row, : 1 + len(prompt)] = True
         extra = () if source is None else (self._moved(source), self._moved(source_mask))
         with _at_rest(self.model):
-            self.state = self.model.start(len(prompts), longest + max_tokens, *extra)
+            self.state = self.model.start(len(prompts), _rounded(longest + max_tokens), *extra)
         self._step(self._moved(tokens), self._moved(mask))
 
-    def feed(self, ids_B: Tensor, keep: Tensor | None) -> None:
-        """Go on with the rows in `keep` (all of them if None), each with its next token."""
-        if keep is not None:
-            self.state = self.state.select(keep)
+    def keep(self, rows: Tensor) -> None:
+        """Go on with these rows alone, in this order (a row may come twice)."""
+        self.state, self.logits_BV = self.state.select(rows), self.logits_BV[rows]
+        self.next_B = None if self.next_B is None else self.next_B[rows]
+
+    def feed(self, ids_B: Tensor) -> None:
+        """The next token of each row."""
         tokens_BT = ids_B[:, None]
         self._step(tokens_BT, torch.ones_like(tokens_BT, dtype=torch.bool))
 
-    def allowed(self) -> Tensor:
-        """log p of what may be written next: -inf at the forbidden ids."""
-        return self.logp_BV.index_fill(-1, self.forbid, -math.inf) if len(self.forbid) else self.logp_BV
+    def write(self, uniform_BN: Tensor, config: Config) -> tuple[Tensor, Tensor]:
+        """N tokens of each row, and the log p of each by the model's own distribution."""
+        drawn = [self._drawn(uniform_B, config) for uniform_B in uniform_BN.T.contiguous()]
+        ids_BN, logp_BN = (torch.stack(parts, 1) for parts in zip(*drawn, strict=True))
+        return ids_BN, logp_BN
+
+    def _drawn(self, uniform_B: Tensor, config: Config) -> tuple[Tensor, Tensor]:
+        if self.next_B is not None:
+            self.feed(self.next_B)
+        ids_B, logp_B = _pick(self.logits_BV, uniform_B, self.forbid, config)
+        self.next_B = ids_B.clamp(min=0)
+        return ids_B, logp_B
+
+    def logp(self) -> Tensor:
+        """log p of what may be written next, for a beam: -inf where it is 0, and at the forbidden ids."""
+        logp_BV = self.logits_BV.log_softmax(-1).masked_fill(self.logits_BV == -math.inf, -math.inf)
+        if logp_BV.isnan().any():
+            raise _broken()
+        return logp_BV.index_fill(-1, self.forbid, -math.inf) if len(self.forbid) else logp_BV
 
     def _step(self, tokens_BT: Tensor, mask_BT: Tensor) -> None:
         with _at_rest(self.model):
             logits_BV, self.state = self.model.step(tokens_BT, mask_BT, self.state)
-        logits_BV = logits_BV.to(self.device).float()
-        # A row that is -inf everywhere has no softmax; it stays -inf, and the caller says what that means.
-        self.logp_BV = logits_BV.log_softmax(-1).masked_fill(logits_BV == -math.inf, -math.inf)
-        if self.logp_BV.isnan().any():
-            raise SegueError("The model's logits hold NaN or +inf: its weights are broken. Load an earlier checkpoint.")
+        self.logits_BV = logits_BV.to(self.device).float()
 
     def _check(self, prompt: Sequence[int], row: int) -> None:
         wrong = [token for token in prompt if not 0 <= token < self.sizes.vocab_size]
@@ -163,6 +194,15 @@ def _at_rest(model: Any) -> Iterator[None]:
             part.training = True
 
 
+def _rounded(capacity: int) -> int:
+    """A capacity that many texts share, and that the kernels of attention like."""
+    return -(-capacity // _PLACES) * _PLACES
+
+
+def _broken() -> SegueError:
+    return SegueError("The model's logits hold NaN or +inf: its weights are broken. Load an earlier checkpoint.")
+
+
 def _dead_end(written: int, row: int) -> SegueError:
     return SegueError(
         f"After {written} written tokens of text {row + 1} the model gives no allowed token any probability, "
@@ -173,57 +213,88 @@ def _dead_end(written: int, row: int) -> SegueError:
 # Greedy and sampling
 
 
-def _sample(rows: _Rows, config: Config) -> Iterator[list[tuple[int, int, float]]]:
-    """At each time step (row, id, log p) of every row that has not stopped."""
-    live = np.arange(len(rows.logp_BV))
-    draws = [np.random.default_rng([config.seed, row]) for row in live.tolist()]
-    for written in range(config.max_tokens):
-        allowed_BV = rows.allowed()
-        stuck = allowed_BV.amax(-1) == -math.inf
-        if stuck.any():
-            raise _dead_end(written, int(live[stuck.tolist().index(True)]))
-        if config.greedy:
-            ids_B = allowed_BV.argmax(-1)
-        else:
-            uniform_B = torch.tensor([draws[row].random() for row in live], dtype=torch.float64, device=rows.device)
-            ids_B = _draw(allowed_BV, uniform_B, config)
-        logp_B = rows.logp_BV.gather(1, ids_B[:, None])[:, 0]
-        ids = ids_B.tolist()
-        yield list(zip(live.tolist(), ids, logp_B.tolist(), strict=True))
-        going = np.flatnonzero(np.array(ids) != rows.sizes.stop)
-        if not len(going) or written + 1 == config.max_tokens:
-            return
-        if len(going) == len(live):
-            rows.feed(ids_B, None)
-        else:  # finished rows cost nothing from here on
-            live = live[going]
-            keep = torch.from_numpy(going).to(rows.device)
-            rows.feed(ids_B[keep], keep)
+def _sample(
+    rows: _Rows, config: Config, block: int, watch: Watch | None
+) -> Iterator[list[tuple[int, int, float, bool]]]:
+    """At each time step (row, id, log p, whether the text ends here) of every row that has not ended."""
+    live = list(range(len(rows.logits_BV)))
+    draws = [np.random.default_rng([config.seed, row]) for row in live]
+    ended: set[int] = set()
+    written = 0
+    while written < config.max_tokens and len(ended) < len(draws):
+        if written:
+            live = _without_ended(rows, live, ended)
+        steps = min(block, config.max_tokens - written)
+        uniform_BN = torch.from_numpy(np.stack([draws[row].random(steps) for row in live])).to(rows.device)
+        ids_BN, logp_BN = rows.write(uniform_BN, config)
+        for ids, logps in zip(ids_BN.T.tolist(), logp_BN.T.tolist(), strict=True):
+            drawn = []
+            for row, token, logp in zip(live, ids, logps, strict=True):
+                if row in ended:
+                    continue
+                if token < 0:
+                    raise _broken() if token == _BROKEN else _dead_end(written, row)
+                if token == rows.sizes.stop or (watch is not None and watch(row, token)):
+                    ended.add(row)
+                drawn.append((row, token, logp, row in ended))
+            written += 1
+            if drawn:
+                yield drawn
 
 
-def _draw(logp_BV: Tensor, uniform_B: Tensor, config: Config) -> Tensor:
-    """The id at which the cumulative distribution passes a uniform number of each row."""
-    # In float64, and with the best at 0, so that a temperature near 0 ends in the likeliest id and not in NaN.
-    scaled_BV = (logp_BV - logp_BV.amax(-1, keepdim=True)).double() / config.temperature
-    p_BV = scaled_BV.softmax(-1)
-    if not config.top_k and config.top_p == 1:
-        return _invert(p_BV, uniform_B)
-    p_BV, ids_BV = p_BV.sort(dim=-1, descending=True, stable=True)
-    if config.top_k:
-        p_BV = p_BV[:, : config.top_k]
-    if config.top_p < 1:
-        p_BV = p_BV / p_BV.sum(-1, keepdim=True)
-        before_BV = p_BV.cumsum(-1) - p_BV
-        p_BV = p_BV.masked_fill(before_BV >= config.top_p, 0.0)
-    return ids_BV.gather(1, _invert(p_BV, uniform_B)[:, None])[:, 0]
+def _without_ended(rows: _Rows, live: list[int], ended: set[int]) -> list[int]:
+    """The rows that go on; those that have ended cost nothing from here on."""
+    going = [place for place, row in enumerate(live) if row not in ended]
+    if len(going) < len(live):
+        rows.keep(torch.tensor(going, device=rows.device))
+    return [live[place] for place in going]
+
+
+def _pick(logits_BV: Tensor, uniform_B: Tensor, forbid: Tensor, config: Config) -> tuple[Tensor, Tensor]:
+    """The next id of each row (or _DEAD, or _BROKEN), and its log p by the model's own distribution.
+
+    Nothing here waits for the device, and all shapes are known beforehand.
+    """
+    logits_BV = logits_BV.float()
+    logp_BV = logits_BV.log_softmax(-1)
+    allowed_BV = logits_BV.index_fill(-1, forbid, -math.inf) if len(forbid) else logits_BV
+    best_B1 = allowed_BV.amax(-1, keepdim=True)
+    ids_B = allowed_BV.argmax(-1) if config.greedy else _draw(allowed_BV - best_B1, uniform_B, config)
+    picked_B = logp_BV.gather(1, ids_B[:, None])[:, 0]
+    # One NaN or +inf makes every log p of its row NaN; so does a row that is -inf everywhere, which is a dead end.
+    ids_B = ids_B.masked_fill(logp_BV[:, 0].isnan(), _BROKEN).masked_fill(best_B1[:, 0] == -math.inf, _DEAD)
+    return ids_B, picked_B
+
+
+def _draw(logits_BV: Tensor, uniform_B: Tensor, config: Config) -> Tensor:
+    """The id at which the cumulative distribution passes a uniform number of each row; the best logit is 0."""
+    # In float64, so that a temperature near 0 ends in the likeliest id and not in NaN.
+    p_BV = (logits_BV.double() / config.temperature).softmax(-1)
+    if config.top_k or config.top_p < 1:
+        p_BV = p_BV * _likeliest(p_BV, config)
+    return _invert(p_BV, uniform_B)
+
+
+def _likeliest(p_BV: Tensor, config: Config) -> Tensor:
+    """True at the ids that top-k and top-p leave; of equally likely ones the lowest ids."""
+    if 0 < config.top_k < p_BV.shape[1]:
+        best_BK = p_BV.topk(config.top_k).values
+    else:
+        best_BK = p_BV.sort(-1, descending=True).values
+    share_BK = best_BK / best_BK.sum(-1, keepdim=True)
+    count_B1 = (share_BK.cumsum(-1) - share_BK < config.top_p).sum(-1, keepdim=True)
+    least_B1 = best_BK.gather(1, (count_B1 - 1).clamp(min=0))
+    above_BV, equal_BV = p_BV > least_B1, p_BV == least_B1
+    room_B1 = count_B1 - above_BV.sum(-1, keepdim=True)
+    return above_BV | (equal_BV & (equal_BV.cumsum(-1) <= room_B1))
 
 
 def _invert(p_BV: Tensor, uniform_B: Tensor) -> Tensor:
     """First place where the cumulative sum exceeds the uniform number; never one of probability 0."""
     sums_BV = p_BV.cumsum(-1)
-    # The last sum becomes exactly 1, and a uniform number is below 1: there always is such a place.
+    # The last sum becomes exactly 1, and a uniform number is below 1: there always is such a place, unless all is NaN.
     sums_BV = sums_BV / sums_BV[:, -1:]
-    return torch.searchsorted(sums_BV, uniform_B[:, None], right=True)[:, 0]
+    return torch.searchsorted(sums_BV, uniform_B[:, None], right=True)[:, 0].clamp(max=p_BV.shape[1] - 1)
 
 
 # Beam search
@@ -236,11 +307,10 @@ def _search(rows: _Rows, config: Config) -> list[Generated]:
     ends a text; the best `width` others live on. A row is done when `width` texts have ended, or when
     no living one can still win: log p only falls, so its best hope is its log p now at the full length.
     """
-    width, count = config.beam, len(rows.logp_BV)
+    width, count = config.beam, len(rows.logits_BV)
     ended: list[list[Generated]] = [[] for _ in range(count)]
     live = list(range(count))
-    first = torch.arange(count, device=rows.device).repeat_interleave(width)
-    rows.state, rows.logp_BV = rows.state.select(first), rows.logp_BV[first]
+    rows.keep(torch.arange(count, device=rows.device).repeat_interleave(width))
     score_RK = torch.full((count, width), -math.inf, dtype=torch.float64, device=rows.device)
     score_RK[:, 0] = 0.0  # all beams of a row are the same text at first: only one may go on
     text_RKT = torch.zeros((count, width, 0), dtype=torch.long, device=rows.device)
@@ -254,7 +324,8 @@ def _search(rows: _Rows, config: Config) -> list[Generated]:
             break
         keep = torch.tensor(going, device=rows.device)
         slots = (keep[:, None] * width + step.parent_RK[keep]).flatten()
-        rows.feed(step.id_RK[keep].flatten(), slots)
+        rows.keep(slots)
+        rows.feed(step.id_RK[keep].flatten())
         score_RK, text_RKT, live = score_RK[keep], text_RKT[keep], [live[i] for i in going]
     return [max(texts, key=lambda text: _normalised(text, config.length_penalty)) for texts in ended]
 
@@ -270,7 +341,7 @@ class _Ranked(NamedTuple):
 
 
 def _rank(rows: _Rows, score_RK: Tensor, width: int) -> _Ranked:
-    allowed_BV = rows.allowed()
+    allowed_BV = rows.logp()
     vocab_size = allowed_BV.shape[1]
     total_RN = (score_RK.flatten()[:, None] + allowed_BV).view(len(score_RK), -1)
     score_RN, index_RN = total_RN.topk(2 * width)

@@ -24,11 +24,15 @@ class Config:
     """Beam search only: above 0 favours longer texts; 0 compares plain probabilities."""
     seed: int = 0
     """Seed of the draws: the same seed writes the same text."""
+    stop: tuple[str, ...] = ()
+    """Texts, with commas between: the written text ends before the first of them that comes."""
 
     def __post_init__(self) -> None:
         self._at_least("max_tokens", 1)
         for name in ("top_k", "beam", "seed", "temperature", "length_penalty"):
             self._at_least(name, 0)
+        if "" in self.stop:
+            raise ValueError("stop has an empty text in it, which stands everywhere; leave it out.")
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p is {self.top_p}; it must be above 0 and at most 1.")
         if self.beam and (self.top_k or self.top_p < 1 or self.temperature not in (0, 1)):

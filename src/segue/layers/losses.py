@@ -63,7 +63,9 @@ class _InParts(torch.autograd.Function):
         sums = torch.float64 if dtype == torch.float64 else torch.float32
         grad_x_ND, grad_weight_VD = torch.empty_like(x_ND), torch.zeros_like(padded_VD, dtype=sums)
         total = torch.zeros((), dtype=sums, device=x_ND.device)
-        rows = max(1, HELD // len(padded_VD))
+        least = -(-len(x_ND) * len(padded_VD) // HELD)
+        parts = 1 << (least - 1).bit_length()  # a power of two, so that parts are most often of one size
+        rows = -(-len(x_ND) // parts)
         slopes = _compiled_slopes() if device == "cuda" else _slopes
         with torch.autocast(device, enabled=False):
             for begin in range(0, len(x_ND), rows):

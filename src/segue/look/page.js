@@ -87,5 +87,5 @@ readings.forEach(({ words }) => words.forEach((word, i) => {
   word.onpointerleave = () => mark(-1);
 }));
 
-// Paper cannot be unfolded.
-addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((part) => { part.open = true; }));
+// Paper cannot be unfolded; but a quiz with its answers would be none.
+addEventListener("beforeprint", () => document.querySelectorAll("details:not(.answer)").forEach((part) => { part.open = true; }));

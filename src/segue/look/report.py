@@ -1,8 +1,8 @@
 """The page of a comparison, or of a single run: `report.html`, one file that works offline.
 
 Top to bottom: the verdict, the table (best first, with intervals on one common scale), the ladder of n-grams, the
-learning curves, what each model writes, predicts or translates, what an n-gram model expects after one context, the
-surprisal of one paragraph word by word, and the ledger. The page
+learning curves, what each model writes, predicts or translates, a quiz (which of some passages did a person write?),
+what an n-gram model expects after one context, the surprisal of one paragraph word by word, and the ledger. The page
 asks for nothing from outside, and a content policy forbids the browser to try; its few lines of script only add
 comfort (another axis, a read-out, sorting), so it is whole without them.
 
@@ -16,7 +16,7 @@ import hashlib
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -72,6 +72,8 @@ class Entry:
     note: str = ""
     rung: tuple[str, int] | None = None
     """Of a model that counts: its smoothing and its order, its place on the ladder."""
+    guesses: list[str] = field(default_factory=list)
+    """How the model goes on from the beginning that the quiz gives, several times."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,16 @@ class Page:
     date: str
     expected: Expected | None = None
     """Of the page of a run that counts."""
+    quiz: Quiz | None = None
+
+
+@dataclass(frozen=True)
+class Quiz:
+    """Some passages that begin alike: one stands in the held-out text, models wrote the others."""
+
+    begin: str
+    passages: list[tuple[str, int | None]]
+    """What follows, in the order in which it is shown, with the place of the entry that wrote it; None: it is real."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +133,7 @@ def render(page: Page) -> str:
         ("ladder", "Bits against order", _ladder(page)),
         ("curves", "Learning curves", _curves(page)),
         ("samples", "Samples", _samples(page)),
+        ("quiz", "Which is the real one?", _quiz(page)),
         ("expected", "Expected, order by order", _expected(page)),
         ("surprisal", "Surprisal, word by word", _surprisal(page)),
         ("confusion", "Confusions", _confusion(page)),
@@ -358,6 +371,25 @@ def _samples(page: Page) -> str:
     )
     begun = "The same prompt and the same seed for all" if page.prompt else "No prompt, and the same seed for all"
     return f'<p class="aside">{begun}; what is bold was given.</p><div class="panels">{panels}</div>'
+
+
+def _quiz(page: Page) -> str:
+    """Each passage with its answer folded away: no script is needed, and keys and screen readers can open it."""
+    if page.quiz is None:
+        return ""
+    panels = ""
+    for letter, (passage, who) in zip("ABCDEFGH", page.quiz.passages, strict=False):
+        answer = "<b>Yes.</b> So the text goes on."
+        if who is not None:
+            answer = f"<b>No.</b> {swatch(who)}{text(page.entries[who].model)} wrote it."
+        panels += (
+            f'<article class="panel"><h3>{letter}</h3><pre dir="auto">\n<b class="prompt">{text(page.quiz.begin)}</b>'
+            f'{text(passage)}</pre><details class="answer"><summary>Is {letter} the real one?</summary>'
+            f"<p>{answer}</p></details></article>"
+        )
+    said = "All begin with the same held-out words. One goes on as the text does; the others were written by "
+    said += "the model." if len({who for _, who in page.quiz.passages}) == 2 else "the best models, one each."
+    return f'<p class="aside">{said}</p><div class="panels quiz">{panels}</div>'
 
 
 def _expected(page: Page) -> str:

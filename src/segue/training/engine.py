@@ -5,7 +5,7 @@ On CUDA matrices are multiplied in bfloat16, the weights and sums stay in float3
 what was compiled. A step whose shapes are always the same (language models that carry no state) is then recorded once
 as a CUDA graph, forward, backward, clipping and update together, and replayed: one launch in place of hundreds.
 
-Where compiling fails the model runs as it is written, and that is said once.
+What cannot be compiled runs as it is written, and torch says so.
 """
 
 from __future__ import annotations
@@ -29,19 +29,17 @@ def precision(device: str) -> AbstractContextManager[Any]:
     return torch.autocast("cuda", torch.bfloat16) if device.startswith("cuda") else nullcontext()
 
 
-def compile_regions(model: Any, device: str, say: Callable[[str], None]) -> None:
-    """Compiles what the model names in `regions`, on CUDA; the first steps then take seconds longer."""
+def compile_regions(model: Any, device: str, shape: tuple[int, int]) -> None:
+    """Has what the model names in `regions` compiled at its first use, on CUDA, for batches of one shape."""
     if not device.startswith("cuda"):
         return
+    import torch._dynamo
+
     torch.set_float32_matmul_precision("high")
-    regions = list(getattr(model, "regions", ()))
-    try:
-        for region in regions:
-            region.compile(dynamic=False)
-    except Exception as error:
-        say(f"compiling failed ({type(error).__name__}), so that the model runs as it is written")
-        for region in regions:
-            region._compiled_call_impl = None
+    torch._dynamo.config.suppress_errors = True  # what cannot be compiled runs as it is written, with a warning
+    for region in getattr(model, "regions", ()):
+        region.compile(dynamic=False)
+        model.compiled = shape
 
 
 class Graph:

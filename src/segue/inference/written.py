@@ -1,0 +1,87 @@
+"""What each new token adds to a text, as it is written: whole characters only, and nothing from a stop text on.
+
+A token may bring only part of a character's bytes: the text then ends in a replacement character, which waits until
+the next token shows what it becomes. What may be the beginning of a stop text waits in the same way, since that may
+go on over several tokens. Tokens that lose something (wordpiece) put blanks right after the fact: their text is known
+at the end alone.
+
+Of several stop texts the one that is complete first ends the text; of those that end together, the longest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from segue.tokens.tokenizer import REPLACEMENT, Tokenizer
+
+
+def cut(text: str, stops: Sequence[str]) -> str:
+    """A text up to its first stop text."""
+    found = [(begin + len(stop), begin) for stop in stops if (begin := text.find(stop)) >= 0]
+    return text[: min(found)[1]] if found else text
+
+
+def follows(tokenizer: Tokenizer, start: Sequence[int], ids: Sequence[int], stops: Sequence[str] = ()) -> str:
+    """What the ids add to the text of those before them."""
+    return cut(tokenizer.decode([*start, *ids])[len(tokenizer.decode(start)) :], stops)
+
+
+class Written:
+    """The text of `follows`, token by token."""
+
+    def __init__(self, tokenizer: Tokenizer, start: Sequence[int], stops: Sequence[str] = ()) -> None:
+        self._tokenizer, self._stops = tokenizer, tuple(stops)
+        # One token before is enough to know whether a blank stands between.
+        self._ids = list(start[-1:] if tokenizer.lossless else start)
+        self._shown = len(tokenizer.decode(self._ids))
+        self._waiting = ""
+        self.ended = False
+        """Whether a stop text has come: no more is added."""
+
+    def add(self, token: int) -> str:
+        """The characters that are certain now and were not before."""
+        self._ids.append(token)
+        if not self._tokenizer.lossless:
+            return ""
+        text = self._tokenizer.decode(self._ids)
+        whole = not text.endswith(REPLACEMENT)
+        new = text[self._shown :] if whole else text[self._shown : -1]
+        self._shown += len(new)
+        if whole:
+            self._ids = [token]
+            self._shown = len(self._tokenizer.decode(self._ids))
+        return self._certain(new)
+
+    def rest(self) -> str:
+        """What still waits, once no token follows."""
+        last = self._certain(self._tokenizer.decode(self._ids)[self._shown :])
+        return last if self.ended else last + self._waiting
+
+    def _certain(self, new: str) -> str:
+        if self.ended:
+            return ""
+        text = self._waiting + new
+        shown = cut(text, self._stops)
+        self.ended = len(shown) < len(text)
+        if self.ended:
+            return shown
+        longest = max(map(len, self._stops), default=0)
+        waits = next((n for n in range(min(longest - 1, len(text)), 0, -1) if self._may_stop(text[-n:])), 0)
+        self._waiting = text[len(text) - waits :]
+        return text[: len(text) - waits]
+
+    def _may_stop(self, tail: str) -> bool:
+        return any(stop.startswith(tail) for stop in self._stops)
+
+
+def watcher(
+    tokenizer: Tokenizer, starts: Sequence[Sequence[int]], stops: Sequence[str]
+) -> Callable[[int, int], bool] | None:
+    """Told each (row, id) that is written, it says whether a stop text has come; None if there is none to wait for."""
+    texts = [Written(tokenizer, start, stops) for start in starts]
+
+    def ends(row: int, token: int) -> bool:
+        texts[row].add(token)
+        return texts[row].ended
+
+    return ends if stops else None

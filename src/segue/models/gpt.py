@@ -1,0 +1,415 @@
+"""Transformer language model (GPT: Radford et al. 2018; GPT-2: 2019; GPT-3: Brown et al. 2020).
+
+    x_t^0 = E[w_t] + P[t]                                   vectors of the token and of its place (layers/position.py)
+    x^l   = Block(x^(l-1))                                  attention to what came before, then a small network
+                                                            (layers/attention.py, layers/transformer.py)
+    p(w_{t+1} | w_1 ... w_t) = softmax(E LN(x_t^L))         tied: the tokens' vectors are the output weights too
+
+The model sees at most `context` tokens and carries nothing from one training batch to the next. A longer text is read
+through a window: when it is full, the newer half of it is read again, as if the text began there, and then goes on; so
+every token sees at least half a window before it, whatever the kind of position. `step` and `logprobs` both do that.
+
+As GPT-2: pre-LN with a last LN, learned positions, GELU in its tanh form, biases, dropout of the sums, of the layers'
+outputs and of the attention's weights; first weights N(0, 0.02), and those that lead back into the residual stream
+1 / sqrt(2 · layers) of that. With norm = post there is no last LN, as in GPT and in the lectures.
+Without residuals, layers of such weights would drown what they are given in averages; each begins as one that looks at
+itself and passes that on (after He et al. 2023): W_q = W_k = 2 I, W_v = W_O = I, and an orthogonal small network.
+Departures from the lectures: the heads are mixed by a matrix W_O. GPT-3's sparse layers are dense here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from typing import ClassVar, Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from segue.batches.batch import Batch
+from segue.errors import InputError
+from segue.layers.attention import Past, looking
+from segue.layers.losses import linear_cross_entropy, target_logprobs
+from segue.layers.position import Position, Positions
+from segue.layers.transformer import Activation, Block, LayerNorm, Norm
+from segue.models.base import Loss, Sizes, Task, Term
+from segue.models.network import Network
+
+Size = Literal[
+    "own",
+    "gpt",
+    "gpt2",
+    "gpt2-medium",
+    "gpt2-large",
+    "gpt2-xl",
+    "gpt3-small",
+    "gpt3-medium",
+    "gpt3-large",
+    "gpt3-xl",
+    "gpt3-2.7b",
+    "gpt3-6.7b",
+    "gpt3-13b",
+    "gpt3-175b",
+]
+
+
+class Shape(NamedTuple):
+    """A published model."""
+
+    layers: int
+    width: int
+    heads: int
+    head_width: int
+    context: int
+    vocab_size: int
+
+
+SHAPES: dict[Size, Shape] = {
+    "gpt": Shape(12, 768, 12, 64, 512, 40_478),
+    "gpt2": Shape(12, 768, 12, 64, 1024, 50_257),
+    "gpt2-medium": Shape(24, 1024, 16, 64, 1024, 50_257),
+    "gpt2-large": Shape(36, 1280, 20, 64, 1024, 50_257),
+    "gpt2-xl": Shape(48, 1600, 25, 64, 1024, 50_257),
+    "gpt3-small": Shape(12, 768, 12, 64, 2048, 50_257),
+    "gpt3-medium": Shape(24, 1024, 16, 64, 2048, 50_257),
+    "gpt3-large": Shape(24, 1536, 16, 96, 2048, 50_257),
+    "gpt3-xl": Shape(24, 2048, 16, 128, 2048, 50_257),  # printed with 24 heads, which would be 1.5 G parameters
+    "gpt3-2.7b": Shape(32, 2560, 32, 80, 2048, 50_257),
+    "gpt3-6.7b": Shape(32, 4096, 32, 128, 2048, 50_257),
+    "gpt3-13b": Shape(40, 5140, 40, 128, 2048, 50_257),  # as printed; the heads together are 5,120 wide
+    "gpt3-175b": Shape(96, 12288, 96, 128, 2048, 50_257),
+}
+
+
+class Gpt(Network):
+    """Causal Transformer that predicts the next token."""
+
+    task: ClassVar[Task] = "lm"
+
+    @dataclass(frozen=True)
+    class Config:
+        size: Size = "own"
+        """A published shape, which sets layers, width, heads and context: gpt, gpt2 … gpt3-175b; own: as they say."""
+        layers: int = 2
+        """Layers, one above the other."""
+        width: int = 96
+        """Width of a token's vector in every layer."""
+        heads: int = 4
+        """Heads of attention in a layer; width must divide by them."""
+        context: int = 64
+        """Most tokens that are seen at once, the last one included; train on as many (batches.length)."""
+        norm: Norm = "pre"
+        """Where layers are normalised: pre (before each part, as GPT-2) or post (after each sum, as GPT)."""
+        residual: bool = True
+        """Add what goes into each part of a layer to what comes out; without it deep models hardly learn."""
+        position: Position = "learned"
+        """How the model knows where a token stands: none, onehot, sinusoidal, learned, relative (T5) or rotary."""
+        activation: Activation = "gelu"
+        """The small network's function: gelu or relu."""
+        tied: bool = True
+        """Use the tokens' vectors as the output weights too."""
+        dropout: float = 0.0
+        """Share of units dropped: of the vectors, of the attention's weights and of what each part puts out."""
+
+        def __post_init__(self) -> None:
+            if self.size != "own":
+                self._take(SHAPES[self.size])
+            for name in ("layers", "width", "heads", "context"):
+                if getattr(self, name) < 1:
+                    raise ValueError(f"{name} = {getattr(self, name)}: must be 1 or more")
+            if not 0 <= self.dropout < 1:
+                raise ValueError(f"dropout = {self.dropout}: must be at least 0 and less than 1")
+            if self.size == "own" and self.width % self.heads:
+                near = ", ".join(str(n) for n in range(1, self.width + 1) if self.width % n == 0)
+                raise ValueError(f"width = {self.width} does not divide by heads = {self.heads}: it does by {near}")
+            if self.position == "rotary" and self.head_width % 2:
+                raise ValueError(
+                    f"position = rotary turns pairs, but a head is {self.head_width} wide (width / heads): "
+                    "an even number is needed"
+                )
+            if self.position == "onehot" and self.context > self.width:
+                raise ValueError(
+                    f"position = onehot with context = {self.context}, width = {self.width}: every place needs a "
+                    "coordinate of its own, so context must not be more than width"
+                )
+
+        def _take(self, shape: Shape) -> None:
+            """The shape's numbers; one that was given must be the same."""
+            defaults = {field.name: field.default for field in fields(self)}
+            for name in ("layers", "width", "heads", "context"):
+                given, own = getattr(self, name), getattr(shape, name)
+                if given not in (defaults[name], own):
+                    raise ValueError(
+                        f"{name} = {given} with size = {self.size}, whose {name} is {own}: leave one of the two out"
+                    )
+                object.__setattr__(self, name, own)
+
+        @property
+        def head_width(self) -> int:
+            """Of two of GPT-3's shapes width / heads is not it."""
+            return self.width // self.heads if self.size == "own" else SHAPES[self.size].head_width
+
+    def __init__(self, config: Config, sizes: Sizes) -> None:
+        super().__init__()
+        self.config, self.sizes = config, sizes
+        self.compiled: tuple[int, int] | None = None
+        """The shape of batches that the blocks are compiled for; others are read as the blocks are written."""
+        self.vectors = nn.Embedding(sizes.vocab_size, config.width)
+        self.positions = Positions(config.position, config.context, config.width, config.heads, config.head_width)
+        self.drop = nn.Dropout(config.dropout)
+        self.blocks = nn.ModuleList(
+            Block(
+                config.width,
+                config.heads,
+                config.head_width,
+                config.dropout,
+                norm=config.norm,
+                residual=config.residual,
+                activation=config.activation,
+            )
+            for _ in range(config.layers)
+        )
+        self.norm = LayerNorm(config.width) if config.norm == "pre" else nn.Identity()
+        self.head = None if config.tied else nn.Linear(config.width, sizes.vocab_size, bias=False)
+        self._initialise()
+
+    def _initialise(self) -> None:
+        back = 0.02 / math.sqrt(2 * self.config.layers)
+        for name, parameter in self.named_parameters():
+            if parameter.dim() == 2:
+                nn.init.normal_(parameter, std=back if name.endswith(("out.weight", "down.weight")) else 0.02)
+            elif name.endswith("bias"):
+                nn.init.zeros_(parameter)
+        if not self.config.residual:
+            for block in self.blocks:
+                _pass_on(block)  # type: ignore[arg-type]
+
+    @property
+    def regions(self) -> list[nn.Module]:
+        """What is compiled, one by one, where that pays."""
+        return list(self.blocks)
+
+    @property
+    def way(self) -> str:
+        """How a long text is read."""
+        context = self.config.context
+        return f"a window of {context:,} tokens, its newer {context // 2:,} read again when it is full"
+
+    # Reading whole rows, as in training. Padding stands on the right, where no real token sees it.
+
+    def forward(self, batch: Batch, state: None = None) -> tuple[Tensor, None]:
+        """logits_BTV. Nothing is carried from one batch to the next."""
+        return self._logits(_last(self._layers(batch.tokens_BT))), None
+
+    def loss(self, batch: Batch, state: None = None) -> Loss:
+        """The cross-entropy, without all logits at once where the vocabulary is large."""
+        x_BTD = self.norm(_last(self._layers(batch.tokens_BT)))
+        total, count = linear_cross_entropy(x_BTD, self._out, batch.targets)
+        return Loss((Term("cross_entropy", total, count),))
+
+    def encode(self, batch: Batch) -> Tensor:
+        """hidden_LBTD: what each layer puts out."""
+        return torch.stack(list(self._layers(batch.tokens_BT)))
+
+    def _layers(self, tokens_BT: Tensor, room: Room | None = None) -> Iterator[Tensor]:
+        """What each layer puts out, in turn; with a `room`, of tokens that follow those in it."""
+        length = tokens_BT.shape[1]
+        if length > self.config.context:
+            raise InputError(
+                f"A batch has rows of {length:,} tokens, and this model sees {self.config.context:,} (model.context). "
+                f"Set batches.length={self.config.context} or less, or model.context={length} or more."
+            )
+        places, seen = torch.arange(length, device=tokens_BT.device), length
+        if room is not None and room.places_BT is not None:
+            places, seen = room.places_BT, room.seen
+        bias = self.positions.bias(places, seen)
+        if bias is not None or places.dim() == 2:  # else the kernel itself sees to it that nothing looks ahead
+            sees = torch.arange(seen, device=places.device) <= places[..., None]
+            sees = sees[:, None] if places.dim() == 2 else sees
+            if bias is None:  # as numbers, once for all layers: from True and False each would make its own
+                bias = torch.zeros((), dtype=self.vectors.weight.dtype, device=places.device)
+            bias = bias.masked_fill(~sees, -math.inf)
+        rotation = self.positions.rotation(places)
+        x_BTD = self.drop(self.positions.add(self.vectors(tokens_BT), places))
+        show = looking()
+        for i, block in enumerate(self.blocks):
+            # A compiled block is for the one shape of training, and cannot show what is inside; its `forward` can.
+            run = block if self.training and not show and tokens_BT.shape == self.compiled else block.forward
+            x_BTD = run(x_BTD, bias, rotation, None if room is None else room.past(i))
+            yield x_BTD
+
+    @property
+    def _out(self) -> Tensor:
+        return self.vectors.weight if self.head is None else self.head.weight
+
+    def _logits(self, x: Tensor) -> Tensor:
+        return F.linear(self.norm(x), self._out)
+
+    # Reading on, token by token or piece by piece, through the window.
+
+    @torch.inference_mode()
+    def logprobs(self, batch: Batch, state: Window | None = None) -> tuple[Tensor, Window]:
+        """log p of each target, 0 at IGNORE, and the window after the batch."""
+        state = self.start(*batch.tokens_BT.shape) if state is None else state
+        if batch.fresh_B is not None:
+            state = state.forget(batch.fresh_B)
+        x_BTD, order_BT, state = self._read(batch.tokens_BT, batch.mask_BT, state)
+        logp_BT = target_logprobs(self._logits(x_BTD), batch.targets.gather(1, order_BT))
+        return logp_BT.gather(1, order_BT.argsort(1)), state
+
+    @torch.inference_mode()
+    def start(
+        self, rows: int, capacity: int, source: Tensor | None = None, source_mask: Tensor | None = None
+    ) -> Window:
+        """Nothing read yet, and place for `capacity` tokens; more is taken when it is needed."""
+        like, config = self.vectors.weight, self.config
+        device = like.device.type
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else like.dtype
+        places = max(1, min(capacity, config.context))
+        shape = (config.layers, rows, config.heads, places, config.head_width)
+        # Zeros, since what is not yet written is read too, with the weight 0.
+        k_LBHSK, v_LBHSK = (torch.zeros(shape, dtype=dtype, device=like.device) for _ in range(2))
+        tokens_BS = torch.zeros(rows, places, dtype=torch.long, device=like.device)
+        length_B = torch.zeros(rows, dtype=torch.long, device=like.device)
+        return Window(Kept(tokens_BS, k_LBHSK, v_LBHSK), length_B, like.new_zeros(rows, config.width))
+
+    @torch.inference_mode()
+    def step(self, tokens_BT: Tensor, mask_BT: Tensor, state: Window) -> tuple[Tensor, Window]:
+        """Read tokens; logits_BV of what follows each row's last real token."""
+        _, _, state = self._read(tokens_BT, mask_BT, state)
+        return self._logits(state.last_BD), state
+
+    def _read(self, tokens_BT: Tensor, mask_BT: Tensor, state: Window) -> tuple[Tensor, Tensor, Window]:
+        """What the last layer puts out for the real tokens, each row's moved to its front; their order; the window."""
+        order_BT = torch.argsort(~mask_BT, dim=1, stable=True)
+        tokens_BT, count_B, outs = tokens_BT.gather(1, order_BT), mask_BT.sum(1), []
+        begin, length = 0, tokens_BT.shape[1]
+        while begin < length:
+            if state.most == self.config.context:
+                state = self._slide(state)
+            end = min(length, begin + self.config.context - state.most)
+            x_BTD, state = self._extend(tokens_BT[:, begin:end], (count_B - begin).clamp(0, end - begin), state)
+            outs.append(x_BTD)
+            begin = end
+        return torch.cat(outs, 1), order_BT, state
+
+    def _extend(self, tokens_BT: Tensor, count_B: Tensor, state: Window) -> tuple[Tensor, Window]:
+        """Reads the first `count_B` tokens of each row, for which there is room."""
+        kept, seen = state.kept.owned(state.stamp), state.most + tokens_BT.shape[1]
+        kept.grow(seen, self.config.context)
+        places_BT = state.length_B[:, None] + torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
+        kept.tokens_BS.scatter_(1, places_BT, tokens_BT)
+        # Where nothing was read before, all rows begin at 0, and the kernel needs no list of places.
+        x_BTD = _last(self._layers(tokens_BT, Room(kept, places_BT if state.most else None, seen)))
+        kept.stamp += 1
+        last_BD = x_BTD[torch.arange(len(x_BTD), device=x_BTD.device), (count_B - 1).clamp(min=0)]
+        last_BD = torch.where(count_B[:, None] > 0, last_BD.to(state.last_BD.dtype), state.last_BD)
+        return x_BTD, Window(kept, state.length_B + count_B, last_BD, seen, kept.stamp)
+
+    def _slide(self, state: Window) -> Window:
+        """Room again: of the rows that are full, only the newer half stays, read again as if the text began there."""
+        context, half = self.config.context, self.config.context // 2
+        rows = (state.length_B == context).nonzero()[:, 0]
+        length_B = state.length_B.index_fill(0, rows, half)
+        if not len(rows):  # padding was counted too
+            return replace(state, most=int(length_B.max()))
+        kept = state.kept.owned(-1)
+        if half:
+            tail_BT = kept.tokens_BS[rows, context - half : context]
+            _, again = self._extend(tail_BT, torch.full_like(rows, half), self.start(len(rows), half))
+            kept.put(rows, again.kept)
+        return Window(kept, length_B, state.last_BD, int(length_B.max()), kept.stamp)
+
+
+# What is remembered of a text
+
+
+class Kept:
+    """The tokens in the window of each row, from its beginning on, and their keys and values in every layer.
+
+    The tensors are written in place, so that a step costs no copy. `stamp` counts the times: who holds an older one
+    gets a copy before writing (`owned`), and no state ever changes under another's hands.
+    """
+
+    def __init__(self, tokens_BS: Tensor, k_LBHSK: Tensor, v_LBHSK: Tensor) -> None:
+        self.tokens_BS, self.k_LBHSK, self.v_LBHSK = tokens_BS, k_LBHSK, v_LBHSK
+        self.stamp = 0
+
+    def owned(self, stamp: int) -> Kept:
+        """This one if nobody has written since `stamp`, else a copy."""
+        if stamp == self.stamp:
+            return self
+        return Kept(self.tokens_BS.clone(), self.k_LBHSK.clone(), self.v_LBHSK.clone())
+
+    def select(self, rows: Tensor) -> Kept:
+        parts = (self.k_LBHSK.index_select(1, rows), self.v_LBHSK.index_select(1, rows))
+        return Kept(self.tokens_BS.index_select(0, rows), *parts)
+
+    def grow(self, places: int, most: int) -> None:
+        """Makes room for so many places, and for twice as many as there are, up to `most`."""
+        more = min(most, max(places, 2 * self.tokens_BS.shape[1])) - self.tokens_BS.shape[1]
+        if places > self.tokens_BS.shape[1]:
+            self.tokens_BS = F.pad(self.tokens_BS, (0, more))
+            self.k_LBHSK, self.v_LBHSK = (F.pad(part, (0, 0, 0, more)) for part in (self.k_LBHSK, self.v_LBHSK))
+
+    def put(self, rows: Tensor, other: Kept) -> None:
+        """Another's rows in the place of these."""
+        places = other.tokens_BS.shape[1]
+        self.tokens_BS[rows, :places] = other.tokens_BS
+        self.k_LBHSK[:, rows, :, :places] = other.k_LBHSK
+        self.v_LBHSK[:, rows, :, :places] = other.v_LBHSK
+
+
+class Room(NamedTuple):
+    """Where in what is kept new tokens go: their places, None for the beginning of all rows."""
+
+    kept: Kept
+    places_BT: Tensor | None
+    seen: int
+
+    def past(self, layer: int) -> Past:
+        return Past(self.kept.k_LBHSK[layer], self.kept.v_LBHSK[layer], self.places_BT, self.seen)
+
+
+@dataclass(frozen=True)
+class Window:
+    """What the model still sees of each row's text."""
+
+    kept: Kept
+    length_B: Tensor
+    """Tokens in each row's window."""
+    last_BD: Tensor
+    """What the last layer put out for each row's last token."""
+    most: int = 0
+    """No row has more tokens than this; known without asking the device."""
+    stamp: int = 0
+    """That of what is kept when this state was made."""
+
+    def select(self, rows: Tensor) -> Window:
+        """These rows, in this order (a row may come twice)."""
+        length_B, last_BD = self.length_B.index_select(0, rows), self.last_BD.index_select(0, rows)
+        return Window(self.kept.select(rows), length_B, last_BD, self.most)
+
+    def forget(self, fresh_B: Tensor) -> Window:
+        """Nothing read in the rows that begin anew."""
+        last_BD = self.last_BD.masked_fill(fresh_B[:, None], 0.0)
+        return replace(self, length_B=self.length_B.masked_fill(fresh_B, 0), last_BD=last_BD, stamp=-1)
+
+
+def _pass_on(block: Block) -> None:
+    """First weights with which a layer without residuals lets through what it is given."""
+    with torch.no_grad():
+        for part, gain in zip(block.attention.qkv.weight.chunk(3), (2.0, 2.0, 1.0), strict=True):
+            part.copy_(gain * torch.eye(*part.shape))
+    nn.init.eye_(block.attention.out.weight)
+    nn.init.orthogonal_(block.feed.up.weight, math.sqrt(2))
+    nn.init.orthogonal_(block.feed.down.weight)
+
+
+def _last(outputs: Iterator[Tensor]) -> Tensor:
+    """The last of them; those before are not held."""
+    for out in outputs:
+        last = out
+    return last
