@@ -83,7 +83,8 @@ def score_held(
     spelling = _add_spelling(bits, held, sizes)
     block_bytes = np.full(blocks, float(BLOCK))
     block_bytes[-1] = held.bytes - BLOCK * (blocks - 1)
-    way = "one stream, state carried" if rows == 1 else f"{rows} rows, each begun {_WARM} tokens before its own"
+    read = getattr(model, "way", "state carried")
+    way = f"one stream, {read}" if rows == 1 else f"{rows} rows, each begun {_WARM} tokens before its own, {read}"
     return Scored(bits, block_bytes, nats, len(tokens), spelling, len(held.spelled), zeros, way)
 
 
