@@ -333,7 +333,7 @@ def _chart(lines: Sequence[Line], axes: Axes, name: str) -> str:
 
 
 def _ladder(page: Page) -> str:
-    """The figure against the order, a line a smoothing, where models of several orders are compared."""
+    """The figure against the order, a line a smoothing, where n-gram models of several orders are compared alone."""
     ranked = _ranked(page)
     points: dict[str, list[tuple[int, float]]] = {}
     many = len({entry.tokens for entry in page.entries if entry.rung}) > 1
@@ -342,7 +342,8 @@ def _ladder(page: Page) -> str:
         if entry.rung and value is not None and markup.is_number(value):
             name = f"{entry.rung[0]}, {entry.tokens}" if many else entry.rung[0]
             points.setdefault(name, []).append((entry.rung[1], value))
-    if len({order for line in points.values() for order, _ in line}) < 2:
+    alone = all(entry.rung for entry in page.entries)
+    if not alone or len({order for line in points.values() for order, _ in line}) < 2:
         return ""
     lines = [
         Line(name, i, [order for order, _ in sorted(line)], [value for _, value in sorted(line)])
