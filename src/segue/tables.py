@@ -107,7 +107,8 @@ def print_result(run: Any, result: dict[str, Any]) -> None:
         _print_profile(result["profile"])
     for sentence in run.ledger_summary():
         console.print(sentence)
-    console.print(f"The run: {run.path}    its page: {run.path / 'report.html'}")
+    page = run.path / "report.html"
+    console.print(f"The run: {run.path}" + (f"    its page: {page}" if page.exists() else ""))
 
 
 _TRAINED = {"model", "parameters", "train_seconds", "steps", "epochs", "tokens_per_second", "best_step"}
@@ -422,7 +423,7 @@ def find_runs(folder: Path) -> list[dict[str, Any]]:
         result = read_json(path / "result.json")
         main = MAIN.get(result.get("task", ""), "")
         # Tokens that lose text have no bits per byte; scores that are no probabilities have no perplexity either.
-        main = next((name for name in (main, "perplexity") if name in result), "mean_log_score")
+        main = next((name for name in (main, "perplexity") if name in result), "mean_negative_log_score")
         found.append(
             {
                 "run": str(path),

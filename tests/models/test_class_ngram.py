@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from segue.batches.batch import IGNORE, Batch
+from segue.counting import count
 from segue.errors import InputError
 from segue.models import class_ngram
 from segue.models.base import Sizes
@@ -317,7 +318,7 @@ def test_what_cannot_be_counted_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
         fitted(np.array([], np.int64))
     with pytest.raises(ValueError, match="token 12"):
         fitted(np.array([12]))
-    monkeypatch.setattr(class_ngram, "LONGEST", 5)
+    monkeypatch.setattr(count, "LONGEST", 5)
     with pytest.raises(InputError, match="at most 5"):
         fitted(text_of(6, 0))
     with pytest.raises(ValueError, match="sweeps"):

@@ -25,6 +25,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from segue.errors import InputError
+
 Array = NDArray[Any]
 
 NOTHING = np.uint32(0x7FFFFFFF)
@@ -42,6 +44,16 @@ _ALONE = 1 << 18
 """Texts with fewer positions are counted on one thread."""
 _CHUNK = 1 << 22
 """Positions that are read at a time."""
+
+
+def check_text(words: Array, vocab_size: int) -> None:
+    """Refuses a text that cannot be counted."""
+    if not len(words):
+        raise InputError("The training text has no tokens, so there is nothing to count. Give a longer text.")
+    if len(words) > LONGEST:
+        raise InputError(f"The training text has {len(words):,} tokens; at most {LONGEST:,} can be counted.")
+    if words.max() >= vocab_size:
+        raise ValueError(f"token {words.max()} in a text whose vocabulary has {vocab_size}")
 
 
 class Column:

@@ -33,7 +33,7 @@ NAMES = {
     "chrf": "chrF",
     "best_possible": "best possible",
     "tokens_cut": "tokens cut",
-    "mean_log_score": "mean log score",
+    "mean_negative_log_score": "mean negative log score",
 }
 """What people call the figures; one that is not here has its own name."""
 LOWER_IS_BETTER = {"bits_per_byte", "perplexity"}
@@ -61,7 +61,7 @@ def of_text(scored: Scored, lossless: bool = True, normalised: bool = True) -> E
         return Evaluation(
             result
             | {
-                "mean_log_score": -scored.nats / scored.tokens,
+                "mean_negative_log_score": scored.nats / scored.tokens,
                 "tokens": scored.tokens,
                 "bytes": int(scored.block_bytes.sum()),
                 "unknown_tokens": scored.unknown,

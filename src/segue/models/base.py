@@ -14,6 +14,7 @@ methods below. Its file's name is its `kind`. Models that learn by gradient deri
     fit(store, train, held, done)   -> Iterator[Record]         only models that train themselves; `held` are the
                                                                 ids of validation text or None, `done` takes a share
     save(folder), load(folder)                                  only models that train themselves
+    adapted()                       -> Model                    begins as this one and learns from what it reads
     normalised                      -> bool                     False: scores that do not sum to one (default True)
 """
 

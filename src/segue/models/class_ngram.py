@@ -41,10 +41,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from segue.batches.batch import IGNORE, Batch
 from segue.counting.classes import cluster
-from segue.counting.count import LONGEST
+from segue.counting.count import check_text
 from segue.counting.hashed import CLASS, WORD, Cache, KneserNey, best_weights
 from segue.counting.trie import map_arrays, write_arrays
-from segue.errors import InputError
 from segue.models.base import Record, Sizes, Task
 
 if TYPE_CHECKING:
@@ -192,12 +191,7 @@ class ClassNgram:
     ) -> Iterator[Record]:
         """Find classes for `store.tokens`, count, and find weights on `held`, ids of held-out text."""
         words = store.tokens
-        if not len(words):
-            raise InputError("The training text has no tokens, so there is nothing to count. Give a longer text.")
-        if len(words) > LONGEST:
-            raise InputError(f"The training text has {len(words):,} tokens; at most {LONGEST:,} can be counted.")
-        if words.max() >= self.sizes.vocab_size:
-            raise ValueError(f"token {words.max()} in a text whose vocabulary has {self.sizes.vocab_size}")
+        check_text(words, self.sizes.vocab_size)
         text = np.concatenate((np.zeros(self.width, np.int64), words))
         words = text[self.width :]
         self.classes = cluster(words, self.sizes.vocab_size, self.config.classes, train.sweeps, _part(done, 0.0, 0.4))

@@ -51,7 +51,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from segue.batches.batch import IGNORE, Batch
 from segue.counting import growing
-from segue.counting.count import LONGEST, Column, Table, count_orders, forget
+from segue.counting.count import Column, Table, check_text, count_orders, forget
 from segue.counting.given import Given, add_given, given_of_arrays, given_to_arrays, score_given
 from segue.counting.growing import Reading
 from segue.counting.lookup import BACKOFF, DISCOUNTED, UNIFORM, UNKNOWN, add_order, score_order
@@ -241,12 +241,7 @@ class Ngram:
         words = store.tokens
         if self.config.smoothing == "given":
             raise InputError("model.smoothing=given counts nothing: it is imported. Leave it out, and model.arpa too.")
-        if not len(words):
-            raise InputError("The training text has no tokens, so there is nothing to count. Give a longer text.")
-        if len(words) > LONGEST:
-            raise InputError(f"The training text has {len(words):,} tokens; at most {LONGEST:,} can be counted.")
-        if words.max() >= self.sizes.vocab_size:
-            raise ValueError(f"token {words.max()} in a text whose vocabulary has {self.sizes.vocab_size}")
+        check_text(words, self.sizes.vocab_size)
         memory = max(_LEAST_MEMORY, bytes_of(train.memory) - _taken() - _CODE)
         with tempfile.TemporaryDirectory(prefix=".counting-", dir=getattr(store, "folder", None)) as folder:
             if self._held_out_decides and held is None:

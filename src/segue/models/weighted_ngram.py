@@ -54,10 +54,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from segue.batches.batch import IGNORE, Batch
-from segue.counting.count import LONGEST
+from segue.counting.count import check_text
 from segue.counting.lazy import BREAK, NONE, Trie, Weights, beginning, estimate, score, score_next
 from segue.counting.trie import map_arrays, write_arrays
-from segue.errors import InputError
 from segue.models.base import Record, Sizes, Task
 
 if TYPE_CHECKING:
@@ -135,12 +134,7 @@ class WeightedNgram:
     ) -> Iterator[Record]:
         """Learn weights on parts of `store.tokens`, and count all of it. (`held`, validation text, is not needed.)"""
         words = store.tokens
-        if not len(words):
-            raise InputError("The training text has no tokens, so there is nothing to count. Give a longer text.")
-        if len(words) > LONGEST:
-            raise InputError(f"The training text has {len(words):,} tokens; at most {LONGEST:,} can be counted.")
-        if words.max() >= self.sizes.vocab_size:
-            raise ValueError(f"token {words.max()} in a text whose vocabulary has {self.sizes.vocab_size}")
+        check_text(words, self.sizes.vocab_size)
         text = np.asarray(words, np.int32)
         folds = _folds(len(text)) if self.config.rate else []
         most = len(text) * 9 // 10

@@ -4,7 +4,7 @@
 
 One update: count the denominators of all parts, go forward and backward part by part, clip, step.
 Losses and the guard against NaN stay on the device and are read every `log_every` steps; an update
-that is not finite never lands, because the fused optimiser gets the flag and does nothing.
+that is not finite never lands, because the optimiser gets the flag and moves nothing.
 """
 
 from __future__ import annotations
