@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from segue.batches.batch import IGNORE, Batch
 from segue.counting import count
 from segue.errors import InputError
-from segue.models import class_ngram
 from segue.models.base import Sizes
 from segue.models.class_ngram import ClassNgram
 
