@@ -21,10 +21,11 @@ import numpy as np
 import torch
 
 SETTINGS = [
-    *("model.layers=6", "model.width=384", "model.heads=6", "model.context=256", "model.dropout=0.25"),
+    *("model.layers=6", "model.width=384", "model.heads=6", "model.context=256", "model.dropout=0.35"),
+    "model.position=rotary",
     *("batches.size=64", "batches.length=256", "tokens.kind=char", "data.unit=document"),
     *("data.validation=0.1", "data.test=0", "train.validate_tokens=20000"),
-    *("train.optimizer.name=muon", "train.optimizer.rate=0.003", "train.optimizer.weight_decay=0.1"),
+    *("train.optimizer.name=muon", "train.optimizer.rate=0.006", "train.optimizer.weight_decay=0.1"),
     "train.optimizer.warmup=100",
 ]
 

@@ -151,7 +151,7 @@ def free_name(stem: str) -> Path:
     raise InputError(f"runs/ holds too many runs called {stem}. Name one with --out.")
 
 
-def environment(device: str, threads: int, seed: int) -> dict[str, Any]:
+def environment(device: str, threads: int, seed: int, processes: int = 1) -> dict[str, Any]:
     """What a run was made with."""
     packages = {}
     for name in ("segue", "torch", "numpy", "tokenizers", "safetensors"):
@@ -166,6 +166,7 @@ def environment(device: str, threads: int, seed: int) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "device": device,
         "threads": threads,
+        "processes": processes,
         "command": " ".join(sys.argv),
         "seed": seed,
     }

@@ -195,3 +195,31 @@ def test_the_rate_goes_with_the_length_of_the_step(tmp_path: Path) -> None:
 def test_an_impossible_value_is_refused() -> None:
     with pytest.raises(ValueError, match="average"):
         Optimizer(average=-1)
+
+
+def test_a_running_mean_forgets_and_begins_as_the_plain_one() -> None:
+    model = nn.Linear(1, 1, bias=False)
+    average, mean = Average(model, ema=0.75), 0.0
+    for step, value in enumerate([4.0, 8.0, 1.0, 5.0, -3.0, 2.0, 9.0], 1):
+        nn.init.constant_(model.weight, value)
+        average.add()
+        mean += (value - mean) * max(1 / step, 0.25)
+        assert average.means["weight"].item() == pytest.approx(mean)
+
+
+def test_a_running_mean_is_what_is_judged_and_kept(tmp_path: Path) -> None:
+    ema = Optimizer(name="sgd", rate=2.0, momentum=0.0, schedule="constant", warmup=0, ema=0.9)
+    trainer = trainer_of(tmp_path, [3.0, 2.0, 2.5], optimizer=ema)
+    for _ in trainer.fit():
+        pass
+    shown = trainer.shown  # type: ignore[attr-defined]
+    assert trainer.average is not None and equal(trainer.best_weights, shown[1])
+    assert not equal(shown[2], weights(trainer.model))
+    for name, mean in trainer.average.means.items():
+        assert torch.equal(mean, shown[2][name])
+
+
+@pytest.mark.parametrize("settings", [{"ema": 1.0}, {"ema": -0.1}, {"ema": 0.9, "average": 5}])
+def test_means_that_make_no_sense_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="ema"):
+        Optimizer(**settings)

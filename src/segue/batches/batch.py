@@ -35,19 +35,31 @@ class Batch:
     """(B, S) ids of the source."""
     source_mask: Any = None
     """True on real source tokens."""
+    folded_BT: Any = None
+    """Tagging: the ids of the words as they are written in small letters."""
+    chars_BTC: Any = None
+    """Tagging: the letters of each word, Unicode code points plus 1; 0 after its last."""
+    full: bool = False
+    """No token is padding and every target is predicted: known beforehand, so that nobody has to ask the device."""
 
     @property
     def count(self) -> int:
         """How many targets are predicted."""
-        return int((self.targets != IGNORE).sum())
+        return int(np.prod(self.targets.shape)) if self.full else int((self.targets != IGNORE).sum())
+
+    def rows(self, rows: Any) -> Batch:
+        """Some of the rows."""
+        parts = {f.name: getattr(self, f.name) for f in fields(self)}
+        some: dict[str, Any] = {n: part[rows] for n, part in parts.items() if part is not None and n != "full"}
+        return replace(self, **some)
 
     def to(self, device: Any) -> Batch:
         """The same batch as torch tensors on `device`."""
         import torch
 
         def move(array: Any) -> Any:
-            if array is None:
-                return None
+            if array is None or isinstance(array, bool):
+                return array
             tensor = torch.from_numpy(array) if isinstance(array, np.ndarray) else array
             return tensor.to(device, non_blocking=True)
 

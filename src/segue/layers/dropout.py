@@ -14,8 +14,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
-from torch.func import functional_call
+from torch import Tensor
+
+from segue.layers.recurrent import Recurrent, RecurrentState
 
 
 def locked_dropout(x_BTD: Tensor, share: float, training: bool) -> Tensor:
@@ -33,12 +34,13 @@ def word_dropout(x_BTD: Tensor, tokens_BT: Tensor, vocab_size: int, share: float
     return x_BTD * mask_V[tokens_BT][:, :, None]
 
 
-def weight_drop(layer: nn.Module, share: float, *inputs: Any) -> Any:
+def weight_drop(layer: Recurrent, share: float, *inputs: Any) -> tuple[Tensor, RecurrentState]:
     """layer(*inputs) with entries of its recurrent matrices (torch's weight_hh) dropped.
 
     The layer's own weights stay as they are and get the gradient; what it runs on is a copy, so a fused kernel works.
     """
     if not layer.training or share == 0:
-        return layer(*inputs)
-    recurrent = {name: weight for name, weight in layer.named_parameters() if "weight_hh" in name}
-    return functional_call(layer, {name: F.dropout(weight, share) for name, weight in recurrent.items()}, inputs)
+        return layer(*inputs)  # type: ignore[no-any-return]
+    recurrent = {name: weight for name, weight in layer.core.named_parameters() if name.startswith("weight_hh")}
+    dropped = {name: F.dropout(weight, share) for name, weight in recurrent.items()}
+    return layer(*inputs, weights=dropped)  # type: ignore[no-any-return]

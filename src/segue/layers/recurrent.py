@@ -23,6 +23,7 @@ records, run the cells below step by step, from the same weights.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -31,7 +32,7 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from segue.layers.probe import probe, recording
 
@@ -42,6 +43,7 @@ Reset = Literal["after", "before"]
 Parts = tuple[Tensor, ...]
 """What a cell carries from step to step: (h,), or (h, c) for the LSTM."""
 Gates = dict[str, Tensor]
+Weights = dict[str, Tensor]
 
 
 def elman_cell(x_BD: Tensor, h_BD: Tensor, U_DD: Tensor, b_D: Tensor, activation: Activation) -> tuple[Parts, Gates]:
@@ -174,17 +176,49 @@ class Recurrent(nn.Module):
         return RecurrentState(h_LBD, torch.zeros_like(h_LBD) if self.cell == "lstm" else None)
 
     def forward(
-        self, x_BTD: Tensor, mask_BT: Tensor | None = None, state: RecurrentState | None = None
+        self,
+        x_BTD: Tensor,
+        mask_BT: Tensor | None = None,
+        state: RecurrentState | None = None,
+        weights: Weights | None = None,
     ) -> tuple[Tensor, RecurrentState]:
-        """The last layer's outputs, 0 where the mask is False, and the state after each row's last real token."""
+        """The last layer's outputs, 0 where the mask is False, and the state after each row's last real token.
+
+        `weights` stand, for this once, in the place of those of the same names.
+        """
         if not self.fused or recording():
-            out_LBTD, state = self.all_layers(x_BTD, mask_BT, state)
+            out_LBTD, state = self.all_layers(x_BTD, mask_BT, state, weights)
             return out_LBTD[-1], state
         state = state or self.zero_state(len(x_BTD))
         if mask_BT is None or bool(mask_BT.all()):
-            out_BTD, hidden = self.core(x_BTD, self._to_core(state))
-            return out_BTD, self._from_core(hidden)
-        return self._fused_masked(x_BTD, mask_BT, state)
+            return self._run(x_BTD, state, weights)
+        return self._fused_masked(x_BTD, mask_BT, state, weights)
+
+    def _run(
+        self, x: Tensor, state: RecurrentState, weights: Weights | None, sizes_T: Tensor | None = None
+    ) -> tuple[Tensor, RecurrentState]:
+        """The fused kernel over rows, or over packed ones, of which `sizes_T` go on at each time.
+
+        Half precision is bfloat16, as everywhere; left to itself, autocast would take float16 here.
+        """
+        half = x.is_cuda and torch.is_autocast_enabled("cuda")
+        if weights is None and not half and sizes_T is None:
+            out, hidden = self.core(x, self._to_core(state))
+            return out, self._from_core(hidden)
+        kernel = {"lstm": "lstm", "gru": "gru", "elman": f"rnn_{self.activation}"}[self.cell]
+        own = dict(self.core.named_parameters()) | (weights or {})
+        flat = [own[name] for name in self.core._flat_weights_names]  # type: ignore[attr-defined]
+        parts = state.parts()
+        if half:
+            x, flat = x.to(torch.bfloat16), [weight.to(torch.bfloat16) for weight in flat]
+            parts = tuple(part.to(torch.bfloat16) for part in parts)
+        hidden = parts if self.cell == "lstm" else parts[0]
+        first = (x, hidden) if sizes_T is None else (x, sizes_T, hidden)
+        last = (True, self.layers, self.core.dropout, self.training, self.directions == 2)
+        with torch.autocast(x.device.type, enabled=False), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "RNN module weights")  # a copy of them is made here in any case
+            out, *ends = getattr(torch._VF, kernel)(*first, flat, *last, *([True] if sizes_T is None else []))
+        return out, RecurrentState(*(end.to(state.h_LBD.dtype) for end in ends))
 
     def _to_core(self, state: RecurrentState) -> Tensor | Parts:
         return state.parts() if self.cell == "lstm" else state.h_LBD
@@ -192,7 +226,9 @@ class Recurrent(nn.Module):
     def _from_core(self, hidden: Tensor | Parts) -> RecurrentState:
         return RecurrentState(*hidden) if self.cell == "lstm" else RecurrentState(hidden)  # type: ignore[arg-type]
 
-    def _fused_masked(self, x_BTD: Tensor, mask_BT: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
+    def _fused_masked(
+        self, x_BTD: Tensor, mask_BT: Tensor, state: RecurrentState, weights: Weights | None
+    ) -> tuple[Tensor, RecurrentState]:
         """Since padding leaves the state as it is, the real tokens can move to the front, and the rest be left out."""
         order_BT = torch.argsort(~mask_BT, dim=1, stable=True)
         lengths_B = mask_BT.sum(1)
@@ -202,20 +238,29 @@ class Recurrent(nn.Module):
             batch_first=True,
             enforce_sorted=False,
         )
-        packed_out, hidden = self.core(packed, self._to_core(state))
-        out_BTD, _ = pad_packed_sequence(packed_out, batch_first=True, total_length=x_BTD.shape[1])
+        data, sizes_T, sorted_B, unsorted_B = packed
+        assert sorted_B is not None and unsorted_B is not None  # since it was not sorted
+        out, end = self._run(data, state.select(sorted_B), weights, sizes_T)
+        end = end.select(unsorted_B)
+        packed = PackedSequence(out, sizes_T, sorted_B, unsorted_B)
+        out_BTD, _ = pad_packed_sequence(packed, batch_first=True, total_length=x_BTD.shape[1])
         out_BTD = out_BTD.take_along_dim(order_BT.argsort(dim=1)[:, :, None], 1)
         some_LBD = (lengths_B > 0)[None, :, None]
-        pairs = zip(self._from_core(hidden).parts(), state.parts(), strict=True)
+        pairs = zip(end.parts(), state.parts(), strict=True)
         return (
             out_BTD.masked_fill(~mask_BT[:, :, None], 0.0),
             RecurrentState(*(torch.where(some_LBD, new, old) for new, old in pairs)),
         )
 
     def all_layers(
-        self, x_BTD: Tensor, mask_BT: Tensor | None = None, state: RecurrentState | None = None
+        self,
+        x_BTD: Tensor,
+        mask_BT: Tensor | None = None,
+        state: RecurrentState | None = None,
+        weights: Weights | None = None,
     ) -> tuple[Tensor, RecurrentState]:
         """Every layer's outputs, and the state: the same as `forward`, written out step by step."""
+        own = dict(self.core.named_parameters()) | (weights or {})
         state = state or self.zero_state(len(x_BTD))
         if mask_BT is not None and bool(mask_BT.all()):
             mask_BT = None
@@ -225,19 +270,21 @@ class Recurrent(nn.Module):
                 x_BTD = F.dropout(x_BTD, self.dropout, self.training)
             sides = []
             for index in range(layer * self.directions, (layer + 1) * self.directions):
-                out_BTD, end = self._sweep(x_BTD, mask_BT, index, tuple(part[index] for part in state.parts()))
+                out_BTD, end = self._sweep(x_BTD, mask_BT, index, tuple(part[index] for part in state.parts()), own)
                 sides.append(out_BTD)
                 ends.append(end)
             x_BTD = torch.cat(sides, dim=-1)
             outs.append(x_BTD)
         return torch.stack(outs), RecurrentState(*(torch.stack(part) for part in zip(*ends, strict=True)))
 
-    def _sweep(self, x_BTD: Tensor, mask_BT: Tensor | None, index: int, parts: Parts) -> tuple[Tensor, Parts]:
+    def _sweep(
+        self, x_BTD: Tensor, mask_BT: Tensor | None, index: int, parts: Parts, own: Weights
+    ) -> tuple[Tensor, Parts]:
         """One layer in one direction, `index` = layer * directions + direction, over all time."""
         layer, backward = divmod(index, self.directions)
         suffix = f"_l{layer}{'_reverse' if backward else ''}"
         names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-        W, U, b, b_state = (getattr(self.core, name + suffix) for name in names)
+        W, U, b, b_state = (own[name + suffix] for name in names)
         x_T = F.linear(x_BTD, W, b).unbind(1)
         real_T = None if mask_BT is None else mask_BT[:, :, None].unbind(1)
         gates_T: list[Gates] = [{}] * len(x_T)

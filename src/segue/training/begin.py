@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from segue.errors import InputError
+from segue.tokens.tokenizer import Tokenizer
+from segue.training.log import Progress, silent
+
+
+def processes() -> int:
+    """How many processes torchrun has started for this run; 1 without it."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def is_first() -> bool:
+    """Whether this is the process that reads, writes and speaks for all."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 def pick_device(device: str) -> str:
@@ -42,6 +59,75 @@ def freeze(model: Any, names: str) -> None:
             raise InputError(f"train.freeze={prefix} names no parameter. There are: {', '.join(known)}.")
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(not (prefixes and name.startswith(prefixes)))
+
+
+def take_labels(model: Any, store: Any) -> None:
+    """What a classifier wants to know of its labels before it learns: how many rows each has, or how numbers lie."""
+    if hasattr(model, "read_labels"):
+        model.read_labels(np.asarray(store.columns["label"].flat))
+
+
+def take_vectors(model: Any, path: str, tokenizer: Tokenizer, progress: Progress = silent) -> None:
+    """model.embeddings: the vectors of a word2vec run or file, for the tokens that have one there.
+
+    A token is looked for as it is, without the blanks around it, and then in small letters. The others begin as they
+    were drawn, spread as the vectors are (Kim 2014), so that neither kind drowns the other.
+    """
+    if not path:
+        return
+    import torch
+
+    table = next((module for module in model.modules() if isinstance(module, torch.nn.Embedding)), None)
+    if table is None:
+        raise InputError(f"model.embeddings={path} has no place in this model: it has no vectors of tokens.")
+    words, vectors = _read_vectors(Path(path))
+    if vectors.shape[1] != table.embedding_dim:
+        raise InputError(
+            f"model.embeddings={path} has vectors of {vectors.shape[1]} numbers, the model of {table.embedding_dim}. "
+            f"Set model.embedding={vectors.shape[1]}."
+        )
+    index = {word: i for i, word in enumerate(words)}
+    first = tokenizer.unk + 1
+    names = [tokenizer.decode([i]) for i in range(first, tokenizer.vocab_size)]
+    places = np.array([_place(name, index) for name in names], np.int64)
+    found = torch.from_numpy(places >= 0)
+    if not found.any():
+        raise InputError(
+            f"model.embeddings={path} has a vector for none of the {len(names):,} tokens, such as '{names[0]}'. "
+            "Expected vectors of words, and tokens that are words: set tokens.kind=word or tokens.kind=space."
+        )
+    with torch.no_grad():
+        rows = table.weight[first:]
+        rows *= float(vectors.std()) / rows.std()
+        rows[found] = torch.from_numpy(vectors[places[places >= 0]])
+        if "still" in dict(model.named_buffers()):
+            model.still.copy_(table.weight)
+    progress(f"{int(found.sum()):,} of {len(names):,} tokens begin with a vector from {path}.", 0.0)
+
+
+def _place(name: str, index: dict[str, int]) -> int:
+    bare = name.strip()
+    return next((index[form] for form in (name, bare, bare.lower()) if form in index), -1)
+
+
+def _read_vectors(path: Path) -> tuple[list[str], NDArray[np.float32]]:
+    """Words and their vectors, from a word2vec run or from a file in its formats."""
+    from segue.embedding.files import read_vectors
+
+    if not path.is_dir():
+        return read_vectors(path)
+    from segue.counting.trie import map_arrays
+
+    try:
+        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    except OSError:
+        raise InputError(f"model.embeddings={path} is no finished run. Expected one of word2vec, or a file.") from None
+    if config["kind"] != "word2vec":
+        raise InputError(f"model.embeddings={path} is a run of {config['kind']}. Expected one of word2vec, or a file.")
+    tokenizer = Tokenizer.load(path / "tokenizer.json")
+    vectors = np.array(map_arrays(path / "model.safetensors")["vectors"], np.float32)
+    first = tokenizer.unk + 1
+    return [tokenizer.decode([i]) for i in range(first, tokenizer.vocab_size)], vectors[first:]
 
 
 def take_weights(model: Any, init: str) -> None:

@@ -2,8 +2,8 @@
 
 On CUDA matrices are multiplied in bfloat16, the weights and sums stay in float32. Modules that a model names in
 `regions` are compiled one by one: seconds, where the whole model would take a minute, and all layers of a kind share
-what was compiled. A step whose shapes are always the same (language models that carry no state) is then recorded once
-as a CUDA graph, forward, backward, clipping and update together, and replayed: one launch in place of hundreds.
+what was compiled. A step of running text is then recorded as a CUDA graph, once for each length, forward, backward,
+clipping and update together, and replayed: one launch in place of hundreds.
 
 What cannot be compiled runs as it is written, and torch says so.
 """
@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from segue.batches.batch import Batch
 
@@ -22,6 +23,8 @@ WARM = 3
 """Steps that run as they are written before a graph is recorded: kernels are chosen and memory is found in them."""
 _AHEAD = 32
 """Batches on their way to the device at a time."""
+MOST = 64
+"""Shapes that are recorded; the steps of others run as they are written."""
 
 
 def precision(device: str) -> AbstractContextManager[Any]:
@@ -42,38 +45,91 @@ def compile_regions(model: Any, device: str, shape: tuple[int, int]) -> None:
         model.compiled = shape
 
 
-class Graph:
-    """One step, recorded on the device and replayed on other batches of the same shape."""
+class Graphs:
+    """One step, recorded on the device for every shape of batch, and replayed on others of that shape.
 
-    def __init__(self, batch: Batch, step: Callable[[Batch], None]) -> None:
-        """Records `step`, which must do nothing but queue work on the device."""
-        arrays = (batch.tokens_BT, batch.targets, batch.mask_BT)
-        self.batch = Batch(*(torch.from_numpy(array).cuda() for array in arrays))
-        self._ring = [tuple(torch.from_numpy(array).pin_memory() for array in arrays[:2]) for _ in range(_AHEAD)]
+    `step(batch, carried) -> carried` must do nothing but queue work on the device. What is carried from step to step
+    has one place, which all graphs read and write. They share their memory, for nothing else of a step outlives it.
+    """
+
+    def __init__(self) -> None:
+        self._graphs: dict[Any, _Graph] = {}
+        self._met: set[Any] = set()
+        self._pool: Any = None
+        self._carried: list[Any] = []
+
+    def run(self, batch: Batch, carried: list[Any], step: Callable[[Batch, list[Any]], list[Any]]) -> list[Any]:
+        """The step on this batch; what is then carried."""
+        shape = batch.tokens_BT.shape
+        if shape not in self._graphs and (shape not in self._met or len(self._graphs) == MOST):
+            self._met.add(shape)  # kernels are chosen and memory is found in it
+            return step(batch.to("cuda"), carried)
+        carried = self._placed(carried)
+        if shape not in self._graphs:
+            self._pool = self._pool or torch.cuda.graph_pool_handle()
+            self._graphs[shape] = _Graph(batch, lambda placed: _write(step(placed, carried), carried), self._pool)
+        self._graphs[shape].replay(batch)
+        return carried
+
+    def _placed(self, carried: list[Any]) -> list[Any]:
+        """What is carried, in the place where the graphs look for it."""
+        if carried is not self._carried:
+            if self._carried:
+                _write(carried, self._carried)
+            else:
+                self._carried = carried
+        return self._carried
+
+
+def _write(new: list[Any], place: list[Any]) -> None:
+    for theirs, ours in zip(new, place, strict=True):
+        for name, tensor in ours.tensors().items():
+            tensor.copy_(theirs.tensors()[name])
+
+
+class _Graph:
+    """A step that is recorded."""
+
+    def __init__(self, batch: Batch, step: Callable[[Batch], None], pool: Any) -> None:
+        self.batch = batch.to("cuda")
+        arrays = self._arrays(batch)
+        self._ring = (
+            [] if _is_held(batch) else [[torch.from_numpy(a).pin_memory() for a in arrays] for _ in range(_AHEAD)]
+        )
         self._sent = [torch.cuda.Event() for _ in range(_AHEAD)]  # type: ignore[no-untyped-call]
         self._turn = 0
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
+        with torch.cuda.graph(self.graph, pool=pool):
             step(self.batch)
 
-    def fits(self, batch: Batch) -> bool:
-        return bool(batch.tokens_BT.shape == self.batch.tokens_BT.shape)
+    def _arrays(self, batch: Batch) -> list[Any]:
+        return [part for part in (batch.tokens_BT, batch.targets, batch.fresh_B) if part is not None]
 
     def replay(self, batch: Batch) -> None:
+        if _is_held(batch):
+            for place, found in zip(self._arrays(self.batch), self._arrays(batch), strict=True):
+                place.copy_(found)
+        else:
+            self._send(batch)
+        self.graph.replay()
+
+    def _send(self, batch: Batch) -> None:
+        """From the host, while the step before still runs."""
         self._turn = (self._turn + 1) % _AHEAD
         self._sent[self._turn].synchronize()  # its last batch has left
         for place, staged, array in zip(
-            (self.batch.tokens_BT, self.batch.targets),
-            self._ring[self._turn],
-            (batch.tokens_BT, batch.targets),
-            strict=True,
+            self._arrays(self.batch), self._ring[self._turn], self._arrays(batch), strict=True
         ):
             staged.copy_(torch.from_numpy(array))
             place.copy_(staged, non_blocking=True)
         self._sent[self._turn].record()
-        self.graph.replay()
+
+
+def _is_held(batch: Batch) -> bool:
+    """Whether the batch was made on the device."""
+    return isinstance(batch.tokens_BT, Tensor)
 
 
 def may_record(model: Any, device: str) -> bool:
-    """Whether every step of a model is the same work on other numbers."""
-    return device.startswith("cuda") and model.task == "lm" and "fresh_B" not in model.inputs
+    """Whether every step of a model is the same work on other numbers: running text, no token of it padding."""
+    return device.startswith("cuda") and model.task == "lm"

@@ -8,6 +8,7 @@ plateau:   rate halved after every validation that brought nothing better
 Averaged SGD (Polyak and Juditsky 1992) judges and keeps the mean of the weights after each step since some step T;
 NT-ASGD (Merity et al. 2018) has validation choose T: as soon as a loss is worse than the best of those that are `n` or
 more validations older, for then the steps only wander about a valley whose middle is better than any of them.
+A running mean (`ema`) forgets: mean <- ema · mean + (1 - ema) · w, the plain mean as long as that is younger.
 """
 
 from __future__ import annotations
@@ -44,12 +45,16 @@ class Config:
     """Steps in which the rate rises from nothing."""
     average: int = 0
     """Judge and keep the mean of the weights once validation got no better in this many times (0: never)."""
+    ema: float = 0.0
+    """Judge and keep a running mean of the weights, which keeps this share of itself at each step (0: never)."""
 
     def __post_init__(self) -> None:
         if self.rate <= 0:
             raise ValueError(f"rate={self.rate} would not learn: expected more than 0")
         if min(self.weight_decay, self.clip, self.warmup, self.average) < 0 or not 0 <= self.momentum < 1:
             raise ValueError("weight_decay, clip, warmup, average must be 0 or more, momentum at least 0 and below 1")
+        if not 0 <= self.ema < 1 or (self.ema and self.average):
+            raise ValueError(f"ema={self.ema} must be at least 0 and below 1, and without average, another mean")
 
 
 def optimizer(model: nn.Module, config: Config) -> torch.optim.Optimizer:
@@ -74,7 +79,7 @@ def optimizer(model: nn.Module, config: Config) -> torch.optim.Optimizer:
         others = [p for p in learning if id(p) not in ids]
         return Muon(inner, others, rate, config.momentum, config.weight_decay)
     if config.name == "sgd":
-        return torch.optim.SGD(groups, lr=config.rate, momentum=config.momentum, fused=True)
+        return torch.optim.SGD(groups, lr=rate, momentum=config.momentum, fused=True)
     return torch.optim.AdamW(groups, lr=rate, betas=(config.momentum, 0.99), fused=True, capturable=on_gpu)
 
 
@@ -115,19 +120,20 @@ def stalled(losses: list[float], n: int) -> bool:
 
 
 class Average:
-    """The mean of the weights after each step since it was made."""
+    """The mean of the weights after each step since it was made; with `ema`, of the newer ones the more."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, ema: float = 0.0) -> None:
+        self.ema = ema
         self.weights = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self.means = {name: p.detach().clone() for name, p in self.weights.items()}
         self.steps = 0
 
     @torch.no_grad()
     def add(self) -> None:
-        """A step was made: mean <- mean + (w - mean) / steps."""
+        """A step was made: mean <- mean + (w - mean) · share."""
         self.steps += 1
-        for name, mean in self.means.items():
-            mean.lerp_(self.weights[name], 1 / self.steps)
+        share = max(1 / self.steps, 1 - self.ema) if self.ema else 1 / self.steps
+        torch._foreach_lerp_(list(self.means.values()), list(self.weights.values()), share)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:

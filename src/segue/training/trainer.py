@@ -25,6 +25,7 @@ from segue.batches.collate import Batches
 from segue.errors import SegueError
 from segue.models.base import Record
 from segue.training import engine, optim
+from segue.training.distributed import World
 from segue.training.profile import Profile, phase
 
 Validate = Callable[[], dict[str, Any]]
@@ -77,8 +78,11 @@ class Trainer:
         validate: Validate | None,
         device: str,
         profile: Profile | None = None,
+        world: World | None = None,
     ) -> None:
         self.model, self.batches, self.config, self.validate, self.device = model, batches, config, validate, device
+        self.world = world or World()
+        self.loss = self.world.wrapped(model)
         self.optimizer = optim.optimizer(model, config.optimizer)
         self.step = 0
         self.seconds = 0.0
@@ -89,12 +93,14 @@ class Trainer:
         self.best_weights: dict[str, Tensor] = {}
         self.losses: list[float] = []
         """Of the validations until the weights are averaged, where they may be."""
-        self.average: optim.Average | None = None
+        ema = config.optimizer.ema
+        self.average: optim.Average | None = optim.Average(model, ema) if ema else None
         self.carried: list[Any] = []
-        self.graph: engine.Graph | None = None
+        self.graphs = engine.Graphs()
         self.profile = profile
         # A recorded step has no phases to time.
-        self._records = engine.may_record(model, device) and batches.config.accumulate == 1 and profile is None
+        alone = batches.config.accumulate == 1 and profile is None and self.world.size == 1
+        self._records = alone and engine.may_record(model, device)
         self._began = 0
         self.total_steps = self._total_steps()
         self.every = config.every or max(1, self.total_steps // 20 if self.total_steps else 0)
@@ -137,6 +143,8 @@ class Trainer:
                 yield Record(self.step, "train", values | {"seconds": self.seconds, "progress": self.progress})
             else:
                 self.seconds += time.perf_counter() - begun
+            if self.config.seconds:
+                self.seconds = self.world.tell(self.seconds)
             if self._due() or self.progress >= 1:
                 yield self._validated(log)
 
@@ -161,17 +169,12 @@ class Trainer:
         optim.set_rate(self.optimizer, rate * self.batches.rate_share(parts))
         log.rate, log.steps = rate, log.steps + 1
         counts = self._counts(parts)
-        if self.graph is not None and self.graph.fits(parts[0]):
-            self.graph.replay(parts[0])
+        if self._records and self.step - self._began >= engine.WARM:
+            self._replay(parts[0], counts, log)
         else:
-            self.optimizer.zero_grad(set_to_none=True)
-            if self._records and self.graph is None and self.step - self._began >= engine.WARM:
-                self.graph = engine.Graph(parts[0], lambda batch: self._compute([batch], counts, log))
-                self.graph.replay(parts[0])
-            else:
-                with phase(self.profile, "data"):
-                    on_device = [part.to(self.device) for part in parts]
-                self._compute(on_device, counts, log)
+            with phase(self.profile, "data"):
+                on_device = [self.world.share(part).to(self.device) for part in parts]
+            self._compute(on_device, counts, log)
         if self.average is not None:
             self.average.add()
         self.targets += next(iter(counts.values()))
@@ -180,24 +183,35 @@ class Trainer:
             if self.step - self._began == engine.WARM:
                 self.profile.forget()
 
+    def _replay(self, batch: Batch, counts: dict[str, int], log: _Log) -> None:
+        """The step as a graph, recorded when its shape is met for the second time."""
+
+        def step(batch: Batch, carried: list[Any]) -> list[Any]:
+            self.carried = carried
+            self._compute([batch], counts, log)
+            return self.carried
+
+        self.carried = self.graphs.run(batch, self.carried, step)
+
     def _compute(self, parts: list[Batch], counts: dict[str, int], log: _Log) -> None:
         """Forward, backward, clip, step: all on the device, nothing read back."""
-        carried = self.carried or [None] * len(parts)
+        self.optimizer.zero_grad(set_to_none=True)
+        carried = self.carried + [None] * (len(parts) - len(self.carried))
         self.carried = []
-        for part, state in zip(parts, carried + [None] * (len(parts) - len(carried)), strict=False):
+        for place, (part, state) in enumerate(zip(parts, carried, strict=False)):
             with engine.precision(self.device), phase(self.profile, "forward"):
-                loss = self.model.loss(part, state)
+                loss = self.loss(part, state, place == len(parts) - 1)
             shares = {term.name: term.total * (term.weight / max(1, counts[term.name])) for term in loss.terms}
             total = torch.stack(list(shares.values())).sum()
             with phase(self.profile, "backward"):
-                total.backward()  # type: ignore[no-untyped-call]
+                (total * self.world.size).backward()  # type: ignore[no-untyped-call]
             log.add(shares)
             if loss.state is not None:
                 self.carried.append(loss.state.detach())
         with phase(self.profile, "optimiser"):
             norm = optim.gradient_norm(self.model, self.config.optimizer.clip)
             # The optimisers do nothing where this is 1: nothing has to be read back for that.
-            optim.skip_where(self.optimizer, log.guard(norm))
+            optim.skip_where(self.optimizer, log.guard(norm, self.world))
             self.optimizer.step()
 
     def _counts(self, parts: list[Batch]) -> dict[str, int]:
@@ -215,7 +229,7 @@ class Trainer:
         with self.average.in_place() if self.average is not None else nullcontext():
             self.model.eval()
             with torch.inference_mode():
-                values = self.validate()
+                values = self.world.tell(self.validate() if self.world.first else None)
             self.model.train()
             self._validated_at, self._validation_took = self.seconds, time.perf_counter() - begun
             self._judge(values)
@@ -243,16 +257,19 @@ class Trainer:
     # What a checkpoint holds: tensors by file, and plain values.
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
+        """With several processes, all must ask: rows that are carried are gathered."""
         moments = {
             f"{i}.{name}": value
             for i, entry in self.optimizer.state_dict()["state"].items()
             for name, value in entry.items()
             if isinstance(value, Tensor)
         }
-        carried = {f"{i}.{k}": v for i, state in enumerate(self.carried) for k, v in state.tensors().items()}
-        random = {"cpu": torch.get_rng_state()}
-        if self.device.startswith("cuda"):
-            random["cuda"] = torch.cuda.get_rng_state()
+        carried = {
+            f"{i}.{name}": self.world.whole(rows)
+            for i, state in enumerate(self.carried)
+            for name, rows in state.tensors().items()
+        }
+        random = self._generators()
         files = {"model": dict(self.model.state_dict()), "optimizer": moments, "carried": carried, "random": random}
         if self.best_weights and (self.best["step"] != self.step or self.average is not None):
             files["best"] = self.best_weights
@@ -284,18 +301,44 @@ class Trainer:
             i, name = key.split(".", 1)
             carried[int(i)][name] = value.to(self.device)
         kind: Any = type(self.model.start(1, 1)) if carried else None
-        self.carried = [kind.from_tensors(carried[i]) for i in sorted(carried)]
+        self.carried = [self._mine(kind.from_tensors(carried[i])) for i in sorted(carried)]
         self.step, self.seconds, self.targets = values["step"], values["seconds"], values["targets"]
         self.halvings, self.best = values["halvings"], values["best"]
         self._tenths, self._began = int(self.progress * 10), self.step
         self.best_weights = dict(tensors.get("best", tensors["model"])) if self.best else {}
         self.losses = list(values.get("losses", []))
-        self.average = optim.Average(self.model) if "average" in tensors else None
+        self.average = optim.Average(self.model, self.config.optimizer.ema) if "average" in tensors else None
         if self.average is not None:
             self.average.restore(tensors["average"], values["averaged"])
-        torch.set_rng_state(tensors["random"]["cpu"])
-        if "cuda" in tensors["random"]:
-            torch.cuda.set_rng_state(tensors["random"]["cuda"])
+        self._set_generators(tensors["random"])
+
+    def _mine(self, state: Any) -> Any:
+        """Of the carried rows of a part, those of this process."""
+        rows = next(iter(state.tensors().values())).shape[1]
+        if self.world.size == 1:
+            return state
+        return state.select(torch.from_numpy(self.world.rows(rows)).to(self.device))
+
+    def _generators(self) -> dict[str, Tensor]:
+        """The random numbers' state of every process: cpu, cuda; cpu.1, cuda.1; …"""
+        states = {"cpu": torch.get_rng_state()}
+        if self.device.startswith("cuda"):
+            states["cuda"] = torch.cuda.get_rng_state()
+        return {
+            f"{name}.{rank}" if rank else name: found
+            for name, state in states.items()
+            for rank, found in enumerate(self.world.gather(state))
+        }
+
+    def _set_generators(self, states: dict[str, Tensor]) -> None:
+        """Each process goes on where it was; one that was not there begins anew with numbers of its own."""
+        ending = "" if self.world.first else f".{self.world.rank}"
+        if f"cpu{ending}" not in states:
+            self.world.seed(self.config.seed + self.step)
+            return
+        torch.set_rng_state(states[f"cpu{ending}"])
+        if f"cuda{ending}" in states:
+            torch.cuda.set_rng_state(states[f"cuda{ending}"])
 
 
 class _Log:
@@ -319,10 +362,11 @@ class _Log:
             self.sums[name] += value
             self.finite &= value.isfinite()
 
-    def guard(self, norm: Tensor) -> Tensor:
+    def guard(self, norm: Tensor, world: World) -> Tensor:
         """1 where this update must not land, else 0; after a bad one, no other lands until it is read."""
         self.norm.copy_(norm)
         self.finite &= norm.isfinite()
+        world.agree(self.finite)
         self.good += self.finite
         return (~self.finite).float()
 
@@ -334,6 +378,8 @@ class _Log:
             raise DivergedError(step, f"batch {place + 1} of epoch {epoch + 1}")
         if not self.steps:
             return {}
+        for total in self.sums.values():
+            trainer.world.add(total)
         values = {name: float(total) / self.steps for name, total in self.sums.items()}
         values |= {"rate": self.rate, "gradient": float(self.norm)}
         for total in (*self.sums.values(), self.good):
