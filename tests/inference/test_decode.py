@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from segue.errors import InputError, SegueError
-from segue.inference.decode import Config, Generated, _likeliest, generate, stream
+from segue.inference.decode import Config, Generated, _invert, _likeliest, generate, stream
 from segue.models.base import Sizes
 
 STOP, UNK = 0, 1
@@ -280,6 +280,22 @@ def test_what_top_k_and_top_p_leave(weights: list[int], top_k: int, top_p: float
     kept = [i for i, keep in enumerate(kept_BV[0].tolist()) if keep]
     if sum(weights):  # an id of probability 0 is never drawn, whether it is left or not
         assert [i for i in kept if p[i]] == sorted(i for i in left if p[i])
+
+
+@pytest.mark.parametrize("vocab_size", [1, 255, 256, 257, 1000])
+def test_a_number_finds_its_place_in_the_cumulative_sum(vocab_size: int) -> None:
+    """With whole weights, so that all sums are exact: by the definition, and never a place of weight 0."""
+    random = np.random.default_rng(vocab_size)
+    weights = random.integers(0, 3, vocab_size) * (random.random(vocab_size) < 0.1)
+    weights[random.integers(vocab_size)] += 1
+    ends = weights.cumsum()
+    first, last = np.flatnonzero(weights)[[0, -1]]
+    for _ in range(50):
+        target = random.integers(ends[-1])
+        p_BV, uniform_B = torch.tensor(weights[None], dtype=torch.float64), torch.tensor([(target + 0.5) / ends[-1]])
+        assert _invert(p_BV, uniform_B.double()).item() == int((ends > target).argmax())
+    for uniform, place in ((0.0, first), (1 - 2.0**-53, last)):
+        assert _invert(p_BV, torch.tensor([uniform], dtype=torch.float64)).item() == place
 
 
 def test_forbidden_ids_share_what_is_theirs() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -360,3 +361,17 @@ def test_recipes_train_on_as_much_as_the_model_sees() -> None:
 
 def test_the_way_is_said() -> None:
     assert make().way == "a window of 8 tokens, its newer 4 read again when it is full"
+
+
+@pytest.mark.parametrize("context", [1, 2, 7, 8])
+@pytest.mark.parametrize("length", [1, 5, 8, 9, 100])
+def test_windows_side_by_side_equal_a_stream_read_on(context: int, length: int) -> None:
+    torch.manual_seed(0)
+    model = Gpt(Gpt.Config(layers=1, width=8, heads=2, context=context), Sizes(V)).eval()
+    ids = np.random.default_rng(length).integers(0, V, length)
+    inputs = torch.from_numpy(np.concatenate([[0], ids[:-1]]))[None]
+    read, _ = model.logprobs(Batch(inputs, torch.from_numpy(ids)[None], torch.ones_like(inputs, dtype=torch.bool)))
+    parts = list(stream_logprobs(model, ids, 1, V))
+    assert [begin for (begin,), _, _ in parts] == np.cumsum([0, *[logp.shape[1] for _, logp, _ in parts]])[:-1].tolist()
+    found = np.concatenate([logp[0] for _, logp, _ in parts])
+    np.testing.assert_allclose(found, read[0].numpy(), atol=1e-5)

@@ -15,28 +15,34 @@ A text begins with the start id and the prompt, fed in one step. Row i draws fro
 
 A token is drawn where the logits are, and goes back into the model from there. On a GPU the host looks at
 what was drawn only once a block: every look makes one of the two wait for the other. A row that ended within
-the block is written on meanwhile, and what stands after its end is dropped.
+the block is written on meanwhile, and what stands after its end is dropped. Models with a step of fixed shape
+(`steady`) take that, token by token; on a GPU it is recorded, draw and all (recorded.py).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from segue.errors import InputError, SegueError
+from segue.inference.recorded import BLOCK, Writer, may_record, recorder
 from segue.inference.settings import Config
 from segue.models.base import Sizes
 
-_BLOCK = 16
-"""Steps between two looks at what was drawn, where looking costs."""
 _PLACES = 64
 """Room for a text is made in multiples of this."""
+_PART = 256
+"""Ids whose probabilities are summed before one of them is looked for."""
+_ALMOST = 1 - 2.0**-53
+"""The largest number below 1."""
 _DEAD, _BROKEN = -1, -2
 """Drawn in place of an id: no allowed token has any probability; the logits hold NaN or +inf."""
 
@@ -73,17 +79,17 @@ def generate(
     """One text for each prompt (which may be empty). A beam is not watched: it knows its text only at the end."""
     if not prompts:
         return []
-    rows = _Rows(model, sizes, device, forbid)
-    rows.begin(prompts, config.max_tokens, source, source_mask)
-    if config.beam > 1:
-        return _search(rows, config)
-    texts = [Generated([], 0.0, False) for _ in prompts]
-    for drawn in _sample(rows, config, 1 if str(device) == "cpu" else _BLOCK, watch):
-        for row, token, logp, ended in drawn:
-            text = texts[row]
-            if token != sizes.stop:
-                text.ids.append(token)
-            texts[row] = Generated(text.ids, text.logprob + logp, ended)
+    with closing(_Rows(model, sizes, device, forbid, config)) as rows:
+        rows.begin(prompts, source, source_mask)
+        if config.beam > 1:
+            return _search(rows, config)
+        texts = [Generated([], 0.0, False) for _ in prompts]
+        for drawn in _sample(rows, config, 1 if str(device) == "cpu" else BLOCK, watch):
+            for row, token, logp, ended in drawn:
+                text = texts[row]
+                if token != sizes.stop:
+                    text.ids.append(token)
+                texts[row] = Generated(text.ids, text.logprob + logp, ended)
     return texts
 
 
@@ -102,25 +108,39 @@ def stream(
     if config.beam > 1:
         yield from generate(model, [prompt], sizes, config, source, source_mask, device, forbid)[0].ids
         return
-    rows = _Rows(model, sizes, device, forbid)
-    rows.begin([prompt], config.max_tokens, source, source_mask)
-    for ((_, token, _, _),) in _sample(rows, config, 1, None):
-        if token != sizes.stop:
-            yield token
+    with closing(_Rows(model, sizes, device, forbid, config)) as rows:
+        rows.begin([prompt], source, source_mask)
+        for ((_, token, _, _),) in _sample(rows, config, 1, None):
+            if token != sizes.stop:
+                yield token
 
 
 class _Rows:
     """The texts that are still being written: the model's state of each, and the logits of each one's next token."""
 
-    def __init__(self, model: Any, sizes: Sizes, device: Any, forbid: Sequence[int]) -> None:
-        self.model, self.sizes, self.device = model, sizes, device
+    def __init__(self, model: Any, sizes: Sizes, device: Any, forbid: Sequence[int], config: Config) -> None:
+        self.model, self.sizes, self.device, self.config = model, sizes, device, config
         self.forbid = torch.tensor(list(forbid), dtype=torch.long, device=device)
         self.state: Any = None
+        """None while `steady` or `writer` has it."""
         self.logits_BV: Tensor
         self.next_B: Tensor | None = None
         """What was drawn and not yet fed."""
+        self.steady: Any = None
+        """The model's own step of one token, where it has such a one."""
+        self.writer: Writer | None = None
+        """Recorded steps, on a GPU: the rows then stay as many as they are."""
+        if config.beam < 2 and may_record(model, device):
+            found, pick = recorder(model), partial(_pick, forbid=self.forbid, config=config)
+            settings = (tuple(forbid), config.greedy, config.temperature, config.top_k, config.top_p)
+            self.model, self.writer = found.model, Writer(found, pick, settings)
+        self._parts = list(self.model.modules()) if isinstance(self.model, nn.Module) else []
 
-    def begin(self, prompts: Sequence[Sequence[int]], max_tokens: int, source: Any, source_mask: Any) -> None:
+    def close(self) -> None:
+        if self.writer is not None:
+            self.writer.close()
+
+    def begin(self, prompts: Sequence[Sequence[int]], source: Any, source_mask: Any) -> None:
         """Feed the start id and the prompts, padded on the right, in one step."""
         longest = 1 + max(len(prompt) for prompt in prompts)
         tokens = np.zeros((len(prompts), longest), dtype=np.int64)
@@ -130,32 +150,61 @@ class _Rows:
             tokens[row, : 1 + len(prompt)] = [self.sizes.start, *prompt]
             mask[row, : 1 + len(prompt)] = True
         extra = () if source is None else (self._moved(source), self._moved(source_mask))
-        with _at_rest(self.model):
-            self.state = self.model.start(len(prompts), _rounded(longest + max_tokens), *extra)
+        capacity = longest if self.writer else _rounded(longest + self.config.max_tokens)
+        with _at_rest(self._parts):
+            self.state = self.model.start(len(prompts), capacity, *extra)
         self._step(self._moved(tokens), self._moved(mask))
 
     def keep(self, rows: Tensor) -> None:
         """Go on with these rows alone, in this order (a row may come twice)."""
+        self._settle()
         self.state, self.logits_BV = self.state.select(rows), self.logits_BV[rows]
         self.next_B = None if self.next_B is None else self.next_B[rows]
 
     def feed(self, ids_B: Tensor) -> None:
         """The next token of each row."""
+        if self._has_room():
+            with _at_rest(self._parts):
+                self.logits_BV = self.steady.feed(ids_B).float()
+            return
+        self._settle()
         tokens_BT = ids_B[:, None]
         self._step(tokens_BT, torch.ones_like(tokens_BT, dtype=torch.bool))
 
-    def write(self, uniform_BN: Tensor, config: Config) -> tuple[Tensor, Tensor]:
+    def write(self, uniform_BN: Tensor) -> tuple[Tensor, Tensor]:
         """N tokens of each row, and the log p of each by the model's own distribution."""
-        drawn = [self._drawn(uniform_B, config) for uniform_B in uniform_BN.T.contiguous()]
-        ids_BN, logp_BN = (torch.stack(parts, 1) for parts in zip(*drawn, strict=True))
+        drawn: list[tuple[Tensor, Tensor]] = []
+        while uniform_BN.shape[1]:
+            drawn.append(self._drawn(uniform_BN))
+            self.next_B = drawn[-1][0][:, -1].clamp(min=0)
+            uniform_BN = uniform_BN[:, drawn[-1][0].shape[1] :]
+        ids_BN, logp_BN = (torch.cat(parts, 1) for parts in zip(*drawn, strict=True))
         return ids_BN, logp_BN
 
-    def _drawn(self, uniform_B: Tensor, config: Config) -> tuple[Tensor, Tensor]:
+    def _drawn(self, uniform_BN: Tensor) -> tuple[Tensor, Tensor]:
+        """The first tokens of N: one, or as many as recorded steps have room for."""
         if self.next_B is not None:
+            if self.writer is not None:
+                ids_BN, logp_BN = self.writer.write(self.state, uniform_BN, self.next_B)
+                if ids_BN.shape[1]:
+                    self.state = None
+                    return ids_BN, logp_BN
             self.feed(self.next_B)
-        ids_B, logp_B = _pick(self.logits_BV, uniform_B, self.forbid, config)
-        self.next_B = ids_B.clamp(min=0)
-        return ids_B, logp_B
+        ids_B, logp_B = _pick(self.logits_BV, uniform_BN[:, 0], self.forbid, self.config)
+        return ids_B[:, None], logp_B[:, None]
+
+    def _has_room(self) -> bool:
+        """Whether the next token can be fed by the model's own step of one."""
+        if self.writer is not None or not hasattr(self.model, "steady"):
+            return False
+        if self.state is not None:
+            self.steady, self.state = self.model.steady(self.state), None
+        return bool(self.steady.room)
+
+    def _settle(self) -> None:
+        """The state is here again."""
+        if self.state is None:
+            self.state = (self.writer or self.steady).state()
 
     def logp(self) -> Tensor:
         """log p of what may be written next, for a beam: -inf where it is 0, and at the forbidden ids."""
@@ -165,7 +214,7 @@ class _Rows:
         return logp_BV.index_fill(-1, self.forbid, -math.inf) if len(self.forbid) else logp_BV
 
     def _step(self, tokens_BT: Tensor, mask_BT: Tensor) -> None:
-        with _at_rest(self.model):
+        with _at_rest(self._parts):
             logits_BV, self.state = self.model.step(tokens_BT, mask_BT, self.state)
         self.logits_BV = logits_BV.to(self.device).float()
 
@@ -182,9 +231,9 @@ class _Rows:
 
 
 @contextmanager
-def _at_rest(model: Any) -> Iterator[None]:
+def _at_rest(parts: Sequence[nn.Module]) -> Iterator[None]:
     """No dropout inside; afterwards every part of the model trains again that did before."""
-    training = [part for part in model.modules() if part.training] if isinstance(model, nn.Module) else []
+    training = [part for part in parts if part.training]
     for part in training:
         part.training = False
     try:
@@ -226,7 +275,7 @@ def _sample(
             live = _without_ended(rows, live, ended)
         steps = min(block, config.max_tokens - written)
         uniform_BN = torch.from_numpy(np.stack([draws[row].random(steps) for row in live])).to(rows.device)
-        ids_BN, logp_BN = rows.write(uniform_BN, config)
+        ids_BN, logp_BN = rows.write(uniform_BN)
         for ids, logps in zip(ids_BN.T.tolist(), logp_BN.T.tolist(), strict=True):
             drawn = []
             for row, token, logp in zip(live, ids, logps, strict=True):
@@ -245,8 +294,9 @@ def _sample(
 def _without_ended(rows: _Rows, live: list[int], ended: set[int]) -> list[int]:
     """The rows that go on; those that have ended cost nothing from here on."""
     going = [place for place, row in enumerate(live) if row not in ended]
-    if len(going) < len(live):
-        rows.keep(torch.tensor(going, device=rows.device))
+    if len(going) == len(live) or rows.writer is not None:
+        return live
+    rows.keep(torch.tensor(going, device=rows.device))
     return [live[place] for place in going]
 
 
@@ -256,20 +306,20 @@ def _pick(logits_BV: Tensor, uniform_B: Tensor, forbid: Tensor, config: Config) 
     Nothing here waits for the device, and all shapes are known beforehand.
     """
     logits_BV = logits_BV.float()
-    logp_BV = logits_BV.log_softmax(-1)
+    whole_B = logits_BV.logsumexp(-1)
     allowed_BV = logits_BV.index_fill(-1, forbid, -math.inf) if len(forbid) else logits_BV
     best_B1 = allowed_BV.amax(-1, keepdim=True)
     ids_B = allowed_BV.argmax(-1) if config.greedy else _draw(allowed_BV - best_B1, uniform_B, config)
-    picked_B = logp_BV.gather(1, ids_B[:, None])[:, 0]
-    # One NaN or +inf makes every log p of its row NaN; so does a row that is -inf everywhere, which is a dead end.
-    ids_B = ids_B.masked_fill(logp_BV[:, 0].isnan(), _BROKEN).masked_fill(best_B1[:, 0] == -math.inf, _DEAD)
+    picked_B = logits_BV.gather(1, ids_B[:, None])[:, 0] - whole_B
+    # NaN and +inf are in the sum too.
+    ids_B = ids_B.masked_fill(~(whole_B < math.inf), _BROKEN).masked_fill(best_B1[:, 0] == -math.inf, _DEAD)
     return ids_B, picked_B
 
 
 def _draw(logits_BV: Tensor, uniform_B: Tensor, config: Config) -> Tensor:
     """The id at which the cumulative distribution passes a uniform number of each row; the best logit is 0."""
-    # In float64, so that a temperature near 0 ends in the likeliest id and not in NaN.
-    p_BV = (logits_BV.double() / config.temperature).softmax(-1)
+    # In float64, so that a temperature near 0 ends in the likeliest id and not in NaN. They need not sum to 1.
+    p_BV = (logits_BV.double() / config.temperature).exp()
     if config.top_k or config.top_p < 1:
         p_BV = p_BV * _likeliest(p_BV, config)
     return _invert(p_BV, uniform_B)
@@ -290,11 +340,27 @@ def _likeliest(p_BV: Tensor, config: Config) -> Tensor:
 
 
 def _invert(p_BV: Tensor, uniform_B: Tensor) -> Tensor:
-    """First place where the cumulative sum exceeds the uniform number; never one of probability 0."""
-    sums_BV = p_BV.cumsum(-1)
+    """First place where the cumulative sum exceeds the uniform number, as a share; never one of probability 0.
+
+    First the part in which it lies is found, then the place in it: a GPU sums many parts at once, but one row slowly.
+    """
+    vocab_size = p_BV.shape[1]
+    p_BCN = F.pad(p_BV, (0, -vocab_size % _PART)).view(len(p_BV), -1, _PART)
+    part_B1, share_B1 = _passed(p_BCN.sum(-1), uniform_B[:, None].contiguous())
+    p_BN = p_BCN.gather(1, part_B1[:, :, None].expand(-1, -1, _PART))[:, 0]
+    place_B1, _ = _passed(p_BN, share_B1)
+    return (_PART * part_B1 + place_B1)[:, 0].clamp(max=vocab_size - 1)
+
+
+def _passed(p_BN: Tensor, uniform_B1: Tensor) -> tuple[Tensor, Tensor]:
+    """Where the cumulative sum passes the number, and how far into that place the number lies, below 1."""
+    sums_BN = p_BN.cumsum(-1)
     # The last sum becomes exactly 1, and a uniform number is below 1: there always is such a place, unless all is NaN.
-    sums_BV = sums_BV / sums_BV[:, -1:]
-    return torch.searchsorted(sums_BV, uniform_B[:, None], right=True)[:, 0].clamp(max=p_BV.shape[1] - 1)
+    sums_BN = sums_BN / sums_BN[:, -1:]
+    place_B1 = torch.searchsorted(sums_BN, uniform_B1, right=True).clamp(max=p_BN.shape[1] - 1)
+    begin_B1 = F.pad(sums_BN, (1, 0)).gather(1, place_B1)
+    share_B1 = (uniform_B1 - begin_B1) / (sums_BN.gather(1, place_B1) - begin_B1)
+    return place_B1, share_B1.clamp(0.0, _ALMOST)
 
 
 # Beam search

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,8 +25,19 @@ SHORT_ROW = 1 << 12
 """The same while a model trains: many short rows are faster, and nearly the same."""
 _WARM = 1024
 _CELLS = 1 << 24
+_TOGETHER = 1 << 14
+"""Tokens of windows that are read at once."""
 
 Floats = NDArray[np.float64]
+
+
+class PartScored(NamedTuple):
+    """The same of one corpus of several."""
+
+    bits: float
+    bytes: int
+    nats: float
+    tokens: int
 
 
 class Scored(NamedTuple):
@@ -43,6 +55,8 @@ class Scored(NamedTuple):
     zeros: int
     """Tokens to which the model gave no probability at all."""
     way: str
+    parts: tuple[PartScored, ...] = ()
+    """Corpus by corpus, where there are several."""
 
     @property
     def bits_per_byte(self) -> float:
@@ -67,7 +81,9 @@ def score_held(
     tokens, sizes = held.store.tokens, held.store.columns["bytes"].flat
     blocks = max(1, math.ceil(held.bytes / BLOCK))
     bits, nats, zeros = np.zeros(blocks), 0.0, 0
-    rows = max(1, min(64, len(tokens) // row))
+    corpora = list(pairwise((0, *held.ends))) if len(held.ends) > 1 else []
+    nats_of = [0.0] * len(corpora)
+    rows = 1 if _window(model) else max(1, min(64, len(tokens) // row))
     starts = _byte_starts(sizes, len(tokens), rows)
     for begin, logp, seen in stream_logprobs(model, tokens, rows, vocab_size, device):
         for r in range(rows):
@@ -78,6 +94,8 @@ def score_held(
             starts[r] += int(length.sum())
             bits += np.bincount(places, -logs / math.log(2), minlength=blocks)
             nats -= float(logs.sum())
+            for i, (low, high) in enumerate(corpora):
+                nats_of[i] -= float(logs[max(low - first, 0) : max(high - first, 0)].sum())
             zeros += int(np.isneginf(logs).sum())
         done(float((begin[0] + logp.shape[1]) * rows / max(1, len(tokens))))
     spelling = _add_spelling(bits, held, sizes)
@@ -85,13 +103,23 @@ def score_held(
     block_bytes[-1] = held.bytes - BLOCK * (blocks - 1)
     read = getattr(model, "way", "state carried")
     way = f"one stream, {read}" if rows == 1 else f"{rows} rows, each begun {_WARM} tokens before its own, {read}"
-    return Scored(bits, block_bytes, nats, len(tokens), spelling, len(held.spelled), zeros, way)
+    parts = tuple(_part(held, low, high, part) for (low, high), part in zip(corpora, nats_of, strict=True))
+    return Scored(bits, block_bytes, nats, len(tokens), spelling, len(held.spelled), zeros, way, parts)
+
+
+def _part(held: Held, low: int, high: int, nats: float) -> PartScored:
+    spelled = math.fsum(cost for place, cost in held.spelled.items() if low <= place < high)
+    size = int(np.asarray(held.store.columns["bytes"].flat[low:high], dtype=np.int64).sum())
+    return PartScored(nats / math.log(2) + spelled, size, nats, high - low)
 
 
 def stream_logprobs(
     model: Any, tokens: NDArray[Any], rows: int, vocab_size: int, device: str = "cpu"
 ) -> Iterator[tuple[list[int], Floats, NDArray[np.bool_]]]:
     """(place of each row's first token, log p of the next tokens of each row, which of them are real), in turn."""
+    if rows == 1 and _window(model):
+        yield from _windows(model, tokens, vocab_size, device)
+        return
     length = math.ceil(len(tokens) / rows)
     firsts = [r * length for r in range(rows)]
     window = max(16, min(1024, _CELLS // (rows * vocab_size)))
@@ -114,6 +142,33 @@ def stream_logprobs(
             batch.fresh_B[1:] = False
         logp, state = model.logprobs(batch.to(device) if _is_network(model) else batch, state)
         yield [f + begin for f in firsts], np.asarray(logp if not _is_network(model) else logp.cpu(), np.float64), real
+
+
+def _windows(
+    model: Any, tokens: NDArray[Any], vocab_size: int, device: str
+) -> Iterator[tuple[list[int], Floats, NDArray[np.bool_]]]:
+    """One stream by a model that sees a window: it knows nothing of what stands before one, so that many go at once.
+
+    A window begins in the middle of the one before. It predicts its newer half, the first of all predicts both.
+    """
+    from segue.models.network import Network
+
+    size = _window(model)
+    half = size - size // 2
+    count = 1 + max(0, math.ceil((len(tokens) - size) / half))
+    together = max(1, min(_TOGETHER, _CELLS // vocab_size) // size)
+    for first in range(0, count, together):
+        begins = half * np.arange(first, min(first + together, count))
+        cut = np.stack([_cut(tokens, begin, begin + size) for begin in begins.tolist()])
+        new = (np.arange(size) >= size // 2) | (begins == 0)[:, None]
+        new &= begins[:, None] + np.arange(size) < len(tokens)
+        batch = Batch(cut[:, :-1], np.where(new, cut[:, 1:], IGNORE), np.ones_like(new), full=True)
+        logp = Network.logprobs(model, batch.to(device))[0].cpu().numpy()[new].astype(np.float64)
+        yield [int(begins[0]) + (size // 2 if first else 0)], logp[None], np.ones((1, len(logp)), dtype=bool)
+
+
+def _window(model: Any) -> int:
+    return getattr(model, "window", 0)
 
 
 def _batch(window: NDArray[Any], targets: NDArray[Any], fresh: bool, rows: int) -> Batch:

@@ -59,7 +59,8 @@ def attend(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, bias: Tensor | None =
         a_BHTS = attention_weights(q_BHTK, k_BHSK, bias)
         probe("attention", a_BHTS.detach())
         return F.dropout(a_BHTS, dropout) @ v_BHSK
-    return F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, bias, dropout, is_causal=bias is None)
+    ahead = bias is None and q_BHTK.shape[-2] > 1  # one place alone is the last, and sees all
+    return F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, bias, dropout, is_causal=ahead)
 
 
 class Past(NamedTuple):
@@ -71,7 +72,7 @@ class Past(NamedTuple):
     k_BHSK: Tensor
     v_BHSK: Tensor
     places_BT: Tensor | None
-    """Where each new one goes; None: at the beginning of all rows, nothing was read before."""
+    """Where each new one goes; None: in all rows they are the last of the places that are seen."""
     seen: int
     """Places that may hold something once the new ones are written."""
 
@@ -79,10 +80,10 @@ class Past(NamedTuple):
         """All keys and values, after the new ones were written to their places."""
         for kept_BHSK, new_BHTK in ((self.k_BHSK, k_BHTK), (self.v_BHSK, v_BHTK)):
             if self.places_BT is None:
-                kept_BHSK[:, :, : self.seen] = new_BHTK
+                kept_BHSK[:, :, self.seen - new_BHTK.shape[2] : self.seen] = new_BHTK
             else:
-                rows_B1 = torch.arange(len(kept_BHSK), device=kept_BHSK.device)[:, None]
-                kept_BHSK.transpose(1, 2)[rows_B1, self.places_BT] = new_BHTK.transpose(1, 2).to(kept_BHSK.dtype)
+                places_BHTK = self.places_BT[:, None, :, None].expand_as(new_BHTK)
+                kept_BHSK.scatter_(2, places_BHTK, new_BHTK.to(kept_BHSK.dtype))
         return self.k_BHSK[:, :, : self.seen], self.v_BHSK[:, :, : self.seen]
 
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from typing import ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -36,6 +36,9 @@ from segue.layers.position import Position, Positions
 from segue.layers.transformer import Activation, Block, LayerNorm, Norm
 from segue.models.base import Loss, Sizes, Task, Term
 from segue.models.network import Network
+
+if TYPE_CHECKING:
+    from segue.layers.single import Layers
 
 Size = Literal[
     "own",
@@ -81,6 +84,10 @@ SHAPES: dict[Size, Shape] = {
     "gpt3-13b": Shape(40, 5140, 40, 128, 2048, 50_257),  # as printed; the heads together are 5,120 wide
     "gpt3-175b": Shape(96, 12288, 96, 128, 2048, 50_257),
 }
+
+
+_MANY = 3_000_000
+"""Weights that no near cache holds."""
 
 
 class Gpt(Network):
@@ -192,6 +199,11 @@ class Gpt(Network):
         return list(self.blocks)
 
     @property
+    def window(self) -> int:
+        """Tokens that are seen at once, whatever came before."""
+        return self.config.context
+
+    @property
     def way(self) -> str:
         """How a long text is read."""
         context = self.config.context
@@ -222,8 +234,8 @@ class Gpt(Network):
                 f"Set batches.length={self.config.context} or less, or model.context={length} or more."
             )
         places, seen = torch.arange(length, device=tokens_BT.device), length
-        if room is not None and room.places_BT is not None:
-            places, seen = room.places_BT, room.seen
+        if room is not None:
+            places, seen = room.places(length), room.seen
         bias = self.positions.bias(places, seen)
         if bias is not None or places.dim() == 2:  # else the kernel itself sees to it that nothing looks ahead
             sees = torch.arange(seen, device=places.device) <= places[..., None]
@@ -279,7 +291,29 @@ class Gpt(Network):
     def step(self, tokens_BT: Tensor, mask_BT: Tensor, state: Window) -> tuple[Tensor, Window]:
         """Read tokens; logits_BV of what follows each row's last real token."""
         _, _, state = self._read(tokens_BT, mask_BT, state)
-        return self._logits(state.last_BD), state
+        return self._sharp(state.last_BD), state
+
+    def steady(self, state: Window) -> Steady:
+        """Goes on from a state by one token a row at a time, as `step` would, for less."""
+        return Steady(self, state)
+
+    def _loops(self, rows: int) -> Layers | None:
+        """Compiled loops for a step of so many rows, where they are faster; None elsewhere."""
+        weight, threads = self.vectors.weight, torch.get_num_threads()
+        plain = weight.device.type == "cpu" and weight.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
+        # A loop takes four rows or so; with many rows, or many threads for few, torch's matrices are the faster ones.
+        few = rows <= 8 * threads and threads <= max(4, rows)
+        if not plain or not few or sum(parameter.numel() for parameter in self.parameters()) < _MANY:
+            return None
+        from segue.layers.single import Layers
+
+        return Layers(self.blocks, self.positions, self.config.context)
+
+    def _sharp(self, x_BD: Tensor) -> Tensor:
+        """The logits of few places, not rounded to bfloat16 as weights may be: near 10 its numbers lie 0.06 apart."""
+        if x_BD.is_cuda and x_BD.dtype == self._out.dtype == torch.bfloat16:
+            return torch.mm(self.norm(x_BD), self._out.T, out_dtype=torch.float32)
+        return self._logits(x_BD)
 
     def _read(self, tokens_BT: Tensor, mask_BT: Tensor, state: Window) -> tuple[Tensor, Tensor, Window]:
         """What the last layer puts out for the real tokens, each row's moved to its front; their order; the window."""
@@ -302,7 +336,7 @@ class Gpt(Network):
         places_BT = state.length_B[:, None] + torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
         kept.tokens_BS.scatter_(1, places_BT, tokens_BT)
         # Where nothing was read before, all rows begin at 0, and the kernel needs no list of places.
-        x_BTD = _last(self._layers(tokens_BT, Room(kept, places_BT if state.most else None, seen)))
+        x_BTD = _last(self._layers(tokens_BT, Room(kept, seen, places_BT if state.most else None)))
         kept.stamp += 1
         last_BD = x_BTD[torch.arange(len(x_BTD), device=x_BTD.device), (count_B - 1).clamp(min=0)]
         last_BD = torch.where(count_B[:, None] > 0, last_BD.to(state.last_BD.dtype), state.last_BD)
@@ -363,11 +397,17 @@ class Kept:
 
 
 class Room(NamedTuple):
-    """Where in what is kept new tokens go: their places, None for the beginning of all rows."""
+    """Where in what is kept new tokens go: their places, or None where in all rows they are the last that are seen."""
 
     kept: Kept
-    places_BT: Tensor | None
     seen: int
+    places_BT: Tensor | None
+
+    def places(self, length: int) -> Tensor:
+        """(T,) or (B, T)."""
+        if self.places_BT is not None:
+            return self.places_BT
+        return torch.arange(self.seen - length, self.seen, device=self.kept.tokens_BS.device)
 
     def past(self, layer: int) -> Past:
         return Past(self.kept.k_LBHSK[layer], self.kept.v_LBHSK[layer], self.places_BT, self.seen)
@@ -396,6 +436,71 @@ class Window:
         """Nothing read in the rows that begin anew."""
         last_BD = self.last_BD.masked_fill(fresh_B[:, None], 0.0)
         return replace(self, length_B=self.length_B.masked_fill(fresh_B, 0), last_BD=last_BD, stamp=-1)
+
+
+class Steady:
+    """Rows that go on by one token each at a time: always the same work, in the same memory.
+
+    `read` is what a device does for a token. It asks nothing of the device and has the same shapes each time for the
+    same `seen`, so that it can be recorded and replayed; `most` is then counted by who replays.
+    """
+
+    def __init__(self, model: Gpt, state: Window) -> None:
+        self.model, self.kept = model, state.kept.owned(state.stamp)
+        self.length_B, self.last_BD = state.length_B.clone(), state.last_BD.clone()
+        self.most = int(self.length_B.max())
+        """Tokens of the longest row."""
+        self.even = bool((self.length_B == self.most).all())
+        """Whether all rows are as long as that: attention then needs to leave nothing out."""
+        self.loops = model._loops(len(self.length_B))
+
+    @property
+    def room(self) -> int:
+        """Tokens that can be fed before a window is full."""
+        return self.model.config.context - self.most
+
+    def take(self, state: Window) -> None:
+        """Go on from another state of as many rows, in the memory that is here."""
+        length_B, most = state.length_B, int(state.length_B.max())
+        self.kept.tokens_BS[:, :most] = state.kept.tokens_BS[:, :most]
+        self.kept.k_LBHSK[:, :, :, :most] = state.kept.k_LBHSK[:, :, :, :most]
+        self.kept.v_LBHSK[:, :, :, :most] = state.kept.v_LBHSK[:, :, :, :most]
+        self.length_B.copy_(length_B)
+        self.last_BD.copy_(state.last_BD)
+        self.most, self.even = most, bool((length_B == most).all())
+
+    def state(self) -> Window:
+        """What `step` can go on from."""
+        self.kept.stamp += 1
+        return Window(self.kept, self.length_B.clone(), self.last_BD.clone(), self.most, self.kept.stamp)
+
+    @torch.inference_mode()
+    def feed(self, ids_B: Tensor) -> Tensor:
+        """Read a token of each row, for which there is room: logits_BV of the next."""
+        self.most += 1
+        self.kept.stamp += 1
+        self.kept.grow(self.most, self.model.config.context)
+        return self._looped(ids_B) if self.loops and not looking() else self.read(ids_B, self.most, self.even)
+
+    def read(self, ids_B: Tensor, seen: int, even: bool = False) -> Tensor:
+        """logits_BV after one more token of each row; `even` rows have their new token at the last place seen."""
+        places_B1, ids_B1 = self.length_B[:, None], ids_B[:, None]
+        self.kept.tokens_BS.scatter_(1, places_B1, ids_B1)
+        room = Room(self.kept, seen, None if even else places_B1)
+        self.last_BD.copy_(_last(self.model._layers(ids_B1, room))[:, 0])
+        self.length_B.add_(1)
+        return self.model._sharp(self.last_BD)
+
+    def _looped(self, ids_B: Tensor) -> Tensor:
+        """The same by loops that are compiled for it."""
+        assert self.loops is not None
+        model, kept, places_B1, ids_B1 = self.model, self.kept, self.length_B[:, None], ids_B[:, None]
+        kept.tokens_BS.scatter_(1, places_B1, ids_B1)
+        x_BD = model.positions.add(model.vectors(ids_B1), places_B1)[:, 0].contiguous()
+        self.loops(x_BD, kept.k_LBHSK, kept.v_LBHSK, self.length_B)
+        self.last_BD.copy_(x_BD)
+        self.length_B.add_(1)
+        return self.loops.product(model.norm(x_BD), model._out)
 
 
 def _pass_on(block: Block) -> None:

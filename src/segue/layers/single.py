@@ -1,0 +1,247 @@
+"""One token of each row through a layer of a Transformer, as one compiled loop: for writing on a CPU.
+
+The equations are those of transformer.py and attention.py. With a token a row, a matrix is read once for a handful of
+products, and how fast it comes from memory is what counts. Libraries are made for large matrices; a plain loop, which
+takes the matrix row by row in the order in which it lies there, is several times as fast, on one core and without
+waiting for another. In float32; compiled at the first use, and kept on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numba import njit
+from numpy.typing import NDArray
+from torch import Tensor
+
+from segue.layers.position import Positions
+from segue.layers.transformer import Block
+
+Floats = NDArray[np.float32]
+_EPS = 1e-5
+_TOGETHER = 4
+"""Rows that share what is read of a matrix, and are worth a thread of their own."""
+
+# Sums may be taken in any order; NaN and infinity stay what they are.
+_loop = njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz", "arcp"})
+
+
+class Turns(NamedTuple):
+    """What places do inside a layer: cosines and sines of each place; what is added to each head's scores, by how far
+    back a place lies. Empty where the kind of position does nothing of the sort."""
+
+    cos_SK: Floats
+    sin_SK: Floats
+    bias_HS: Floats
+
+
+def _turns(positions: Positions, context: int) -> Turns:
+    """Those of a kind of position."""
+    none = np.zeros((0, 0), np.float32)
+    cos_SK, sin_SK, bias_HS = none, none, none
+    places = torch.arange(context)
+    rotation, bias = positions.rotation(places), positions.bias(places[-1:], context)
+    if rotation is not None:
+        cos_SK, sin_SK = (_array(part[0]) for part in rotation)
+    if bias is not None:  # of the last place: the farthest first
+        bias_HS = _array(bias[:, 0].flip(-1))
+    return Turns(cos_SK, sin_SK, bias_HS)
+
+
+class Layers:
+    """The layers of a model, over its weights as they lie in memory: what trains them is seen here."""
+
+    def __init__(self, blocks: Iterable[Any], positions: Positions, context: int) -> None:
+        self.layers = [(_weights(block), _kind(block)) for block in blocks]
+        self.turns = _turns(positions, context)
+
+    def __call__(self, x_BD: Tensor, k_LBHSK: Tensor, v_LBHSK: Tensor, places_B: Tensor) -> None:
+        """x becomes what the last layer puts out; the new keys and values are written to their places."""
+        x, k, v, places = x_BD.numpy(), k_LBHSK.numpy(), v_LBHSK.numpy(), places_B.numpy()
+
+        def run(rows: slice) -> None:
+            for i, (weights, kind) in enumerate(self.layers):
+                _layer(x[rows], *weights, k[i, rows], v[i, rows], places[rows], *self.turns, *kind)
+
+        _by_rows(run, len(x))
+
+    def product(self, x_BI: Tensor, w_OI: Tensor) -> Tensor:
+        """W x, without a bias."""
+        x, w, none = x_BI.numpy(), _array(w_OI), np.zeros(len(w_OI), np.float32)
+        y = np.empty((len(x), len(w)), np.float32)
+        _by_rows(lambda rows: _linear(x[rows], w, none, y[rows]), len(x))
+        return torch.from_numpy(y)
+
+
+def _by_rows(run: Callable[[slice], None], rows: int) -> None:
+    """Each thread takes some rows through everything: none waits for another before the end."""
+    count = max(1, min(torch.get_num_threads(), rows // _TOGETHER))
+    edges = [rows * i // count for i in range(count + 1)]
+    first, *others = (slice(*pair) for pair in pairwise(edges))
+    under_way = [_pool().submit(run, part) for part in others]
+    run(first)
+    for part in under_way:
+        part.result()
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(thread_name_prefix="rows")
+
+
+def _weights(block: Block) -> tuple[Floats, ...]:
+    attention, feed = block.attention, block.feed
+    parts = (block.norm_attention, attention.qkv, attention.out, block.norm_feed, feed.up, feed.down)
+    return tuple(_array(part) for module in parts for part in (module.weight, module.bias))
+
+
+def _kind(block: Block) -> tuple[bool, bool, bool]:
+    return block.norm == "pre", block.residual, block.feed.activation == "gelu"
+
+
+def _array(tensor: Tensor) -> Floats:
+    array: Floats = tensor.detach().contiguous().numpy()
+    return array
+
+
+@_loop
+def _layer(
+    x_BD: Any,
+    norm_1: Any, shift_1: Any, qkv: Any, qkv_bias: Any, out: Any, out_bias: Any,
+    norm_2: Any, shift_2: Any, up: Any, up_bias: Any, down: Any, down_bias: Any,
+    k_BHSK: Any, v_BHSK: Any, places_B: Any, cos_SK: Any, sin_SK: Any, bias_HS: Any,
+    pre: bool, residual: bool, gelu: bool,
+) -> None:  # fmt: skip
+    y_BD = np.empty_like(x_BD)
+    qkv_BE = np.empty((len(x_BD), len(qkv)), np.float32)
+    heads_BE = np.empty((len(x_BD), len(qkv) // 3), np.float32)
+    h_BF = np.empty((len(x_BD), len(up)), np.float32)
+    _norm(x_BD, norm_1, shift_1, y_BD) if pre else _copy(x_BD, y_BD)
+    _linear(y_BD, qkv, qkv_bias, qkv_BE)
+    _attend(qkv_BE, k_BHSK, v_BHSK, places_B, cos_SK, sin_SK, bias_HS, heads_BE)
+    _linear(heads_BE, out, out_bias, y_BD)
+    _add(x_BD, y_BD, residual)
+    if not pre:
+        _norm(x_BD, norm_1, shift_1, x_BD)
+    _norm(x_BD, norm_2, shift_2, y_BD) if pre else _copy(x_BD, y_BD)
+    _linear(y_BD, up, up_bias, h_BF)
+    _activate(h_BF, gelu)
+    _linear(h_BF, down, down_bias, y_BD)
+    _add(x_BD, y_BD, residual)
+    if not pre:
+        _norm(x_BD, norm_2, shift_2, x_BD)
+
+
+@_loop
+def _linear(x_BI: Any, w_OI: Any, b_O: Any, y_BO: Any) -> None:
+    """y = W x + b. A row of W is taken once for all rows of x; more than one at a time would come slower."""
+    rows, ins = x_BI.shape
+    fours, zero = rows - rows % 4, np.float32(0)
+    for o in range(len(w_OI)):
+        for b in range(0, fours, 4):
+            s, t, u, v = zero, zero, zero, zero
+            for i in range(ins):
+                s += w_OI[o, i] * x_BI[b, i]
+                t += w_OI[o, i] * x_BI[b + 1, i]
+                u += w_OI[o, i] * x_BI[b + 2, i]
+                v += w_OI[o, i] * x_BI[b + 3, i]
+            y_BO[b, o], y_BO[b + 1, o], y_BO[b + 2, o], y_BO[b + 3, o] = s, t, u, v
+        for b in range(fours, rows):
+            s = zero
+            for i in range(ins):
+                s += w_OI[o, i] * x_BI[b, i]
+            y_BO[b, o] = s
+        for b in range(rows):
+            y_BO[b, o] += b_O[o]
+
+
+@_loop
+def _attend(
+    qkv_BE: Any, k_BHSK: Any, v_BHSK: Any, places_B: Any, cos_SK: Any, sin_SK: Any, bias_HS: Any, out_BE: Any
+) -> None:
+    """Writes the new keys and values, and weighs the values of all places up to the row's own."""
+    rows, heads, _, width = k_BHSK.shape
+    scale = np.float32(1 / np.sqrt(width))
+    for b in range(rows):
+        place = places_B[b]
+        weights = np.empty(place + 1, np.float32)
+        for h in range(heads):
+            q, k_SK, v_SK = qkv_BE[b, h * width : (h + 1) * width], k_BHSK[b, h], v_BHSK[b, h]
+            new, most = k_SK[place], np.float32(-np.inf)
+            for i in range(width):
+                new[i] = qkv_BE[b, (heads + h) * width + i]
+                v_SK[place, i] = qkv_BE[b, (2 * heads + h) * width + i]
+            if len(cos_SK):
+                _rotate(q, cos_SK[place], sin_SK[place])
+                _rotate(new, cos_SK[place], sin_SK[place])
+            for s in range(place + 1):
+                score = np.float32(0)
+                for i in range(width):
+                    score += q[i] * k_SK[s, i]
+                weights[s] = score * scale + (bias_HS[h, place - s] if len(bias_HS) else np.float32(0))
+                most = max(most, weights[s])
+            total = np.float32(0)
+            for s in range(place + 1):
+                weights[s] = np.exp(weights[s] - most)
+                total += weights[s]
+            y = out_BE[b, h * width : (h + 1) * width]
+            y[:] = 0
+            for s in range(place + 1):
+                a = weights[s] / total
+                for i in range(width):
+                    y[i] += a * v_SK[s, i]
+
+
+@_loop
+def _rotate(x_K: Any, cos_K: Any, sin_K: Any) -> None:
+    half = len(x_K) // 2
+    for i in range(half):
+        a, b = x_K[i], x_K[i + half]
+        x_K[i] = a * cos_K[i] - b * sin_K[i]
+        x_K[i + half] = b * cos_K[i] + a * sin_K[i]
+
+
+@_loop
+def _norm(x_BD: Any, gamma_D: Any, beta_D: Any, y_BD: Any) -> None:
+    width = x_BD.shape[1]
+    for b in range(len(x_BD)):
+        total, squares = np.float32(0), np.float32(0)
+        for i in range(width):
+            total += x_BD[b, i]
+        mu = total / np.float32(width)
+        for i in range(width):
+            squares += (x_BD[b, i] - mu) * (x_BD[b, i] - mu)
+        sigma = np.float32(np.sqrt(squares / np.float32(width) + np.float32(_EPS)))
+        for i in range(width):
+            y_BD[b, i] = gamma_D[i] * (x_BD[b, i] - mu) / sigma + beta_D[i]
+
+
+@_loop
+def _activate(h_BF: Any, gelu: bool) -> None:
+    """x / 2 · (1 + tanh(u)) = x / (1 + exp(-2 u))."""
+    one, minus, third = np.float32(1), np.float32(-2 * np.sqrt(2 / np.pi)), np.float32(0.044715)
+    for b in range(len(h_BF)):
+        for i in range(h_BF.shape[1]):
+            x = h_BF[b, i]
+            if gelu:
+                h_BF[b, i] = x / (one + np.exp(minus * (x + third * x * x * x)))
+            elif x < 0:
+                h_BF[b, i] = 0
+
+
+@_loop
+def _add(x_BD: Any, y_BD: Any, residual: bool) -> None:
+    for b in range(len(x_BD)):
+        for i in range(x_BD.shape[1]):
+            x_BD[b, i] = x_BD[b, i] + y_BD[b, i] if residual else y_BD[b, i]
+
+
+@_loop
+def _copy(x_BD: Any, y_BD: Any) -> None:
+    y_BD[:] = x_BD
