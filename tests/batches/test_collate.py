@@ -241,3 +241,17 @@ def test_defaults_depend_on_the_task() -> None:
     assert settled(Config(5, 6, 2), "tag") == Config(5, 6, 2)
     with pytest.raises(ValueError, match="accumulate=40"):
         settled(Config(accumulate=40), "lm")
+
+
+@pytest.mark.parametrize(("accumulate", "vary"), [(1, False), (3, False), (2, True)])
+def test_text_held_on_the_device_gives_the_same_batches(tmp_path: Path, accumulate: int, vary: bool) -> None:
+    writer = StoreWriter(tmp_path, {"text": "uint16"})
+    writer.append("text", np.random.default_rng(0).integers(0, 9, 331))
+    store = writer.close()
+    told, held = (Batches(store, "lm", Config(5, 7, accumulate, vary), seed=3) for _ in range(2))
+    held.hold("cpu")
+    for step in range(2 * told.per_epoch + 1):
+        for ours, theirs in zip(held.at(step), told.at(step), strict=True):
+            for name in ("tokens_BT", "targets", "mask_BT", "fresh_B"):
+                assert np.array_equal(getattr(ours, name).numpy(), getattr(theirs, name))
+            assert ours.full and ours.count == theirs.targets.size

@@ -5,6 +5,7 @@ to the next:            STOP w1 w2 w3 | w4 w5 …     targets: w1 w2 w3 w4 | …
 Every epoch begins at another place of the text, which is read as a ring: after its end comes its beginning.
 With `vary` the lengths of the steps are drawn, so that a token does not always stand at the same border
 (Merity et al. 2018): near `length`, one in twenty near half of it.
+Several corpora share the rows of each step (mixture.py).
 Rows are padded on the right to the longest of their batch.
 """
 
@@ -20,6 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segue.batches.batch import IGNORE, Batch
+from segue.batches.letters import laid_out
+from segue.batches.mixture import STRETCH, Mixture
 from segue.batches.order import rows_at, stream_offset
 from segue.batches.store import Store
 
@@ -63,27 +66,40 @@ class Batches:
     def __init__(self, store: Store, task: str, config: Config, seed: int) -> None:
         self.store, self.task, self.config, self.seed = store, task, config, seed
         self.lengths: NDArray[np.int64] | None = None
+        self.mixture: Mixture | None = None
+        self.held: Any = None
         if task == "lm":
             # Of a text shorter than the batch, each row still gets a few tokens.
             self.size = max(1, min(config.size, len(store.tokens) // 2))
             self.columns = len(store.tokens) // self.size
             self.per_epoch = math.ceil(self.columns / (config.length * MEAN if config.vary else config.length))
             self.per_epoch = min(self.per_epoch, self.columns)  # a step has one column or more
+            if "weight" in store.columns:
+                self.mixture = self._mixture(store)
         else:
             self.size = config.size
             self.per_epoch = math.ceil(len(store) / self.size)
-            if task in ("tag", "seq2seq"):
-                name = "source" if task == "seq2seq" else "text"
-                self.lengths = store.columns[name].lengths()
+            self.lengths = store.columns["source" if task == "seq2seq" else "text"].lengths()
 
     def at(self, step: int) -> list[Batch]:
         """The parts of the update at `step` (from 0): the same for the same seed, always."""
+        if self.mixture is not None:
+            return self._mixed(self.mixture, *divmod(step, STRETCH))
         epoch, place = divmod(step, self.per_epoch)
         if self.task == "lm":
             return self._stream(epoch, place)
         rows = rows_at(self.seed, epoch, place, self.size, self.lengths, len(self.store))
         parts = np.array_split(rows, min(self.config.accumulate, len(rows)))
         return [self.of_rows(part) for part in parts]
+
+    def hold(self, device: str) -> None:
+        """Keeps the text of one corpus on the device if it fits there well: a step then sends where its rows begin."""
+        import torch
+
+        size = self.store.tokens.nbytes if self.task == "lm" and self.mixture is None else 0
+        free = torch.cuda.mem_get_info(device)[0] if device.startswith("cuda") else 0
+        if 0 < size < free / 10 or device == "cpu":
+            self.held = torch.from_numpy(np.asarray(self.store.tokens).astype(np.int32)).to(device)
 
     def rate_share(self, parts: list[Batch]) -> float:
         """What the learning rate of this update is multiplied by: a short step has the say of few tokens."""
@@ -96,8 +112,15 @@ class Batches:
             return seq2seq([columns["source"].row(i)[:limit] for i in rows], text, limit)
         text = [row[:limit] for row in text]
         if self.task == "classify":
-            return classify(text, columns["label"].flat[rows])
-        return tag(text, [columns["tags"].row(i)[:limit] for i in rows])
+            label = columns["label"]
+            several = label.flat.dtype == np.uint8
+            return classify(text, np.stack([label.row(i) for i in rows]) if several else label.flat[rows])
+        letters = [columns["letters"].row(i) for i in rows] if "letters" in columns else None
+        tags = [columns["tags"].row(i) for i in rows]
+        if columns["tags"].flat.dtype == np.uint8:  # a yes or no for every tag
+            tags = [row.reshape(len(columns["text"].row(i)), -1) for i, row in zip(rows, tags, strict=True)]
+        folded = [columns["folded"].row(i)[:limit] for i in rows] if "folded" in columns else None
+        return tag(text, [row[:limit] for row in tags], letters, folded)
 
     def _stream(self, epoch: int, place: int) -> list[Batch]:
         tokens, length = self.store.tokens, self.config.length
@@ -105,14 +128,58 @@ class Batches:
         window = np.arange(place * length, min((place + 1) * length, self.columns))
         if self.config.vary:
             window = np.arange(*varied(self.seed, epoch, self.per_epoch, self.columns)[place : place + 2])
+        if self.held is not None:
+            return self._held(starts, window, place == 0)
         places = (starts[:, None] + window) % len(tokens)
+        return self._read(places, places == 0, np.full(self.size, place == 0))
+
+    def _held(self, starts: NDArray[np.int64], window: NDArray[np.int64], fresh: bool) -> list[Batch]:
+        """The same of text that is on the device, made there."""
+        import torch
+
+        starts_B1 = torch.from_numpy(starts[:, None]).to(self.held.device, non_blocking=True)
+        places_BT = (starts_B1 + torch.arange(window[0], window[-1] + 1, device=self.held.device)) % len(self.held)
+        targets_BT = self.held[places_BT].long()
+        inputs_BT = torch.where(places_BT == 0, 0, self.held[places_BT - 1].long())
+        mask_BT = torch.ones_like(inputs_BT, dtype=torch.bool)
+        fresh_B = torch.full((self.size,), fresh, device=self.held.device)
+        whole = Batch(inputs_BT, targets_BT, mask_BT, fresh_B, full=True)
+        return [whole.rows(part) for part in self._parts()] if self.config.accumulate > 1 else [whole]
+
+    def _parts(self) -> list[NDArray[np.int64]]:
+        """The rows of each part of an update."""
+        return [p for p in np.array_split(np.arange(self.size), self.config.accumulate) if len(p)]
+
+    def _mixture(self, store: Store) -> Mixture:
+        width = STRETCH * min(self.config.length, self.columns)
+        width = max(STRETCH, round(width * MEAN)) if self.config.vary else width
+        tokens, weights = store.columns["text"].lengths(), store.columns["weight"].flat
+        return Mixture(tokens.tolist(), weights.tolist(), self.size, width, self.seed)
+
+    def _mixed(self, mixture: Mixture, stretch: int, place: int) -> list[Batch]:
+        places, fresh = mixture.places(stretch, *self._borders(mixture, stretch)[place : place + 2])
+        return self._read(places, np.isin(places, mixture.begins), fresh)
+
+    def _borders(self, mixture: Mixture, stretch: int) -> list[int]:
+        """The columns at which the steps of a stretch begin and end."""
+        if self.config.vary:
+            return [int(border) for border in varied(self.seed, stretch, STRETCH, mixture.width)]
+        return list(range(0, mixture.width + 1, mixture.width // STRETCH))
+
+    def drawn(self, step: int) -> list[int]:
+        """The tokens of each corpus that were read in the first `step` steps; nothing where there is only one."""
+        if self.mixture is None:
+            return []
+        stretch, place = divmod(step, STRETCH)
+        return self.mixture.drawn(stretch, self._borders(self.mixture, stretch)[place])
+
+    def _read(self, places: NDArray[np.int64], first: NDArray[np.bool_], fresh: NDArray[np.bool_]) -> list[Batch]:
+        """The tokens at `places`, each predicted from those before it; before the `first` of a text is STOP."""
+        tokens = self.store.tokens
         targets = tokens[places].astype(np.int64)
-        # What comes before the first token of all is STOP, which is 0.
-        inputs = np.where(places == 0, 0, tokens[places - 1].astype(np.int64))
+        inputs = np.where(first, 0, tokens[places - 1].astype(np.int64))
         mask = np.ones_like(inputs, dtype=bool)
-        fresh = np.full(self.size, place == 0)
-        parts = np.array_split(np.arange(self.size), self.config.accumulate)
-        return [Batch(inputs[p], targets[p], mask[p], fresh[p]) for p in parts if len(p)]
+        return [Batch(inputs[p], targets[p], mask[p], fresh[p], full=True) for p in self._parts()]
 
 
 @lru_cache(maxsize=8)
@@ -133,7 +200,8 @@ def varied(seed: int, epoch: int, steps: int, columns: int) -> NDArray[np.int64]
 def pad(rows: Sequence[NDArray[Any]], fill: int = 0, least: int = 1) -> NDArray[np.int64]:
     """Rows side by side, filled on the right to the longest."""
     width = max(least, max((len(row) for row in rows), default=0))
-    out = np.full((len(rows), width), fill, dtype=np.int64)
+    inner = rows[0].shape[1:] if len(rows) else ()
+    out = np.full((len(rows), width, *inner), fill, dtype=np.int64)
     for i, row in enumerate(rows):
         out[i, : len(row)] = row
     return out
@@ -146,13 +214,18 @@ def mask_of(rows: Sequence[NDArray[Any]], least: int = 1) -> NDArray[np.bool_]:
 
 
 def classify(text: Rows, labels: NDArray[Any]) -> Batch:
-    """One class a row."""
-    return Batch(pad(text), np.asarray(labels, dtype=np.int64), mask_of(text))
+    """One class a row; a yes or no for each of several classes, (B, C); or a number a row, as floats."""
+    whole = labels.dtype.kind in "iu" and labels.ndim == 1
+    return Batch(pad(text), np.asarray(labels, np.int64 if whole else np.float32), mask_of(text))
 
 
-def tag(text: Rows, tags: Rows) -> Batch:
-    """One tag a token."""
-    return Batch(pad(text), pad(tags, IGNORE), mask_of(text))
+def tag(text: Rows, tags: Rows, letters: Rows | None = None, folded: Rows | None = None) -> Batch:
+    """One tag a token, or a yes or no for each of several, (B, T, C); `letters` are the rows' words as letters.spelt
+    gives them, `folded` their ids in small letters."""
+    tokens_BT = pad(text)
+    chars_BTC = None if letters is None else laid_out(letters, tokens_BT.shape[1])
+    folded_BT = None if folded is None else pad(folded)
+    return Batch(tokens_BT, pad(tags, IGNORE), mask_of(text), folded_BT=folded_BT, chars_BTC=chars_BTC)
 
 
 def seq2seq(source: Rows, text: Rows, limit: int | None = None) -> Batch:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Task = Literal["lm", "classify", "tag", "seq2seq"]
+Label = Literal["class", "classes", "number", "iob1", "bio", "bioes"]
 Format = Literal["auto", "text", "tsv", "csv", "jsonl", "conll", "parallel"]
 
 
@@ -15,11 +16,13 @@ class Config:
     """Where the text comes from and how it is divided."""
 
     path: str = "pydoc"
-    """A built-in or named corpus, a file, a folder, a glob, or SOURCE,TARGET (two parallel files)."""
+    """A corpus by name, a file, a folder, a glob, SOURCE,TARGET, or several to mix by weight: wiki.txt:3+news.txt:1."""
     format: Format = "auto"
     """How rows are written; auto goes by the file's extension (before .gz or .xz) and the task."""
     columns: str = ""
-    """Names or 1-based numbers: label,text to classify; word,tag to tag; source,target to translate; text for an lm."""
+    """Names or numbers from 1: label,text or, for pairs, label,text,text2; word,tag; source,target; text for an lm."""
+    label: Label = "class"
+    """One class a row or word, several (A,B of a row, A|B of a word; or none), a number; spans, turned to a scheme."""
     unit: Literal["line", "paragraph", "document"] = "document"
     """What one text is for a language model: it begins anew there, and its end is predicted."""
     blank: Literal["skip", "keep"] = "skip"
@@ -51,6 +54,11 @@ class Config:
         if held_out >= 1:
             raise ValueError(f"data.validation and data.test hold out {held_out:g} of the text; leave some to train on")
         _check_fold(self.fold, self.test)
+
+    @property
+    def pairs(self) -> bool:
+        """Whether a row to classify has two texts."""
+        return self.columns.count(",") == 2
 
     def part(self) -> tuple[int, int] | None:
         """`(3, 10)` for fold = "3/10"; None where there is no fold."""

@@ -1,29 +1,28 @@
 """A corpus: examples from any source, streamed as often as wanted, in three splits, with a ledger of what was read.
 
-The first reading checks everything, counts, and writes the ledger; from then on `examples(split)` streams. Running text
-is split in whole units from the end, a single document by characters, rows at random by the seed.
+The first reading checks everything, counts, and writes the ledger; from then on `examples(split)` streams. A language
+model may read several corpora in one run, wiki.txt:3+books.txt:1; each is a `Part` (part.py) with splits of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from fractions import Fraction
+from itertools import chain
 
 import numpy as np
 
-from segue.data import grammar
+from segue.data.builtin import MADE
 from segue.data.config import Config, Task
 from segue.data.example import Example
-from segue.data.ledger import Ledger
-from segue.data.permute import permute
-from segue.data.sources import Grammar, Progress, Source, open_source
-from segue.data.splits import Plan, plan
-from segue.errors import InputError
+from segue.data.ledger import LISTED_ROWS, Ledger, Repeats
+from segue.data.part import Part
+from segue.data.sources import Made, Progress, corpora
 
 __all__ = ["SPLITS", "Config", "Corpus", "Example"]
 
 SPLITS = ("train", "validation", "test")
-ROWS_AT_ONCE = 1 << 16
 LEAST_OVERLAP = 32
 """Shorter lines of running text (a brace, a heading) recur without being a leak."""
 
@@ -33,44 +32,74 @@ class Corpus:
 
     def __init__(self, config: Config, task: Task, progress: Progress | None = None) -> None:
         """Read everything once: check it, count it, and fill the ledger."""
-        if config.path == "grammar" and task == "lm":
+        if config.path in MADE and task == "lm":
             config = replace(config, unit="line")
         self.config, self.task = config, task
         self.ledger = Ledger()
-        self._main = open_source(config.path, config, task, self.ledger)
+        self.parts = self._open(config.path, config)
+        whole = replace(config, validation=0.0, test=0.0, fold="")
         self._given = {
-            split: open_source(path, config, task, self.ledger)
+            split: self._open(path, whole)
             for split, path in (("validation", config.validation), ("test", config.test))
             if isinstance(path, str)
         }
-        units, characters = self._count(self._main, config.path, progress)
-        given = {
-            split: self._count(source, getattr(config, split), progress)[0] for split, source in self._given.items()
-        }
-        # A single document cannot be split in whole units, so that its characters are.
-        self._by_characters = task == "lm" and config.unit == "document" and units == 1
-        self._plan = self._planned(units, characters)
-        self.counts = {split: given.get(split, self._size(split)) for split in SPLITS}
+        for part in chain(self.parts, *self._given.values()):
+            part.count(progress)
+        self.counts = {split: sum(self._size(part, split) for part in self.parts_of(split)) for split in SPLITS}
         self.ledger.units = dict(self.counts)
-        if task == "lm" and config.unit == "document" and units > 1:
-            self._tell_uneven(characters)
+
+    def _open(self, path: str, config: Config) -> list[Part]:
+        return [Part(name, config, self.task, self.ledger, weight) for name, weight in corpora(path, self.task)]
+
+    def _size(self, part: Part, split: str) -> int:
+        return part.units if split in self._given else part.size(split)
+
+    @property
+    def weights(self) -> list[Fraction] | None:
+        """What the corpora weigh, as it was written; None where they are read in proportion to their sizes."""
+        weights = [part.weight for part in self.parts if part.weight is not None]
+        return weights or None
+
+    def parts_of(self, split: str) -> list[Part]:
+        """The corpora that a split is taken from."""
+        return self._given.get(split, self.parts)
+
+    def texts(self, split: str) -> list[Iterator[Example]]:
+        """Stream a split, each of its corpora by itself."""
+        return [part.examples("all" if split in self._given else split) for part in self.parts_of(split)]
 
     def examples(self, split: str) -> Iterator[Example]:
-        """Stream a split; `all` is what data.path names, whole."""
-        if split in self._given:
-            return self._given[split].read(Ledger(), None)
-        if split == "all":
-            return self._main.read(Ledger(), None)
-        if self._by_characters:
-            return self._characters(split)
-        return self._units(split) if self.task == "lm" else self._rows(split)
+        """Stream a split, one corpus after the other; `all` is what data.path names, whole."""
+        return chain.from_iterable(self.texts(split))
+
+    def mixed(self) -> Iterator[Example]:
+        """The training examples, the corpora taken in turn, so that their characters stand in the proportion of the
+        weights for as long as each lasts: what a sample from the beginning of all should be taken from."""
+        texts = dict(enumerate(self.texts("train")))
+        weights = [float(weight) for weight in self.weights or (part.characters for part in self.parts)]
+        taken = [0] * len(weights)
+        while texts:
+            turn = min(texts, key=lambda i: taken[i] / weights[i])
+            example = next(texts[turn], None)
+            if example is None:
+                del texts[turn]
+            else:
+                taken[turn] += len(example.text)
+                yield example
+
+    def shares(self, split: str) -> list[float]:
+        """The share of each corpus in the characters of a split."""
+        if len(self.parts_of(split)) == 1:
+            return [1.0]
+        sizes = [sum(len(example.text) + 1 for example in text) for text in self.texts(split)]
+        return [size / max(1, sum(sizes)) for size in sizes]
 
     def best(self, split: str) -> dict[str, float] | None:
-        """The best possible score on a split, where it is known: for the built-in grammar."""
-        source = self._given.get(split, self._main)
-        if not isinstance(source, Grammar) or not any(True for _ in self.examples(split)):
+        """The best possible score on a split, where it is known: for corpora that are made here."""
+        source, *others = (part.source for part in self.parts_of(split))
+        if others or not isinstance(source, Made) or not any(True for _ in self.examples(split)):
             return None
-        return grammar.best(self.task, self.examples(split))
+        return source.best(self.examples(split))
 
     def overlap(self) -> dict[str, float]:
         """For each held-out split: the share of its rows (or longer lines of running text) that are in training too."""
@@ -86,87 +115,49 @@ class Corpus:
         self.ledger.overlap = shares
         return shares
 
-    def _count(self, source: Source, name: str, progress: Progress | None) -> tuple[int, int]:
-        self.ledger.files.extend(source.describe())
-        units = characters = 0
-        empty = True
-        for example in source.read(self.ledger, progress):
-            units += example.ends
-            characters += len(example.text) + len(example.target)
-            empty = empty and not example.text.strip()
-        if empty:
-            skipped = f"; {self.ledger.bad_rows} bad rows were skipped" if self.ledger.bad_rows else ""
-            raise InputError(f"{name} holds no text{skipped}. Expected text; check the file and data.columns.")
-        self.ledger.characters += characters
-        return units, characters
-
-    def _planned(self, units: int, characters: int) -> Plan:
-        if self._by_characters:
-            return plan(self.config, characters, "characters")
-        what = f"units (data.unit={self.config.unit})" if self.task == "lm" else "rows"
-        return plan(self.config, units, what)
-
-    def _tell_uneven(self, characters: int) -> None:
-        """Documents differ in length: say so where much more is held out, in whole documents, than was asked for."""
-        for split in ("validation", "test"):
-            asked = getattr(self.config, split)
-            if isinstance(asked, float) and asked:
-                share = sum(len(example.text) for example in self.examples(split)) / max(1, characters)
-                if share > 2 * asked:
-                    remark = (
-                        f"{share:.0%} of the text is held out for {split}, since whole documents are (data.unit=line)"
-                    )
-                    self.ledger.note(remark, self.config.path)
-
-    def _size(self, split: str) -> int:
-        return int(self._plan.size(split) > 0) if self._by_characters else self._plan.size(split)
-
-    def _units(self, split: str) -> Iterator[Example]:
-        intervals = iter(self._plan.intervals[split])
-        low, high = next(intervals, (0, 0))
-        index = 0
-        # Checked before reading on, so that nothing behind the split's last unit is read.
-        for example in self._main.read(Ledger(), None) if high else ():
-            if low <= index:
-                yield example
-            index += example.ends
-            if index == high:
-                low, high = next(intervals, (0, 0))
-                if not high:
-                    return
-
-    def _characters(self, split: str) -> Iterator[Example]:
-        start = 0
-        for example in self._main.read(Ledger(), None):
-            end = start + len(example.text)
-            for low, high in self._plan.intervals[split]:
-                begin, stop = max(low, start), min(high, end)
-                if begin < stop:
-                    text = example.text[begin - start : stop - start]
-                    line = example.line + example.text.count("\n", 0, begin - start)
-                    yield example._replace(text=text, line=line, ends=stop == self._plan.total)
-            start = end
-
-    def _rows(self, split: str) -> Iterator[Example]:
-        total = self._plan.total
-        chosen: list[bool] = []
-        for index, example in enumerate(self._main.read(Ledger(), None)):
-            if index % ROWS_AT_ONCE == 0:
-                rows = np.arange(index, min(index + ROWS_AT_ONCE, total))
-                chosen = self._plan.member(permute(rows, total, (self.config.seed,)), split).tolist()
-            if chosen[index % ROWS_AT_ONCE]:
-                yield example
+    def repeats(self) -> None:
+        """Rows with the same text as another, and texts that are labelled in several ways, into the ledger."""
+        if self.task not in ("classify", "tag"):
+            return
+        rows = (row for split in SPLITS for row in self.examples(split))
+        # Two hashes a row are all that is kept: the texts of a few are read again, to be shown.
+        hashes = np.fromiter((half for row in rows for half in _hashes(row)), dtype=np.int64).reshape(-1, 2)
+        _, first, times = np.unique(hashes[:, 0], return_index=True, return_counts=True)
+        kinds = np.unique(hashes, axis=0)[:, 0]
+        texts, ways = np.unique(kinds, return_counts=True)
+        contradicted = set(texts[ways > 1].tolist())
+        self.ledger.repeats = Repeats(int((times - 1).sum()), len(contradicted))
+        order = first[np.isin(hashes[first, 0], list(contradicted))] if contradicted else first[times > 1]
+        shown = set(hashes[np.sort(order)[:LISTED_ROWS], 0].tolist())
+        if shown:
+            for row in (row for split in SPLITS for row in self.examples(split)):
+                if (key := _hashes(row)[0]) in shown:
+                    self.ledger.repeats.add(key, row)
 
     def _keys(self, split: str) -> Iterator[str]:
         """What is compared between splits: a row's text with its translation, or the longer lines of running text."""
         if self.task != "lm":
-            for example in self.examples(split):
-                yield f"{example.text}\n{example.target}"
+            yield from map(_whole, self.examples(split))
             return
-        rest = ""
-        for example in self.examples(split):
-            *whole, rest = (rest + example.text).split("\n")
-            whole, rest = ([*whole, rest], "") if example.ends else (whole, rest)
-            yield from (line for line in whole if len(line) >= LEAST_OVERLAP)
-        if len(rest) >= LEAST_OVERLAP:
-            yield rest
+        for text in self.texts(split):
+            yield from _long_lines(text)
+
+
+def _whole(row: Example) -> str:
+    """A row's text, with its translation or the second text of a pair."""
+    return f"{row.text}\n{row.target}"
+
+
+def _hashes(row: Example) -> tuple[int, int]:
+    """Of the text of a row, and of what it is labelled with."""
+    return hash(_whole(row)), hash((row.label, row.tags))
+
+
+def _long_lines(text: Iterator[Example]) -> Iterator[str]:
+    rest = ""
+    for example in text:
+        *whole, rest = (rest + example.text).split("\n")
+        whole, rest = ([*whole, rest], "") if example.ends else (whole, rest)
+        yield from (line for line in whole if len(line) >= LEAST_OVERLAP)
+    if len(rest) >= LEAST_OVERLAP:
+        yield rest

@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
+
+NOTHING = "_"
+"""What stands where a word has none of several tags."""
+
+
+def names_of(tag: str) -> tuple[str, ...]:
+    """The tags of a word that may have several: A|B is two of them, _ is none."""
+    return () if tag == NOTHING else tuple(sorted({name for name in tag.split("|") if name}))
+
+
+def joined(names: Iterable[str]) -> str:
+    """Several tags of a word as one, always in the same order."""
+    return "|".join(sorted(names)) or NOTHING
 
 
 class Example(NamedTuple):
@@ -14,7 +28,9 @@ class Example(NamedTuple):
     words: tuple[str, ...] = ()
     """Tagging: the words as they were given."""
     tags: tuple[str, ...] = ()
+    """Of each word; or the classes of the text, where it may have several."""
     target: str = ""
+    """The translation, or the second text of a pair."""
     ends: bool = True
     """False where a long document goes on in the next example."""
     path: str = ""

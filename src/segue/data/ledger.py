@@ -3,11 +3,55 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from segue.data.example import Example
+
 LISTED_ROWS = 20
 LISTED_PATHS = 5
+SHOWN_TEXT = 100
+"""Characters of a text that the ledger shows."""
+
+
+@dataclass
+class Repeats:
+    """Rows that have the same text, wherever they stand: noise in the labels, or a leak between splits."""
+
+    rows: int
+    """Whose text an earlier row has too."""
+    contradictory: int
+    """Texts that are labelled in several ways."""
+    first: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """A few, by the hash of their text: contradictory ones, where there are any."""
+
+    def add(self, key: int, row: Example) -> None:
+        """Keep where a row stands and how it is labelled."""
+        shown = self.first.setdefault(key, {"text": row.text[:SHOWN_TEXT], "labels": {}})
+        places = shown["labels"].setdefault((row.label or " ".join(row.tags))[:SHOWN_TEXT], [])
+        if len(places) < LISTED_PATHS:
+            places.append(f"{row.path}:{row.line}")
+
+    def summary(self) -> list[str]:
+        said = []
+        if self.rows:
+            said.append(f"{_have(self.rows, 'row')} the same text as an earlier one.")
+        if self.contradictory:
+            [some, *_] = self.first.values()
+            where = ", ".join(f"{places[0]} ({label})" for label, places in some["labels"].items())
+            said.append(f"{_have(self.contradictory, 'text')} several labels: {where}.")
+        return said
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"rows": self.rows, "contradictory_texts": self.contradictory, "first": self.shown()}
+
+    def shown(self) -> list[dict[str, Any]]:
+        """The few: their text, and each label with the places where it stands."""
+        return [
+            {"text": some["text"], "labels": [f"{name}: {_some(places)}" for name, places in some["labels"].items()]}
+            for some in self.first.values()
+        ]
 
 
 @dataclass
@@ -27,6 +71,10 @@ class Ledger:
     tokens_cut: int = 0
     unknown_rate: float | None = None
     overlap: dict[str, float] | None = None
+    repeats: Repeats | None = None
+    """Of labelled rows."""
+    corpora: list[dict[str, Any]] = field(default_factory=list)
+    """Where several are read in one run: the rows of `elapsed`."""
 
     @property
     def bad_rows(self) -> int:
@@ -63,6 +111,8 @@ class Ledger:
             "tokens_cut": self.tokens_cut,
             "unknown_rate": self.unknown_rate,
             "overlap": self.overlap,
+            **({"repeated_texts": self.repeats.to_dict()} if self.repeats else {}),
+            **({"corpora": self.corpora} if self.corpora else {}),
         }
 
     def summary(self) -> list[str]:
@@ -79,6 +129,7 @@ class Ledger:
         for split, share in (self.overlap or {}).items():
             if share:
                 said.append(f"{share:.1%} of the {split} text also occurs in the training text.")
+        said += self.repeats.summary() if self.repeats else []
         return said + [f"{note}." for note in self.notes()]
 
     def first_bad(self, count: int) -> str:
@@ -87,8 +138,24 @@ class Ledger:
         return ", ".join(rows) + (", …" if self.bad_rows > count else "")
 
 
+def elapsed(
+    names: Sequence[str], tokens: Sequence[float], weights: Sequence[float], drawn: Sequence[float]
+) -> list[dict[str, Any]]:
+    """Of corpora that are read together: tokens, the weight in the mix, and the epochs that have elapsed, tokens drawn
+    over tokens there are (the columns of GPT-3's table 2.2)."""
+    total = sum(weights)
+    return [
+        {"corpus": name, "tokens": size, "weight": weight / total, "epochs": read / size}
+        for name, size, weight, read in zip(names, tokens, weights, drawn, strict=True)
+    ]
+
+
 def _were(count: int, noun: str) -> str:
     return f"1 {noun} was" if count == 1 else f"{count:,} {noun}s were"
+
+
+def _have(count: int, noun: str) -> str:
+    return f"1 {noun} has" if count == 1 else f"{count:,} {noun}s have"
 
 
 def _some(paths: list[str]) -> str:

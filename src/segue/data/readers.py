@@ -3,6 +3,7 @@
 A table may begin with a header: where data.columns gives names, or where the first row's cells include the names that
 the task asks for (label and text, source and target). Without either, a table must have exactly the task's columns, in
 that order. A tsv has no quoting; a csv has what Python's csv module reads, quoted line ends included.
+Where data.columns gives three, the row to classify is a pair of texts.
 
 A jsonl row is an object with the task's fields; to tag, {"words": ["the", "cow"], "tags": ["D", "N"]}.
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,9 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from segue.data.config import Config, Format, Task
-from segue.data.example import Example
+from segue.data.example import Example, joined, names_of
 from segue.data.files import LONGEST_LINE, Tick, blocks, lines
 from segue.data.ledger import Ledger
+from segue.data.spans import SCHEMES, Checked
 from segue.data.units import tidy, units
 from segue.errors import InputError
 
@@ -106,10 +109,21 @@ class Reader:
             yield from units(iter(values), path, self.config, self.ledger, line)
         elif self.task == "seq2seq":
             yield Example(self._text(values[0]), target=self._text(values[1]), path=path, line=line)
-        elif label := values[0].strip():
-            yield Example(self._text(values[1]), label, path=path, line=line)
         else:
+            yield from self._labelled(values[0].strip(), *values[1:], path=path, line=line)
+
+    def _labelled(self, label: str, *texts: str, path: str, line: int) -> Iterator[Example]:
+        """A text, or a pair of them, with its class, its classes or its number."""
+        text, second = (*map(self._text, texts), "")[:2]
+        if self.config.label == "classes":
+            names = tuple(sorted({name for part in label.split(",") if (name := part.strip())}))
+            yield Example(text, ",".join(names), tags=names, target=second, path=path, line=line)
+        elif not label:
             self._bad(path, line, "has no label")
+        elif self.config.label == "number" and not _is_number(label):
+            self._bad(path, line, f"has the label '{label[:60]}', which is not a number (data.label=number)")
+        else:
+            yield Example(text, label, target=second, path=path, line=line)
 
     def _text(self, value: str) -> str:
         return tidy(value) if self.config.canonical else value
@@ -148,6 +162,7 @@ class Reader:
         fields = FIELDS[self.task]
         wanted = [name.strip() for name in self.config.columns.split(",")] if self.config.columns else list(fields)
         numbers = [name.isdecimal() for name in wanted]
+        fields = (*fields, "text2") if self.task == "classify" and len(wanted) == 3 else fields
         if len(wanted) != len(fields) or "" in wanted or "0" in wanted or any(numbers) != all(numbers):
             raise InputError(
                 f"data.columns is '{self.config.columns}'. Expected {','.join(fields)}: "
@@ -158,33 +173,53 @@ class Reader:
     def _objects(self, path: str, rows: Iterator[str]) -> Iterator[Example]:
         own = JSON_FIELDS.get(self.task) if not self.config.columns else None
         keys = list(own) if own else self._wanted()
+        checked = self._checked()
         for number, row in enumerate(rows, 1):
             if not row or row.isspace():
                 self.ledger.blank_lines += 1
             elif self.task == "tag":
-                yield from self._tagged(row, keys, path, number)
-            elif isinstance(values := _values(row, keys, labelled=self.task == "classify"), str):
+                yield from self._tagged(row, keys, path, number, checked)
+            elif isinstance(values := _values(row, keys, self.config.label if self.task == "classify" else ""), str):
                 self._bad(path, number, values)
             else:
                 yield from self._example(values, path, number)
 
-    def _tagged(self, row: str, keys: list[str], path: str, line: int) -> Iterator[Example]:
+    def _tagged(self, row: str, keys: list[str], path: str, line: int, checked: Checked | None) -> Iterator[Example]:
         lists = _word_lists(row, keys)
         if isinstance(lists, str):
             self._bad(path, line, lists)
         else:
             words, tags = map(tuple, lists)
+            yield from self._sentence(words, tags, path, line, checked)
+
+    def _checked(self) -> Checked | None:
+        """Where tags mark spans: what reads those of one file."""
+        return Checked(self.config.label) if self.config.label in SCHEMES else None
+
+    def _sentence(
+        self, words: tuple[str, ...], tags: tuple[str, ...], path: str, line: int, checked: Checked | None
+    ) -> Iterator[Example]:
+        """Words with their tags, as data.label wants them."""
+        fault = ""
+        if checked is not None:
+            tags, fault = checked.read(tags)
+        elif self.config.label == "classes":
+            tags = tuple(joined(names_of(tag)) for tag in tags)
+        if fault:
+            self._bad(path, line, fault)
+        else:
             yield Example(" ".join(words), words=words, tags=tags, path=path, line=line)
 
     def _sentences(self, path: str, rows: Iterator[str]) -> Iterator[Example]:
         columns: _Columns | None = None
+        checked = self._checked()
         begin, spoilt, pairs = 0, False, list[tuple[str, str]]()
         for number, row in enumerate(chain(rows, [""]), 1):
             cells = [cell.strip() for cell in row.split("\t")] if "\t" in row else row.split()
             if not any(cells):
                 if pairs and not spoilt:
                     words, tags = zip(*pairs, strict=True)
-                    yield Example(" ".join(words), words=words, tags=tags, path=path, line=begin)
+                    yield from self._sentence(words, tags, path, begin, checked)
                 spoilt, pairs = False, []
                 continue
             if not pairs and (row.startswith("#") and "\t" not in row):
@@ -272,22 +307,38 @@ def _word_lists(row: str, keys: list[str]) -> list[list[str]] | str:
     return lists
 
 
-def _values(row: str, keys: list[str], labelled: bool) -> list[str] | str:
-    """The values of an object's keys, or what is wrong with the row; a label may be a number or a truth value."""
+def _values(row: str, keys: list[str], label: str) -> list[str] | str:
+    """The values of an object's keys, or what is wrong with the row; the first is a label if `label` is its kind."""
     found = _object(row)
     if isinstance(found, str):
         return found
     values = []
     for position, key in enumerate(keys):
         value = found.get(key)
-        if labelled and position == 0 and isinstance(value, bool | int | float):
-            value = json.dumps(value)
+        if label and position == 0:
+            value = _label(value, label)
         if not isinstance(value, str):
             return f"has no '{key}'" if value is None else f"has a '{key}' that is not a string"
         if "\\u" in row and _SURROGATE.search(value):
             return f"has half a surrogate pair in '{key}'"
         values.append(value)
     return values
+
+
+def _label(value: Any, label: str) -> Any:
+    """A label as a table has it: numbers and truth values written out, several of them with commas between."""
+    if isinstance(value, bool | int | float):
+        return json.dumps(value)
+    if label != "classes" or not isinstance(value, list):
+        return value
+    return ",".join(value) if all(isinstance(name, str) and "," not in name for name in value) else value
+
+
+def _is_number(label: str) -> bool:
+    try:
+        return math.isfinite(float(label))
+    except ValueError:
+        return False
 
 
 def _quoted(path: Path, rows: Iterator[str]) -> Iterator[Row]:

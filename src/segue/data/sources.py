@@ -1,17 +1,19 @@
-"""What `data.path` names: files, a folder, a glob, two parallel files, or a corpus by name."""
+"""What `data.path` names: files, a folder, a glob, two parallel files, a corpus by name, or several of them."""
 
 from __future__ import annotations
 
 import glob
 import hashlib
+import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
-from segue.data import builtin, grammar, named
+from segue.data import builtin, copying, grammar, named
 from segue.data.config import Config, Format, Task
 from segue.data.example import Example
 from segue.data.files import blocks, describe_file, extension, lines
@@ -22,7 +24,7 @@ from segue.errors import InputError, nearest
 
 Progress = Callable[[str, float], None]
 
-BUILTIN = ("pydoc", "stdlib", "grammar")
+BUILTIN = ("pydoc", "stdlib", "grammar", "copy")
 EXTENSIONS: dict[Task, dict[str, Format]] = {
     "lm": {".jsonl": "jsonl", ".ndjson": "jsonl", ".tsv": "tsv", ".csv": "csv"},
     "classify": {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"},
@@ -69,10 +71,79 @@ class Source(Protocol):
         ...
 
 
+def corpora(path: str, task: Task) -> list[tuple[str, Fraction | None]]:
+    """The corpora that a path names, with their weights where they have them: wiki.txt:3+books.txt:1 is two.
+
+    A `+` or a `:` may stand in the name of a file, too: what there is under a name is that, and is not taken apart.
+    """
+    names = [path] if "+" not in path or _is_there(path) else _joined_names(path.split("+"))
+    found = [_weighed(name) for name in names]
+    only = [name for name, _ in found]
+    if len(names) == 1 or (task != "lm" and not all(map(_is_there, only))):
+        return [(path, None)]
+    if task != "lm":
+        raise InputError(
+            f"{path[:200]} names {len(names)} corpora, and only language models mix corpora. Expected one file, folder "
+            f"or glob: {ROWS[task]}."
+        )
+    twice = [name for name in only if only.count(name) > 1]
+    bare = [name for name, weight in found if weight is None]
+    if twice:
+        raise InputError(f"{path[:200]} names {twice[0]} twice. Expected each corpus once; its weight says how much.")
+    if 0 < len(bare) < len(found):
+        before, _, after = bare[0].rpartition(":")
+        if _is_there(before):
+            raise InputError(f"{bare[0]}: '{after}' is no weight. Expected a number above 0, as in {before}:3.")
+        raise InputError(
+            f"{path[:200]} gives {bare[0]} no weight, but others have one. Expected a weight for each, as in "
+            f"{bare[0]}:1, or for none (then they are read in proportion to their sizes)."
+        )
+    return found
+
+
+def _joined_names(pieces: list[str]) -> list[str]:
+    """The names between the `+`, where some of these may stand in a name: each is as short as it can be and be there.
+
+    Where that fails a name is wrong: then every `+` counts, and whoever opens the first wrong name says so.
+    """
+    names, begun = [], ""
+    for piece in pieces:
+        begun = f"{begun}+{piece}" if begun else piece
+        if _is_there(begun) or _is_there(_weighed(begun)[0]):
+            names.append(begun)
+            begun = ""
+    if not begun:
+        return names
+    return pieces if all(pieces) else ["+".join(pieces)]
+
+
+def _is_there(name: str) -> bool:
+    """Whether there is something under a name; a name that cannot even be looked up is nothing."""
+    if name in BUILTIN or name in named.NAMED:
+        return True
+    try:
+        # Path.glob takes no absolute pattern.
+        matched = glob.has_magic(name) and any(glob.iglob(name, recursive=True))  # noqa: PTH207
+        return bool(name) and (matched or Path(name).exists())
+    except (OSError, ValueError):
+        return False
+
+
+def _weighed(name: str) -> tuple[str, Fraction | None]:
+    """`wiki.txt:3` as its name and its weight."""
+    match = re.fullmatch(r"(.+):(\d{1,9}(?:\.\d{1,6})?)", name, re.DOTALL)
+    if match is None or _is_there(name):
+        return name, None
+    weight = Fraction(match[2])
+    if weight == 0:
+        raise InputError(f"{name} weighs nothing. Expected a weight above 0; leave out what is not to be read.")
+    return match[1], weight
+
+
 def open_source(path: str, config: Config, task: Task, ledger: Ledger) -> Source:
     """What `path` names; the formats of the files are decided here, before anything is read."""
-    if path == "grammar":
-        return Grammar(config, task)
+    if path in builtin.MADE and (path == "grammar" or task == "lm"):
+        return Made(path, config, task)
     if path in BUILTIN or path in named.NAMED:
         if task != "lm":
             raise InputError(f"the corpus '{path}' is running text. Expected {ROWS[task]}, or data.path=grammar.")
@@ -175,9 +246,10 @@ class Builtin:
 
 
 @dataclass(frozen=True)
-class Grammar:
+class Made:
     """Sentences that are made, not read."""
 
+    name: str
     config: Config
     task: Task
 
@@ -187,16 +259,20 @@ class Grammar:
             line = "\t".join((example.text, example.label, " ".join(example.tags), example.target)).encode() + b"\n"
             digest.update(line)
             size += len(line)
-        return [{"path": "grammar", "bytes": size, "sha256": digest.hexdigest()}]
+        return [{"path": self.name, "bytes": size, "sha256": digest.hexdigest()}]
 
     def read(self, ledger: Ledger, progress: Progress | None) -> Iterator[Example]:
-        return iter(_made(self.task, self.config.seed))
+        return iter(_made(self.name, self.task, self.config.seed))
+
+    def best(self, examples: Iterator[Example]) -> dict[str, float]:
+        """The best possible score on these very examples."""
+        return copying.best(examples) if self.name == "copy" else grammar.best(self.task, examples)
 
 
 @lru_cache(maxsize=4)
-def _made(task: Task, seed: int) -> tuple[Example, ...]:
+def _made(name: str, task: Task, seed: int) -> tuple[Example, ...]:
     """All sentences of a seed: a few megabytes, and a run reads them several times."""
-    return tuple(grammar.sentences(task, seed=seed))
+    return tuple(copying.lines(seed=seed) if name == "copy" else grammar.sentences(task, seed=seed))
 
 
 def _ticker(progress: Progress | None, path: Path, before: int, total: int) -> Callable[[int], None] | None:

@@ -1,0 +1,121 @@
+"""One source of a corpus, in three splits: read once to check and count it, then streamed as often as wanted.
+
+Running text is split in whole units from the end, a single document by characters, rows at random by the seed. Where
+`data.path` names several corpora, each is such a part, and a share is held out from each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+
+from segue.data.config import Config, Task
+from segue.data.example import Example
+from segue.data.ledger import Ledger
+from segue.data.permute import permute
+from segue.data.sources import Progress, open_source
+from segue.data.splits import Plan, plan
+from segue.errors import InputError
+
+ROWS_AT_ONCE = 1 << 16
+
+
+class Part:
+    """What one name stands for."""
+
+    def __init__(self, name: str, config: Config, task: Task, ledger: Ledger, weight: Fraction | None = None) -> None:
+        """Finds it; nothing is read yet."""
+        self.name, self.weight = name, weight
+        """The weight as it was written, if it was."""
+        self.config, self.task, self.ledger = replace(config, path=name), task, ledger
+        self.source = open_source(name, config, task, ledger)
+
+    def count(self, progress: Progress | None) -> None:
+        """Reads it all: checks it, counts it, and plans its splits."""
+        self.ledger.files.extend(self.source.describe())
+        units = characters = 0
+        empty = True
+        for example in self.source.read(self.ledger, progress):
+            units += example.ends
+            characters += len(example.text) + len(example.target)
+            empty = empty and not example.text.strip()
+        if empty:
+            skipped = f"; {self.ledger.bad_rows} bad rows were skipped" if self.ledger.bad_rows else ""
+            raise InputError(f"{self.name} holds no text{skipped}. Expected text; check the file and data.columns.")
+        self.ledger.characters += characters
+        self.units, self.characters = units, characters
+        # A single document cannot be split in whole units, so that its characters are.
+        documents = self.task == "lm" and self.config.unit == "document"
+        self._by_characters = documents and units == 1
+        self._plan = self._planned()
+        if documents and units > 1:
+            self._tell_uneven()
+
+    def size(self, split: str) -> int:
+        """Units or rows of a split."""
+        return int(self._plan.size(split) > 0) if self._by_characters else self._plan.size(split)
+
+    def examples(self, split: str) -> Iterator[Example]:
+        """Stream a split; `all` is everything."""
+        if split == "all":
+            return self.source.read(Ledger(), None)
+        if self._by_characters:
+            return self._characters(split)
+        return self._units(split) if self.task == "lm" else self._rows(split)
+
+    def _planned(self) -> Plan:
+        if self._by_characters:
+            return plan(self.config, self.characters, "characters")
+        what = f"units (data.unit={self.config.unit})" if self.task == "lm" else "rows"
+        return plan(self.config, self.units, what)
+
+    def _tell_uneven(self) -> None:
+        """Documents differ in length: say so where much more is held out, in whole documents, than was asked for."""
+        for split in ("validation", "test"):
+            asked = getattr(self.config, split)
+            if isinstance(asked, float) and asked:
+                share = sum(len(example.text) for example in self.examples(split)) / max(1, self.characters)
+                if share > 2 * asked:
+                    remark = (
+                        f"{share:.0%} of the text is held out for {split}, since whole documents are (data.unit=line)"
+                    )
+                    self.ledger.note(remark, self.name)
+
+    def _units(self, split: str) -> Iterator[Example]:
+        intervals = iter(self._plan.intervals[split])
+        low, high = next(intervals, (0, 0))
+        index = 0
+        # Checked before reading on, so that nothing behind the split's last unit is read.
+        for example in self.source.read(Ledger(), None) if high else ():
+            if low <= index:
+                yield example
+            index += example.ends
+            if index == high:
+                low, high = next(intervals, (0, 0))
+                if not high:
+                    return
+
+    def _characters(self, split: str) -> Iterator[Example]:
+        start = 0
+        for example in self.source.read(Ledger(), None):
+            end = start + len(example.text)
+            for low, high in self._plan.intervals[split]:
+                begin, stop = max(low, start), min(high, end)
+                if begin < stop:
+                    text = example.text[begin - start : stop - start]
+                    line = example.line + example.text.count("\n", 0, begin - start)
+                    yield example._replace(text=text, line=line, ends=stop == self._plan.total)
+            start = end
+
+    def _rows(self, split: str) -> Iterator[Example]:
+        total = self._plan.total
+        chosen: list[bool] = []
+        for index, example in enumerate(self.source.read(Ledger(), None)):
+            if index % ROWS_AT_ONCE == 0:
+                rows = np.arange(index, min(index + ROWS_AT_ONCE, total))
+                chosen = self._plan.member(permute(rows, total, (self.config.seed,)), split).tolist()
+            if chosen[index % ROWS_AT_ONCE]:
+                yield example

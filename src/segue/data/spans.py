@@ -1,0 +1,101 @@
+"""Spans of words (names, phrases) as tags, in three schemes (Ramshaw and Marcus 1995; Ratinov and Roth 2009).
+
+    words     the   Bank  of    Spain  Madrid  paid
+    IOB1      O     I-X   I-X   I-X    B-X     O       B only where a span touches another of its type before it
+    BIO       O     B-X   I-X   I-X    B-X     O       B at every beginning (IOB2)
+    BIOES     O     B-X   I-X   E-X    S-X     O       E at the end, S on a span of one word
+
+All three are read by the rules of conlleval (Tjong Kim Sang 2000), which give a broken sequence a meaning, too. A
+sequence is well formed in a scheme if it is what its own spans are written as; so no scheme needs rules of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+Scheme = Literal["iob1", "bio", "bioes"]
+SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
+
+Span = tuple[str, int, int]
+"""Type, first word, and the word after the last."""
+
+
+def is_span_tag(tag: str) -> bool:
+    """O, or B, I, E or S with a type."""
+    return tag == "O" or (len(tag) > 2 and tag[0] in "BIES" and tag[1] == "-")
+
+
+def spans(tags: Sequence[str]) -> set[Span]:
+    """(type, start, end) of each span of one sentence; `end` is the token after its last.
+
+    Reads IOB1, IOB2 (BIO) and BIOES as conlleval does: B and S begin a span; I and E go on with the span before
+    them if it is open and of the same type, and begin one otherwise; E and S close it. A broken sequence is read, too.
+    """
+    found = set()
+    kind, start = "", -1  # start < 0: no span is open
+    for place, tag in enumerate([*tags, "O"]):
+        if not is_span_tag(tag):
+            raise ValueError(
+                f"Tag '{tag}' (token {place + 1}) is no span tag: expected O, or B-, I-, E- or S- and a type."
+            )
+        prefix, _, tag_kind = tag.partition("-")
+        goes_on = start >= 0 and prefix in ("I", "E") and tag_kind == kind
+        if start >= 0 and not goes_on:
+            found.add((kind, start, place))
+            start = -1
+        if prefix != "O" and start < 0:
+            kind, start = tag_kind, place
+        if prefix in ("E", "S"):
+            found.add((kind, start, place + 1))
+            start = -1
+    return found
+
+
+def written(found: set[Span], words: int, scheme: Scheme) -> tuple[str, ...]:
+    """The tags of a sentence with these spans."""
+    tags = ["O"] * words
+    ends = {end: kind for kind, _, end in found}
+    for kind, start, end in found:
+        first, last, single = "B", "I", "B"
+        if scheme == "iob1":
+            first = single = "B" if ends.get(start) == kind else "I"
+        elif scheme == "bioes":
+            last, single = "E", "S"
+        inside = ["I"] * (end - start - 2)
+        prefixes = [single] if end - start == 1 else [first, *inside, last]
+        tags[start:end] = [f"{prefix}-{kind}" for prefix in prefixes]
+    return tuple(tags)
+
+
+class Checked:
+    """Reads the sentences of one file, all in one scheme, which it finds out itself, and writes them in another."""
+
+    def __init__(self, scheme: Scheme) -> None:
+        self.scheme = scheme
+        self.possible: tuple[Scheme, ...] = SCHEMES
+        """The schemes in which every sentence so far is well formed."""
+
+    def read(self, tags: Sequence[str]) -> tuple[tuple[str, ...], str]:
+        """The tags of a sentence in the scheme asked for, and what is wrong with them, if anything is."""
+        try:
+            found = spans(tags)
+        except ValueError as error:
+            return (), f"cannot be read as spans: {error}"
+        fits = [scheme for scheme in self.possible if written(found, len(tags), scheme) == tuple(tags)]
+        if not fits:
+            return (), self._fault(tags, found)
+        self.possible = tuple(fits)
+        return written(found, len(tags), self.scheme), ""
+
+    def _fault(self, tags: Sequence[str], found: set[Span]) -> str:
+        """Where the sentence leaves the scheme that it keeps to for longest."""
+        well = {scheme: written(found, len(tags), scheme) for scheme in self.possible}
+        wrong = {
+            s: next(i for i, pair in enumerate(zip(tags, w, strict=True)) if len(set(pair)) > 1)
+            for s, w in well.items()
+        }
+        scheme = max(self.possible, key=lambda scheme: wrong[scheme])
+        place = wrong[scheme]
+        names = " or ".join(one.upper() for one in self.possible)
+        return f"has '{tags[place]}' at word {place + 1}, where {names} has '{well[scheme][place]}'"

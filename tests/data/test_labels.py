@@ -1,0 +1,91 @@
+"""What rows to classify are labelled with: one class, several, or a number; and pairs of texts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from segue.data.corpus import Config, Corpus, Example
+from segue.errors import InputError
+
+
+def read(path: Path, text: str, **settings: Any) -> list[Example]:
+    path.write_text(text, encoding="utf-8")
+    return list(Corpus(Config(path=str(path), validation=0, **settings), "classify").examples("all"))
+
+
+def refusal(path: Path, text: str, **settings: Any) -> str:
+    with pytest.raises(InputError) as caught:
+        read(path, text, **settings)
+    return str(caught.value)
+
+
+def test_several_classes_stand_with_commas_between_and_may_be_none(tmp_path: Path) -> None:
+    rows = read(tmp_path / "a.tsv", "sport, money\ta b\n\tnone of them\nsport,,sport\tc\n", label="classes")
+    assert [(row.tags, row.text) for row in rows] == [
+        (("money", "sport"), "a b"),
+        ((), "none of them"),
+        (("sport",), "c"),
+    ]
+
+
+def test_in_jsonl_they_are_a_list(tmp_path: Path) -> None:
+    objects = [{"label": ["b", "a"], "text": "x"}, {"label": [], "text": "y"}, {"label": "a,b", "text": "z"}]
+    rows = read(tmp_path / "a.jsonl", "".join(json.dumps(one) + "\n" for one in objects), label="classes")
+    assert [row.tags for row in rows] == [("a", "b"), (), ("a", "b")]
+
+
+@pytest.mark.parametrize("label", [["a", 1], ["a,b"], {"a": 1}])
+def test_a_list_that_is_none_of_names_is_refused(label: Any, tmp_path: Path) -> None:
+    told = refusal(tmp_path / "a.jsonl", json.dumps({"label": label, "text": "x"}) + "\n", label="classes")
+    assert "a.jsonl:1" in told and "'label'" in told
+
+
+def test_a_list_is_not_one_class(tmp_path: Path) -> None:
+    assert "'label'" in refusal(tmp_path / "a.jsonl", '{"label": ["a", "b"], "text": "x"}\n')
+
+
+def test_numbers_stay_as_they_are_written(tmp_path: Path) -> None:
+    rows = read(tmp_path / "a.tsv", "3.50\ta\n-1e3\tb\n", label="number")
+    assert [row.label for row in rows] == ["3.50", "-1e3"]
+
+
+@pytest.mark.parametrize("label", ["good", "nan", "inf", "1,5"])
+def test_what_is_no_number_is_refused_with_its_line(label: str, tmp_path: Path) -> None:
+    told = refusal(tmp_path / "a.tsv", f"1\ta\n{label}\tb\n", label="number")
+    assert "a.tsv:2" in told and f"'{label}'" in told and "data.label=number" in told
+    assert [row.label for row in read(tmp_path / "b.tsv", f"1\ta\n{label}\tb\n", label="number", on_error="skip")] == [
+        "1"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("columns", "text"),
+    [
+        ("label,text,text2", "text2\tother\tlabel\ttext\nzwei\t-\tyes\teins\n"),
+        ("3,4,1", "zwei\t-\tyes\teins\n"),
+    ],
+)
+def test_three_columns_are_a_pair(columns: str, text: str, tmp_path: Path) -> None:
+    (row,) = read(tmp_path / "a.tsv", text, columns=columns)
+    assert (row.label, row.text, row.target) == ("yes", "eins", "zwei")
+    assert Config(columns=columns).pairs and not Config(columns="label,text").pairs
+
+
+def test_pairs_in_jsonl_and_their_overlap(tmp_path: Path) -> None:
+    """A row that shares only its first text with another is not the same row."""
+    rows = [{"label": "y", "text": "a", "text2": second} for second in "bcbd"]
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    held = tmp_path / "b.jsonl"
+    held.write_text(json.dumps(rows[0]) + "\n" + json.dumps({"label": "y", "text": "a", "text2": "e"}) + "\n")
+    config = Config(path=str(path), columns="label,text,text2", validation=str(held))
+    assert Corpus(config, "classify").overlap() == {"validation": 0.5}
+
+
+@pytest.mark.parametrize("columns", ["label,text,text2,more", "1,2,0", "label"])
+def test_other_columns_are_refused(columns: str, tmp_path: Path) -> None:
+    assert "data.columns" in refusal(tmp_path / "a.tsv", "y\ta\tb\tc\n", columns=columns)
