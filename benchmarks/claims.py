@@ -1,0 +1,79 @@
+"""The lectures' claims: runs every one and writes docs/claims.md with its table and picture, and what came of it.
+
+    python benchmarks/claims.py [FOLDER]
+
+The runs go to FOLDER (by default runs/claims); what is trained there already is not trained again. What is said below a
+picture in docs/claims.md by hand, after a line that begins with "Here", stays.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from segue.claims import claim_names, run_claim
+
+DOCS = Path(__file__).parent.parent / "docs"
+HEAD = """# The lectures' claims, tried
+
+`segue claim NAME` makes each of these tables and pictures: it trains the variants on built-in text, scores them on the
+same held-out part of it, and says whether the claim held. A comparison holds if the paired test over blocks of text is
+clear (p < 0.05), seeds averaged, and every seed of the one is on the right side of every seed of the other. The 95 %
+interval is that of the text, which moves all variants alike: it is much wider than their differences.
+
+Budgets are in steps, so that the figures can be made again; the seconds depend on the machine. Models and budgets are
+small, for two cores and a few minutes, and where a claim needs its own ground to show itself, the settings were chosen
+so; what was seen elsewhere is said below the picture. The settings are in `src/segue/recipes/claims/NAME.toml`; a file
+of your own like these works as well. `python benchmarks/claims.py` makes this page.
+"""
+
+
+def main() -> None:
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/claims")
+    page = DOCS / "claims.md"
+    old = page.read_text(encoding="utf-8") if page.exists() else ""
+    parts = [HEAD]
+    for name in claim_names():
+        result = run_claim(name, out=folder / name)
+        shutil.copy(result["picture"], DOCS / "pictures" / f"claim-{name}.svg")
+        parts.append(section(name, result, remark(old, name)))
+        print(f"{name}: {result['verdict']}", flush=True)
+    page.write_text("\n".join(parts), encoding="utf-8")
+
+
+def section(name: str, result: dict[str, Any], said: str) -> str:
+    """One claim: what it says, the table, the verdict, the picture, and what was said about it by hand."""
+    numbered = result["against"] not in ("steps", "parameters")
+    head = ["variant", *([result["against"]] if numbered else []), "bits per byte", "95 % interval", "seeds"]
+    head += ["parameters", "seconds"]
+    rows = [f"| {' | '.join(head)} |", f"|---|{'---:|' * (len(head) - 1)}"]
+    rows += [f"| {' | '.join(cells(row, numbered))} |" for row in result["rows"]]
+    best = result["best_possible"]
+    lines = [f"## {name}", "", result["says"], "", *rows, ""]
+    lines += [f"The best possible is {best:.3f}.", ""] if best is not None else []
+    held, _, why = result["verdict"].partition(":")
+    lines += [f"**{held}**:{why}", "", f"![{name}](pictures/claim-{name}.svg)", ""]
+    return "\n".join([*lines, *([said, ""] if said else [])])
+
+
+def cells(row: dict[str, Any], numbered: bool) -> list[str]:
+    place = [f"{row['number']:,.0f}" if row["number"] >= 100 else f"{row['number']:.3g}"] if numbered else []
+    if row["bits_per_byte"] is None:
+        return [row["variant"], *place, "diverged", "–", "–", "–", "–"]
+    low, high = row["bits_per_byte_ci"]
+    seeds = f"{min(row['seeds']):.3f}–{max(row['seeds']):.3f}"
+    figures = [f"{row['bits_per_byte']:.3f}", f"{low:.3f}–{high:.3f}", seeds, f"{row['parameters']:,}"]
+    return [row["variant"], *place, *figures, f"{row['train_seconds']:.0f}"]
+
+
+def remark(page: str, name: str) -> str:
+    """What a person said at the end of a claim's section."""
+    found = re.search(rf"^## {name}\n(?:(?!## )[^\n]*\n)*?(Here.*?)(?=\n## |\Z)", page, re.M | re.S)
+    return found[1].strip() if found else ""
+
+
+if __name__ == "__main__":
+    main()
