@@ -1,0 +1,348 @@
+"""Asking vectors of words: which are near, what an analogy comes to, and how good they are.
+
+Nearness is the cosine of two vectors. "Paris is to France as what is to Japan?" is Paris - France + Japan, answered by
+the word b, none of those asked with, that is best by
+
+    3CosAdd     cos(b, Paris) - cos(b, France) + cos(b, Japan)                              Mikolov et al. 2013
+    3CosMul     s(b, Paris) · s(b, Japan) / (s(b, France) + 0.001),  s = (1 + cos) / 2      Levy & Goldberg 2014
+
+Three figures: on a file of pairs that people have scored, Spearman's correlation of the scores with the cosines; on a
+file of analogies, the share that is answered right; on text, `cloze`: which of ten words stood between these
+neighbours? One did, and nine are drawn from the training text by how often they are, so that a guess is right once in
+ten times, and frequency alone is of no help.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segue.data.files import blocks, lines
+from segue.data.ledger import Ledger
+from segue.errors import InputError, nearest
+from segue.inference.evaluate import Evaluation
+from segue.inference.metrics import spearman
+from segue.inference.statistics import bootstrap
+
+Floats = NDArray[np.float64]
+Ids = NDArray[np.int64]
+
+FIRST = 2
+"""The first id that is a word."""
+CANDIDATES = 10
+_AT_ONCE = 4096
+_QUESTIONS = 256
+_CUT = 6
+"""Letters of a word that was not found that one which is offered shares with it, to look for it among many."""
+
+
+class Words:
+    """Words and their vectors, ready to be asked."""
+
+    def __init__(self, names: Sequence[str], vectors: NDArray[np.float32]) -> None:
+        self.names = list(names)
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        self.unit = vectors / np.maximum(lengths, 1e-12)
+        self.index = {name: i for i, name in enumerate(self.names)}
+
+    def find(self, word: str) -> int | None:
+        """A word as it stands, else with the blank that word tokens begin with, else with other capitals."""
+        tries = (word, " " + word, word.lower(), " " + word.lower(), word.capitalize(), word.upper())
+        return next((self.index[name] for name in tries if name in self.index), None)
+
+    def place(self, word: str) -> int:
+        """The place of a word, or an InputError that offers another."""
+        found = self.find(word)
+        if found is None:
+            like = [name for name in self.names if name.lower().strip()[:_CUT] == word.lower()[:_CUT]] or self.names
+            raise InputError(
+                f"The word '{word}' has no vector here.{nearest(word, like[:20_000])} Only words that were seen at "
+                "least tokens.min_count times in training have one."
+            )
+        return found
+
+    def nearest(self, word: str, top: int = 10) -> list[tuple[str, float]]:
+        """The words with the largest cosine to this one, itself left out."""
+        place = self.place(word)
+        return self._best(self.unit @ self.unit[place], {place}, top)
+
+    def analogy(
+        self, plus: Sequence[str], minus: Sequence[str], top: int = 10, multiply: bool = False
+    ) -> list[tuple[str, float]]:
+        """What these words, added and taken away, come to: by 3CosAdd, or with `multiply` by 3CosMul."""
+        added, taken = [self.place(word) for word in plus], [self.place(word) for word in minus]
+        cosines = self.unit @ self.unit[[*added, *taken]].T
+        scores = combined(cosines[:, : len(added)], cosines[:, len(added) :], multiply)
+        return self._best(scores, {*added, *taken}, top)
+
+    def _best(self, scores: NDArray[Any], without: set[int], top: int) -> list[tuple[str, float]]:
+        order = np.argsort(-scores, kind="stable")[: top + len(without)]
+        return [(self.names[i], float(scores[i])) for i in order.tolist() if i not in without][:top]
+
+
+def combined(plus: NDArray[Any], minus: NDArray[Any], multiply: bool) -> NDArray[Any]:
+    """3CosAdd or 3CosMul of the cosines in the last axis."""
+    if multiply:
+        return np.asarray(((1 + plus) / 2).prod(-1) / (((1 + minus) / 2).prod(-1) + 0.001))
+    return np.asarray(plus.sum(-1) - minus.sum(-1))
+
+
+def words_of(run: Any) -> Words:
+    """The words of a run, STOP and UNK left out."""
+    if run.task != "embed":
+        raise InputError(f"{run.recipe.name} is made for {run.task} and has no vectors to ask. word2vec has.")
+    names = [run.tokenizer.decode([i]) for i in range(FIRST, run.sizes.vocab_size)]
+    return Words(names, run.model.vectors[FIRST:])
+
+
+def signed(expression: str) -> tuple[list[str], list[str]]:
+    """The words that are added and those that are taken away: "king - man + woman"."""
+    plus: list[str] = []
+    minus: list[str] = []
+    wanted = plus
+    expects_word = True
+    for part in expression.split():
+        if part in ("+", "-", "−") and not (expects_word and (plus or minus)):
+            wanted = plus if part == "+" else minus
+            expects_word = True
+        elif expects_word:
+            wanted.append(part)
+            expects_word = False
+        else:
+            raise InputError(
+                f"'{expression}': no sign stands before '{part}'. Expected for example 'king - man + woman'."
+            )
+    if expects_word or not plus:
+        found = "it ends with a sign" if plus or minus else "there is no word in it"
+        raise InputError(
+            f"'{expression}': {'nothing is added' if minus and not expects_word else found}. "
+            "Expected words with blanks and signs between, for example 'king - man + woman'."
+        )
+    return plus, minus
+
+
+# Files of pairs and of analogies
+
+
+class Pair(NamedTuple):
+    """Two words, and how alike people find them."""
+
+    first: str
+    second: str
+    score: float
+
+
+class Question(NamedTuple):
+    """a is to b as c is to d."""
+
+    section: str
+    words: tuple[str, str, str, str]
+
+
+def questions_in(path: Path) -> list[Pair] | list[Question] | None:
+    """What a file asks: pairs with scores, analogies, or None where it is neither but text.
+
+    A file of analogies begins with a line ": section"; one of pairs has two words and a number in every line, with
+    tabs, commas or blanks between.
+    """
+    if not path.is_file():
+        return None
+    found = ((n, line.strip()) for n, line in enumerate(lines(blocks(path, "utf-8", Ledger())), 1) if line.strip())
+    first = next(found, None)
+    if first is None:
+        return None
+    if first[1].startswith(":"):
+        return list(_analogies(str(path), first, found))
+    return _pairs(str(path), first, found) if _pair(first[1]) else None
+
+
+def _analogies(path: str, first: tuple[int, str], rest: Iterator[tuple[int, str]]) -> Iterator[Question]:
+    section = first[1][1:].strip()
+    for number, line in rest:
+        words = line.split()
+        if line.startswith(":"):
+            section = line[1:].strip()
+        elif len(words) == 4:
+            yield Question(section, (words[0], words[1], words[2], words[3]))
+        else:
+            raise InputError(
+                f"{path}:{number}: {len(words)} words. Expected four, a analogy a line (Athens Greece Oslo Norway), "
+                "or ': ' and the name of a section."
+            )
+
+
+def _pairs(path: str, first: tuple[int, str], rest: Iterator[tuple[int, str]]) -> list[Pair] | None:
+    """None where a later line is no pair and the first may have been one by chance: three words of which one a number
+    are text too."""
+    pairs = [_pair(first[1])]
+    for number, line in rest:
+        pair = _pair(line)
+        if pair is None and len(pairs) < 3:
+            return None
+        if pair is None:
+            raise InputError(
+                f"{path}:{number}: '{line[:60]}'. Expected two words and a number, as in the lines before."
+            )
+        pairs.append(pair)
+    return [pair for pair in pairs if pair is not None]
+
+
+def _pair(line: str) -> Pair | None:
+    cells = line.replace("\t", " ").replace(",", " ").split()
+    try:
+        return Pair(cells[0], cells[1], float(cells[2])) if len(cells) == 3 else None
+    except ValueError:
+        return None
+
+
+def of_questions(words: Words, asked: list[Pair] | list[Question]) -> Evaluation:
+    """The figures of a file of pairs or of analogies; questions with a word that has no vector are counted apart."""
+    pairs = [one for one in asked if isinstance(one, Pair)]
+    return _similarity(words, pairs) if pairs else _answers(words, [one for one in asked if isinstance(one, Question)])
+
+
+def _similarity(words: Words, pairs: list[Pair]) -> Evaluation:
+    places = [(words.find(pair.first), words.find(pair.second), pair.score) for pair in pairs]
+    known = [(a, b, score) for a, b, score in places if a is not None and b is not None]
+    if len(known) < 4:
+        raise InputError(f"{len(known)} of {len(pairs)} pairs have a vector for both words. Expected four or more.")
+    first, second, scores = (
+        np.array([a for a, _, _ in known]),
+        np.array([b for _, b, _ in known]),
+        [s for *_, s in known],
+    )
+    cosines = np.einsum("pd,pd->p", words.unit[first], words.unit[second])
+    value = spearman(np.array(scores), cosines)
+    result = {
+        "task": "embed",
+        "spearman": value,
+        "spearman_ci": list(spearman_interval(value, len(known))),
+        "pairs": len(known),
+        "unknown_pairs": len(pairs) - len(known),
+    }
+    return Evaluation(result, np.stack([np.array(scores), cosines], 1))
+
+
+def spearman_interval(value: float, count: int) -> tuple[float, float]:
+    """The 95 % interval by Fisher's transformation, with the variance of Bonett & Wright (2000)."""
+    middle = math.atanh(max(-0.999999, min(0.999999, value)))
+    room = 1.96 * math.sqrt((1 + value * value / 2) / (count - 3))
+    return math.tanh(middle - room), math.tanh(middle + room)
+
+
+def _answers(words: Words, questions: list[Question]) -> Evaluation:
+    places = [[words.find(word) for word in question.words] for question in questions]
+    known = [i for i, row in enumerate(places) if None not in row]
+    if not known:
+        raise InputError(f"None of the {len(questions):,} analogies has a vector for all of its four words.")
+    rows = np.array([places[i] for i in known], dtype=np.int64)
+    right = {multiply: _right(words.unit, rows, multiply) for multiply in (False, True)}
+    sections: dict[str, list[int]] = {}
+    for place, i in enumerate(known):
+        sections.setdefault(questions[i].section, []).append(place)
+    result = {
+        "task": "embed",
+        "accuracy": float(right[False].mean()),
+        "accuracy_ci": list(bootstrap(right[False], np.ones(len(rows)))),
+        "accuracy_3cosmul": float(right[True].mean()),
+        "analogies": len(rows),
+        "unknown_analogies": len(questions) - len(rows),
+        "sections": [
+            {
+                "section": name,
+                "analogies": len(of),
+                "accuracy": float(right[False][of].mean()),
+                "accuracy_3cosmul": float(right[True][of].mean()),
+            }
+            for name, of in sections.items()
+        ],
+    }
+    return Evaluation(result, np.stack([right[False], np.ones(len(rows))], 1))
+
+
+def _right(unit: NDArray[Any], rows: Ids, multiply: bool) -> Floats:
+    """1 where b - a + c comes to d, else 0."""
+    answers = []
+    for begin in range(0, len(rows), _QUESTIONS):
+        some = rows[begin : begin + _QUESTIONS]
+        cosines = np.stack([unit[some[:, i]] @ unit.T for i in (1, 2, 0)], -1)
+        scores = combined(cosines[..., :2], cosines[..., 2:], multiply)
+        np.put_along_axis(scores, some[:, :3], -np.inf, 1)
+        answers.append(scores.argmax(1) == some[:, 3])
+    return np.concatenate(answers).astype(np.float64)
+
+
+# Text
+
+
+@dataclass(frozen=True)
+class Cloze:
+    """For each text, how many places were asked about, and how many were answered right."""
+
+    right: Floats
+    asked: Floats
+
+    @property
+    def accuracy(self) -> float:
+        return float(self.right.sum() / max(1.0, self.asked.sum()))
+
+
+def cloze(model: Any, tokens: NDArray[Any], done: Callable[[float], None] = lambda share: None) -> Cloze:
+    """Which of ten words stood there, at every place of a text w1 … wn STOP w1 … that has a known neighbour.
+
+    Unknown words are left out before, as in training. The draws are the same for all models with the same words.
+    """
+    tokens = np.asarray(tokens).astype(np.int64)
+    texts = np.cumsum(np.concatenate(([0], (tokens == 0)[:-1])))
+    known = tokens >= FIRST
+    words, text = tokens[known], texts[known]
+    window = 1 if model.config.method == "next" else model.config.window
+    shifts = [-1] if model.config.method == "next" else [*range(-window, 0), *range(1, window + 1)]
+    chances = np.cumsum(model.counts) / model.counts.sum()
+    draw = np.random.default_rng(0)
+    right, asked = np.zeros(len(words)), np.zeros(len(words))
+    for begin in range(0, len(words), _AT_ONCE):
+        places = np.arange(begin, min(begin + _AT_ONCE, len(words)))
+        others = places[:, None] + np.array(shifts)
+        inside = (others >= 0) & (others < len(words))
+        others = np.where(inside, others, 0)
+        mask = inside & (text[others] == text[places][:, None])
+        candidates = np.concatenate([words[places][:, None], _noise(chances, words[places], draw)], 1)
+        scores = model.middle(words[others], mask, candidates)
+        asked[places] = mask.any(1)
+        right[places] = (scores[:, :1] > scores[:, 1:]).all(1) & mask.any(1)
+        done(min(1.0, (begin + _AT_ONCE) / len(words)))
+    size = int(texts[-1]) + 1 if len(texts) else 1
+    return Cloze(*(np.bincount(text, one, size).astype(np.float64) for one in (right, asked)))
+
+
+def _noise(chances: Floats, words: Ids, draw: np.random.Generator) -> Ids:
+    """Nine words for each, by their share of the training text, never the word itself."""
+    drawn = np.searchsorted(chances, draw.random((len(words), CANDIDATES - 1)), side="right")
+    while (same := drawn == words[:, None]).any():
+        drawn[same] = np.searchsorted(chances, draw.random(int(same.sum())), side="right")
+    return np.minimum(drawn, len(chances) - 1)
+
+
+def of_text(model: Any, tokens: NDArray[Any], done: Callable[[float], None] = lambda share: None) -> Evaluation:
+    """The figures of a model on held-out text, a piece being one text."""
+    answered = cloze(model, tokens, done)
+    if not answered.asked.sum():
+        raise InputError(
+            "No place of this text has a neighbour with a vector, so that nothing can be asked. Give more text."
+        )
+    result = {
+        "task": "embed",
+        "cloze": answered.accuracy,
+        "cloze_ci": list(bootstrap(answered.right, answered.asked)),
+        "places": int(answered.asked.sum()),
+        "unknown_tokens": int((np.asarray(tokens) == 1).sum()),
+        "way": f"which of {CANDIDATES} words stood there; a guess is right {1 / CANDIDATES:.0%} of the time",
+    }
+    return Evaluation(result, np.stack([answered.right, answered.asked], 1))

@@ -1,0 +1,345 @@
+"""word2vec: vectors of words, learnt by predicting words from their neighbours (Mikolov et al. 2013).
+
+Every word w has a vector v(w), by which it predicts, and a vector u(w), by which it is predicted. Of the words w1 … wn
+of a text, with a window of k words before and after:
+
+    next        p(w_t | w_t-1) = softmax(U v(w_t-1))            one word predicts the next; the first follows a start
+    cbow        p(w_t | window) = softmax(U x),  x = the mean of v(w_t-k) … v(w_t+k), w_t left out
+    skipgram    p(w_t+j | w_t) = softmax(U v(w_t))              for each j from -k to k, but 0
+
+The softmax runs over all words, which is slow, so with `negatives` = K words drawn as noise with chances q it becomes
+
+    loss = - log sigmoid(u(w)·x) - sum over K noise words n of log sigmoid(-u(n)·x)
+
+whose best u(w)·x is log p(w|x) - log(K q(w)), all but a constant. (The K draws leave w itself out.) After Mikolov
+et al., frequent words are passed over now and then (`subsample`), and the window of each word is drawn from 1 … k
+(`dynamic`). `v` are the vectors that are kept: nearest, analogy, and any model with model.embeddings = RUN use them.
+
+The lecture's versions are options. cbow there divides by 2k also where the text has fewer words (`divide` = window);
+skip-gram predicts the middle word from each neighbour, and multiplies the predictions (`predicts` = centre; `expect`
+below). With whole windows that is the same set of pairs; with drawn ones it is not, since it is the predicting word's
+window here and the predicted word's there.
+
+Departures from the paper: the noise words of a place are the same for all words near it, which is what makes training
+fast; vectors begin between -1/width and 1/width; each of the words that cbow averages gets the whole gradient of their
+mean, as in the authors' program, and not its share; there is no hierarchical softmax. What is less frequent than
+tokens.min_count is left out of the text before windows are laid.
+
+One thread (train.threads=1) and a seed fix every number. Two or more are faster and write to the same tables without
+waiting for one another, so that no two runs are the same to the last digit; figures differ by as much as between seeds.
+With a GPU, skip-gram and cbow with noise are learnt there, many places at a time (embedding/on_device.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segue.counting.trie import map_arrays, write_arrays
+from segue.embedding import draws, learning
+from segue.errors import InputError
+from segue.models.base import Record, Sizes, Task
+
+if TYPE_CHECKING:
+    from segue.embedding.on_device import DeviceWork
+
+Ids = NDArray[np.int64]
+Vectors = NDArray[np.float32]
+Floats = NDArray[np.float64]
+
+FIRST = 2
+"""The first id that is a word: STOP and UNK stand before it."""
+WHOLE, LEAST, MOST = 10_000_000, 5, 25
+"""Words that are read in all where train.epochs is 0, and the least and the most epochs then."""
+LAST = 500
+"""The last learning rate is the first divided by this."""
+_METHODS = {"skipgram": learning.SKIPGRAM, "cbow": learning.CBOW, "next": learning.NEXT}
+
+
+class Word2vec:
+    """Word vectors."""
+
+    task: ClassVar[Task] = "embed"
+    inputs: ClassVar[tuple[str, ...]] = ()
+
+    @dataclass(frozen=True)
+    class Config:
+        method: Literal["skipgram", "cbow", "next"] = "skipgram"
+        """A word predicts each neighbour, all neighbours predict a word, or a word predicts the next."""
+        width: int = 100
+        """Numbers in a vector."""
+        window: int = 5
+        """Words before and after that are neighbours; `next` has only the one before."""
+        dynamic: bool = True
+        """Draw the window of each word from 1 to `window`, so that near words count more."""
+        negatives: int = 5
+        """Noise words for each word that is predicted; 0: the full softmax, for small vocabularies."""
+        power: float = 0.75
+        """Noise words are drawn by their counts, raised to this."""
+        subsample: float = 0.001
+        """Words with a larger share of the text are passed over now and then; 0: none are."""
+        divide: Literal["present", "window"] = "present"
+        """cbow: the mean is over the words that are there, or, as the lecture has it, always over twice the window."""
+        predicts: Literal["context", "centre"] = "context"
+        """skipgram: a word predicts its neighbours (the paper), or each neighbour the word (the lecture)."""
+
+        def __post_init__(self) -> None:
+            for name in ("width", "window"):
+                if getattr(self, name) < 1:
+                    raise ValueError(f"{name} is {getattr(self, name)}; it must be 1 or more")
+            if self.negatives < 0:
+                raise ValueError(f"negatives is {self.negatives}; it must be 0 (the full softmax) or more")
+            for name in ("power", "subsample"):
+                if not 0 <= getattr(self, name) < float("inf"):
+                    raise ValueError(f"{name} is {getattr(self, name)}; it must be 0 or more")
+
+    @dataclass(frozen=True)
+    class Train:
+        epochs: int = 0
+        """Times that the whole text is read; 0: until ten million words are read, but from 5 to 25 times."""
+        rate: float = 0.05
+        """The learning rate at the beginning; it falls in a straight line to 1/500 of that."""
+        threads: int = 2
+        """Threads that learn at once; 1 makes a run that can be repeated to the last digit."""
+        seed: int = 0
+        """Decides the first vectors, and all draws."""
+
+        def __post_init__(self) -> None:
+            if self.epochs < 0:
+                raise ValueError(f"epochs is {self.epochs}; it must be 0 (as the text needs) or more")
+            if self.threads < 1:
+                raise ValueError(f"threads is {self.threads}; it must be 1 or more")
+            if not 0 < self.rate < float("inf"):
+                raise ValueError(f"rate is {self.rate}; it must be greater than 0")
+            if self.seed < 0:
+                raise ValueError(f"seed is {self.seed}; it must be 0 or more")
+
+    def __init__(self, config: Config, sizes: Sizes) -> None:
+        self.config = config
+        self.sizes = sizes
+        self.vectors: Vectors = np.zeros((sizes.vocab_size, config.width), np.float32)
+        """v of each id. That of STOP is the start of a text (`next`); that of UNK stays 0."""
+        self.outputs: Vectors | None = np.zeros_like(self.vectors)
+        """u of each id; None where vectors were imported, and nothing can be predicted."""
+        self.counts: Ids = np.zeros(sizes.vocab_size, np.int64)
+        """How often each word was there to learn from."""
+        self.epochs = 0
+        """How often the text was read in `fit`."""
+        self.device: str | None = None
+        """Where `fit` learns in batches, by torch; None: place by place, on the processor's threads."""
+
+    @staticmethod
+    def on_cpu_alone(config: Config) -> str:
+        """What of the config a GPU does not learn; empty where it learns it all."""
+        if config.method == "next":
+            return "model.method=next"
+        return "" if config.negatives else "model.negatives=0"
+
+    @property
+    def parameters_count(self) -> int:
+        """Numbers that were learnt."""
+        return self.vectors.size + (0 if self.outputs is None else self.outputs.size)
+
+    # Learning
+
+    def fit(
+        self,
+        store: Any,
+        train: Train,
+        held: NDArray[Any] | None = None,
+        done: Callable[[float], None] = lambda share: None,
+    ) -> Iterator[Record]:
+        """Learn from `store.tokens`, ids w1 … wn STOP w1 …; a record for each epoch."""
+        text = np.asarray(store.tokens)
+        self.counts = np.bincount(text, minlength=self.sizes.vocab_size).astype(np.int64)
+        self.counts[:FIRST] = 0
+        if (self.counts > 0).sum() < 2:
+            raise InputError(
+                f"The text has {int((self.counts > 0).sum())} different words, and a word is told from another. "
+                "Expected two or more; tokens.min_count=1 keeps those that are seen once."
+            )
+        self.epochs = train.epochs or min(MOST, max(LEAST, WHOLE // len(text)))
+        work = self._work(text, replace(train, epochs=self.epochs))
+        for epoch in range(1, self.epochs + 1):
+            loss = work.epoch(epoch, done)
+            yield Record(step=epoch, kind="train", values={"loss": loss, "epoch": epoch})
+        self.vectors, self.outputs = (np.ascontiguousarray(table[:, : self.config.width]) for table in work.learnt())
+
+    def _work(self, text: NDArray[Any], train: Train) -> _Work | DeviceWork:
+        tables, chances, shape = self._begin(train.seed), self._chances(), self._shape()
+        if self.device is None or self.on_cpu_alone(self.config):
+            return _Work(text, tables, chances, shape, train)
+        from segue.embedding.on_device import DeviceWork  # torch is for those who need it
+
+        inputs, outputs = (table[:, : self.config.width] for table in tables)
+        rates = train.rate, train.rate / LAST
+        return DeviceWork(text, (inputs, outputs), chances, shape, rates, train.epochs, train.seed, self.device)
+
+    def _begin(self, seed: int) -> tuple[Vectors, Vectors]:
+        """Tables in the layout of the loops: v drawn evenly, u zero."""
+        rows, width = self.sizes.vocab_size, self.config.width
+        inputs, outputs = learning.aligned(rows, width), learning.aligned(rows, width)
+        drawn = np.random.default_rng(seed).random((rows, width), dtype=np.float32)
+        inputs[:, :width] = (2 * drawn - 1) / width
+        inputs[learning.UNK] = 0
+        return inputs, outputs
+
+    def _chances(self) -> tuple[Any, Any, Any]:
+        noise = draws.noise_table(draws.noise_chances(self.counts, self.config.power))
+        return draws.kept(self.counts, self.config.subsample), noise.mark, noise.other
+
+    def _shape(self) -> tuple[int, int, bool, int, bool, bool]:
+        """What the loops need to know of the config."""
+        c = self.config
+        of_centre, by_window = c.predicts == "centre", c.divide == "window"
+        return _METHODS[c.method], c.window, c.dynamic, c.negatives, of_centre, by_window
+
+    def save(self, folder: Path) -> None:
+        """Write `model.safetensors`: vectors, outputs and counts."""
+        arrays: dict[str, NDArray[Any]] = {"vectors": self.vectors, "counts": self.counts}
+        if self.outputs is not None:
+            arrays["outputs"] = self.outputs
+        write_arrays(Path(folder) / "model.safetensors", arrays)
+
+    def load(self, folder: Path) -> None:
+        arrays = map_arrays(Path(folder) / "model.safetensors")
+        shape = (self.sizes.vocab_size, self.config.width)
+        if arrays["vectors"].shape != shape:
+            raise ValueError(f"its vectors are {arrays['vectors'].shape}, not {shape}")
+        self.vectors, self.counts, self.outputs = arrays["vectors"], arrays["counts"], arrays.get("outputs")
+
+    # Predicting
+
+    def neighbours(self, ids: Sequence[int], place: int) -> list[tuple[int, float]]:
+        """The words that predict the one at `place`, and how much each weighs in x, with a whole window."""
+        if self.config.method == "next":
+            return [(ids[place - 1] if place else self.sizes.start, 1.0)]
+        k = self.config.window
+        near = [*ids[max(0, place - k) : place], *ids[place + 1 : place + k + 1]]
+        if self.config.method == "skipgram":
+            return [(w, 1.0) for w in near]
+        whole = 2 * k if self.config.divide == "window" else len(near)
+        weights: dict[int, float] = {}
+        for w in near:
+            weights[w] = weights.get(w, 0.0) + 1.0 / whole
+        return list(weights.items())
+
+    def expect(self, near: Sequence[tuple[int, float]]) -> Floats:
+        """(V,) p of the word that stands among these (word, weight), STOP and UNK being no words.
+
+        In cbow and next, softmax(U x). In skip-gram each neighbour predicts by itself, and the predictions are
+        multiplied and made to sum to one: the softmax of the *sum* of their logits. Where noise was learnt from,
+        q of each word is put back in.
+        """
+        u, v = self._outputs().astype(np.float64), self.vectors.astype(np.float64)
+        if self.config.method == "skipgram":
+            ids = [w for w, _ in near]
+            logits = self._paired(u, v, ids)
+        else:
+            logits = u @ sum((weight * v[w] for w, weight in near), start=np.zeros(self.config.width))
+            logits += self._noise_logits()
+        logits[:FIRST] = -np.inf
+        p: Floats = np.exp(logits - logits.max())
+        return np.asarray(p / p.sum())
+
+    def _paired(self, u: Floats, v: Floats, ids: list[int]) -> Floats:
+        """The sum over neighbours of log p, as a function of the word in the middle, all but a constant."""
+        if self.config.predicts == "centre":
+            return np.asarray(u @ v[ids].sum(0) + len(ids) * self._noise_logits())
+        # The middle word predicts its neighbours: by Bayes, how often it is and how well it explains each of them.
+        fit = v @ u[ids].sum(0) + np.log(np.maximum(self.counts, 0.5) / max(1, self.counts.sum()))
+        return np.asarray(fit if self.config.negatives else fit - len(ids) * self._log_sums())
+
+    def _noise_logits(self) -> Floats:
+        if not self.config.negatives:
+            return np.zeros(self.sizes.vocab_size)
+        with np.errstate(divide="ignore"):
+            return np.log(draws.noise_chances(self.counts, self.config.power))
+
+    def _log_sums(self) -> Floats:
+        """log of what the softmax of each predicting word divides by."""
+        u = self._outputs()[FIRST:]
+        parts = [np.logaddexp.reduce(rows @ u.T, axis=1) for rows in np.array_split(self.vectors, 1 + len(u) // 512)]
+        return np.concatenate(parts).astype(np.float64)
+
+    def middle(self, near: Ids, mask: NDArray[np.bool_], candidates: Ids) -> Floats:
+        """(rows, candidates): how much likelier than its share of the text each candidate is between its neighbours.
+
+        `near` are (rows, 2k) ids, real where `mask` is. The mean of what the neighbours say one by one, which for cbow
+        is what their mean says.
+        """
+        u, v = self._outputs(), self.vectors
+        turned = self.config.method == "skipgram" and self.config.predicts == "context"
+        given, asked = (u, v) if turned else (v, u)
+        count = np.maximum(mask.sum(1, keepdims=True), 1)
+        mean = (given[near] * mask[:, :, None]).sum(1) / count
+        scores = np.einsum("rcd,rd->rc", asked[candidates], mean.astype(np.float32)).astype(np.float64)
+        if turned:
+            return np.asarray(scores if self.config.negatives else scores - self._log_sums()[candidates])
+        shares = np.log(np.maximum(self.counts, 0.5))[candidates]
+        return np.asarray(scores + self._noise_logits()[candidates] - shares)
+
+    def _outputs(self) -> Vectors:
+        if self.outputs is None:
+            raise InputError("These vectors were imported without the other table, so that they predict nothing.")
+        return self.outputs
+
+
+class _Work:
+    """The threads of a training."""
+
+    def __init__(self, text: NDArray[Any], tables: Any, chances: Any, shape: Any, train: Word2vec.Train) -> None:
+        self.spans = _spans(text, train.threads)
+        count = len(self.spans)
+        self.total = len(text) * train.epochs
+        rates = (train.rate, train.rate / LAST, float(self.total))
+        self.same = (text, tables, chances, shape, rates, learning.sigmoid_table())
+        self.states = draws.seeds(train.seed, count)
+        self.read = np.zeros(count + 1, np.int64)
+        self.loss = np.zeros((count, 2))
+        self.pool = ThreadPoolExecutor(count)
+        self._part(0, (0, 0))  # what is to be compiled is compiled here, and not in every thread
+
+    def epoch(self, number: int, done: Callable[[float], None]) -> float:
+        """All threads once through their part of the text; the mean loss of a prediction."""
+        self.loss[:] = 0
+        learned = [self.pool.submit(self._part, i) for i in range(len(self.spans))]
+        try:
+            pending: Any = learned
+            while pending:
+                pending = wait(pending, 0.1).not_done
+                done(min(1.0, float(self.read[:-1].sum()) / self.total))
+        except BaseException:
+            self.read[-1] = 1  # an interrupted training asks its threads to stop
+            raise
+        for part in learned:
+            part.result()
+        total, count = self.loss.sum(0)
+        return float(total / max(1, count))
+
+    def learnt(self) -> tuple[Vectors, Vectors]:
+        """The two tables as they are now."""
+        inputs, outputs = self.same[1]
+        return inputs, outputs
+
+    def _part(self, i: int, span: tuple[int, int] | None = None) -> None:
+        text, tables, chances, shape, rates, table = self.same
+        state = np.ones(1, np.uint64) if span else self.states[i : i + 1]
+        span = span or self.spans[i]
+        learning.learn(text, span, tables, chances, shape, rates, table, state, self.read, i, self.loss)
+
+
+def _spans(text: NDArray[Any], threads: int) -> list[tuple[int, int]]:
+    """As many parts of about the same length, each of whole texts, as there are threads; fewer of a short text."""
+    ends = np.flatnonzero(text == learning.STOP) + 1
+    wanted = len(text) * np.arange(1, threads) // threads
+    cuts = ends[np.minimum(np.searchsorted(ends, wanted), len(ends) - 1)] if len(ends) else wanted
+    edges = [0, *dict.fromkeys(int(cut) for cut in cuts if 0 < cut < len(text)), len(text)]
+    return list(pairwise(edges))
