@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import segue
+from segue import folder
 from segue.cli import invoke
-from segue.comparison import _joined, _mean, task_of
+from segue.comparison import Trial, _joined, _ranked, _verdict, mean_of, task_of
 from segue.data.sources import guess_task
+from segue.inference import metrics
 from segue.inference.evaluate import Evaluation, of_text
 from segue.inference.score import Scored
 from segue.inference.statistics import bootstrap
@@ -74,9 +78,64 @@ def test_folds_are_one_text_end_to_end() -> None:
     assert joined["best_possible"] == pytest.approx((0.9 * 2100 + 1.5 * 1050) / 3150)
 
 
+def judged(right: list[float], sure: float = 0.9) -> Evaluation:
+    """Of a classifier that said everything with the same confidence."""
+    rows = np.array(right)
+    sums = metrics.reliability([sure] * len(rows), rows).tolist()
+    result = {"task": "classify", "accuracy": float(rows.mean()), "calibration": sums, "calibration_error": 9.0}
+    return Evaluation(result, np.stack([rows, np.ones(len(rows))], 1))
+
+
+def test_calibration_is_of_all_folds_together() -> None:
+    """One fold is too sure by as much as the other is not sure enough: together they are right."""
+    joined = _joined([judged([1, 1, 1, 0]), judged([1] * 6)]).result
+    assert joined["calibration_error"] == pytest.approx(0.0)
+
+
+def trial(name: str, right: list[float], seconds: float, parameters: int) -> Trial:
+    Path(name).mkdir()
+    folder.write_json(Path(name) / "result.json", {"train_seconds": seconds, "parameters": parameters})
+    recipe, run = SimpleNamespace(name=name, task="classify"), SimpleNamespace(path=Path(name))
+    return Trial(recipe, [run], judged(right), [])  # type: ignore[arg-type, list-item]
+
+
+def verdict(*trials: Trial) -> str:
+    return _verdict(_ranked(list(trials)), "accuracy")
+
+
+def test_the_verdict_prefers_what_is_quicker_and_as_good() -> None:
+    slow = trial("slow", [1.0] * 900 + [0.0] * 100, 30.0, 2_000_000)
+    quick = trial("quick", [1.0] * 897 + [0.0] * 103, 0.5, 4000)
+    said = verdict(quick, slow)
+    assert said.startswith("slow is best, with 0.900 accuracy, but not surely better than quick (p = ")
+    assert "use quick, as good within a point (0.897) and trained in 0.5 s rather than 30.0 s" in said
+    assert said.endswith("with 4.0 k parameters rather than 2.0 M.")
+
+
+def test_the_verdict_keeps_what_is_better() -> None:
+    slow = trial("slow", [1.0] * 900 + [0.0] * 100, 30.0, 2_000_000)
+    far = trial("far", [1.0] * 800 + [0.0] * 200, 0.5, 4000)
+    assert verdict(far, slow).endswith(
+        "by more than chance (p < 0.001): use slow (trained in 30.0 s, 2.0 M parameters)."
+    )
+
+
+def test_of_what_took_as_long_the_verdict_takes_the_smallest() -> None:
+    """Under a budget in seconds all take about as long."""
+    right = [1.0] * 900 + [0.0] * 100
+    said = verdict(trial("large", right, 3.0, 2_000_000), trial("small", right, 3.1, 4000))
+    assert "use small," in said
+
+
+def test_few_rows_prove_nothing_but_points_still_count() -> None:
+    """With 20 rows three more that are right may be chance; advice still goes to the better one."""
+    slow, few = trial("slow", [1.0] * 15 + [0.0] * 5, 30.0, 9), trial("few", [1.0] * 12 + [0.0] * 8, 0.1, 9)
+    assert "not surely better than few" in verdict(slow, few) and ": use slow (" in verdict(slow, few)
+
+
 def test_seeds_are_averaged_in_every_column() -> None:
     seeds = [scored([2000, 100], [2048, 52], 21), scored([3000, 100], [2048, 52], 42)]
-    mean = _mean(seeds)
+    mean = mean_of(seeds)
     assert mean.result["bits_per_byte"] == pytest.approx(2600 / 2100)
     assert mean.result["spelling_bits_per_byte"] == pytest.approx(31.5 / 2100)
     assert mean.result["bytes"] == 2100

@@ -19,7 +19,8 @@ def blocks(language: str) -> list[str]:
 
 
 def test_every_command_runs(tmp_path: Path) -> None:
-    script = "\n".join(["set -euo pipefail", 'segue() { "$PYTHON" -m segue "$@"; }', *blocks("sh")])
+    commands = ['segue() { "$PYTHON" -m segue "$@"; }', 'torchrun() { "$PYTHON" -m torch.distributed.run "$@"; }']
+    script = "\n".join(["set -euo pipefail", *commands, *blocks("sh")])
     environment = {
         "PYTHON": sys.executable,
         "PATH": "/usr/bin:/bin",

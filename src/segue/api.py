@@ -6,6 +6,7 @@ train("bow", [("a fine film", "good"), ("a dull film", "bad"), …])
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,10 +15,11 @@ from typing import Any
 from segue import comparison
 from segue import folder as files
 from segue import run as walking
+from segue.data.config import Task as Reads
 from segue.data.listed import write_rows
 from segue.errors import InputError
 from segue.loaded import Run, load
-from segue.models.base import Task
+from segue.models.base import Task, reads
 from segue.recipe import Recipe, load_recipe, read_recipe
 from segue.training.log import Progress, silent
 
@@ -51,11 +53,13 @@ def train(
         raise InputError(f"{where}Name a model to train, such as rnn_lm. `segue models` lists them.")
     place = Path(out) if out is not None else files.free_name(f"{_stem(model)}-{_data_name(data)}")
     given = load_recipe(model, lines, trust=trust)
-    base = _begun_with(given, trust)
-    with _named(data, place, given.task) as path:
-        recipe = load_recipe(model, lines, base | ({} if path is None else {"data": {"path": path}}), trust)
+    base = _begun_with(given, trust) | _made_of(given, trust)
+    with _named(data, place, given.reads) as path:
+        if path is not None:
+            base["data"] = base.get("data", {}) | {"path": path}
+        recipe = load_recipe(model, lines, base, trust)
         trained = walking.train(recipe, place, resume, device, threads, progress, trust, profile)
-    return _opened(place, trained, device, trust)
+    return _opened(trained, device, trust)
 
 
 def _begun_with(recipe: Recipe, trust: bool) -> dict[str, Any]:
@@ -71,6 +75,14 @@ def _begun_with(recipe: Recipe, trust: bool) -> dict[str, Any]:
     if 0 < context < recipe.batches.length:
         base["batches"] = {"length": context}
     return base
+
+
+def _made_of(recipe: Recipe, trust: bool) -> dict[str, Any]:
+    """Of an ensemble of runs: the [data] that they were trained on, so that the same rows are held out."""
+    runs = getattr(recipe.model, "runs", ())
+    if not runs or not (Path(runs[0]) / "recipe.toml").exists():
+        return {}
+    return {"data": dataclasses.asdict(read_recipe(Path(runs[0]) / "recipe.toml", trust).data)}
 
 
 def compare(
@@ -92,7 +104,7 @@ def compare(
     lines = _lines(settings)
     if data is not None and not isinstance(data, str | Path):
         task = task or comparison.task_of("", models, trust)
-    with _named(data, place, task or "lm") as path:
+    with _named(data, place, reads(task or "lm")) as path:
         return comparison.compare(path or "pydoc", models, budget, seeds, folds, place, task, lines, progress, trust)
 
 
@@ -107,17 +119,17 @@ def _go_on(
             f"it: segue train --out {place} --resume"
         )
     trained = walking.train(recipe, place, True, device, threads, progress, trust)
-    return _opened(place, trained, device, trust)
+    return _opened(trained, device, trust)
 
 
-def _opened(place: Path, trained: walking.Trained, device: str, trust: bool) -> Run:
-    run = Run(place, device, trust=trust)
+def _opened(trained: walking.Trained, device: str, trust: bool) -> Run:
+    run = Run(trained.out, device, trust=trust)
     run.finished_before = trained.finished_before
     return run
 
 
 @contextmanager
-def _named(data: Data, place: Path, task: Task) -> Iterator[str | None]:
+def _named(data: Data, place: Path, task: Reads) -> Iterator[str | None]:
     """The data as a recipe names it. A list becomes a file beside the run, so that the run can be made again."""
     if data is None or isinstance(data, str | Path):
         yield None if data is None else str(data)
@@ -155,5 +167,6 @@ def _stem(model: str) -> str:
 
 def _data_name(data: Data) -> str:
     if isinstance(data, str | Path | None):
-        return Path(str(data or "pydoc").split(",")[0]).name.split(".")[0].replace("*", "all") or "text"
+        name = Path(str(data or "pydoc").split(",")[0]).name.split(".")[0].replace("*", "all")
+        return re.sub("[+:]+", "-", name) or "text"
     return "list"

@@ -42,7 +42,7 @@ def compare(
     budget: Annotated[str, typer.Option(help="For each model: 60s, 5min, or a number of steps.")] = "60s",
     seeds: Annotated[int, typer.Option(help="Train each this many times, for the noise of training.")] = 1,
     folds: Annotated[int, typer.Option(help="Cross-validate in this many parts.")] = 0,
-    task: Annotated[str, typer.Option(help="lm, classify, tag or seq2seq; by default told from the data.")] = "",
+    task: Annotated[str, typer.Option(help="lm, classify, tag, seq2seq or embed; by default told from the data.")] = "",
     out: OutOption = None,
     trust: TrustOption = False,
     json: JsonOption = False,
@@ -82,11 +82,16 @@ def train(
 
     segue train rnn_lm book.txt model.cell=gru train.steps=500
 
+    segue train gpt wiki.txt:3+books.txt:1     (three tokens in four from wiki.txt, whatever the sizes)
+
     segue train rnn_lm --out runs/rnn_lm-book --resume
+
+    torchrun --nproc-per-node 4 -m segue train gpt book.txt
     """
     from segue import api
     from segue.folder import read_json
     from segue.tables import print_result
+    from segue.training.begin import is_first
 
     if resume and model is not None and "=" in model:
         rest = [model, *(rest or [])]
@@ -98,6 +103,8 @@ def train(
     data, settings = _data_and_settings(rest)
     with _progress() as progress:
         run = api.train(model, data, out, settings, resume, device, threads, trust, progress, profile)
+    if not is_first():
+        return  # of several processes one speaks
     result = read_json(run.path / "result.json")
     if json:
         _print({"run": str(run.path), "result": result})
@@ -202,10 +209,12 @@ def generate(
         pieces = loaded.stream(prompt, adapt, **settings)
         _tell_unknown(loaded, prompt)
         _tell_long(loaded, prompt)
-        for piece in chain([prompt], pieces, ["\n"]):
-            typer.echo(piece, nl=False)
+        with _compiling(loaded):
+            for piece in chain([prompt], pieces, ["\n"]):
+                typer.echo(piece, nl=False)
         return
-    texts = [text for _, text in loaded.generate_many([prompt] * n, adapt, **settings)]
+    with _compiling(loaded):
+        texts = [text for _, text in loaded.generate_many([prompt] * n, adapt, **settings)]
     _tell_unknown(loaded, prompt)
     _tell_long(loaded, prompt)
     report = None
@@ -226,15 +235,17 @@ def generate(
 def predict(
     run: RunArgument,
     file: FileArgument = "-",
+    explain: Annotated[bool, typer.Option("--explain", help="Classifiers: also the words that mattered.")] = False,
     json: JsonOption = False,
     device: DeviceOption = "auto",
     trust: TrustOption = False,
 ) -> None:
-    """Labels, tags or translations, one a line.
+    """Labels, tags or translations, one a line; with --json their probabilities too.
 
-    printf 'a fine film\\n' | segue predict runs/bow-reviews -
+    printf 'a fine film\\n' | segue predict runs/bow-reviews - --explain
     """
     from segue.loaded import load
+    from segue.tables import explained_line
 
     loaded = load(run, device, trust)
     cut = 0
@@ -246,13 +257,37 @@ def predict(
             yield line
 
     texts, again = tee(counted())  # the predictor reads a batch ahead
-    for text, answer in zip(again, loaded.predict(texts), strict=True):
+    answers = loaded.explain(texts) if explain else ((answer, None) for answer in loaded.predict(texts))
+    for text, (answer, words) in zip(again, answers, strict=True):
         if json:
-            _print(_prediction(text, answer, loaded))
+            _print(_prediction(text, answer, loaded, words))
+        elif words is not None:
+            typer.echo(explained_line(answer, words))
         else:
             typer.echo(answer.label or " ".join(answer.tags) or answer.text)
     if cut:
         typer.echo(f"{cut:,} tokens beyond {loaded.recipe.batches.length:,} a line were not read.", err=True)
+
+
+@app.command("challenge")
+def challenge_run(
+    run: RunArgument,
+    positive: Annotated[str, typer.Option(help="The label of what is liked; by default told from its name.")] = "",
+    negative: Annotated[str, typer.Option(help="The label of what is not.")] = "",
+    json: JsonOption = False,
+    device: DeviceOption = "auto",
+    trust: TrustOption = False,
+) -> None:
+    """Try a classifier of opinions on negations, double negations, intensifiers, contrasts and the order of words.
+
+    segue challenge runs/bow-reviews
+    """
+    from segue.challenge import challenge
+    from segue.loaded import load
+    from segue.tables import print_challenge
+
+    result = challenge(load(run, device, trust), positive, negative)
+    _print(result) if json else print_challenge(result)
 
 
 @app.command()
@@ -288,6 +323,54 @@ def look(
         print_bars(expected)
 
 
+@app.command("nearest")
+def nearest_words(
+    run: RunArgument,
+    words: Annotated[list[str], typer.Argument(metavar="WORD…", help="One word or more.")],
+    top: Annotated[int, typer.Option(help="How many words.")] = 10,
+    json: JsonOption = False,
+) -> None:
+    """The words whose vectors are nearest to those of other words (word2vec), with their cosines.
+
+    segue nearest runs/word2vec-book king queen
+    """
+    from segue.inference.words import words_of
+    from segue.loaded import load
+    from segue.tables import print_nearest
+
+    asked = words_of(load(run))
+    found = {word: asked.nearest(word, _checked_top(top)) for word in words}
+    if json:
+        _print({word: [{"word": name, "cosine": cosine} for name, cosine in near] for word, near in found.items()})
+    else:
+        print_nearest(found)
+
+
+@app.command()
+def analogy(
+    run: RunArgument,
+    expression: Annotated[str, typer.Argument(help="Words with blanks and signs between: king - man + woman")],
+    top: Annotated[int, typer.Option(help="How many words.")] = 10,
+    multiply: Annotated[bool, typer.Option("--multiply", help="By 3CosMul and not by 3CosAdd.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """What words, added and taken away, come to (word2vec): Paris is to France as what is to Japan?
+
+    segue analogy runs/word2vec-book "Paris - France + Japan"
+    """
+    from segue.inference.words import signed, words_of
+    from segue.loaded import load
+    from segue.tables import print_nearest
+
+    plus, minus = signed(expression)
+    found = words_of(load(run)).analogy(plus, minus, _checked_top(top), multiply)
+    if json:
+        answers = [{"word": name, "score": score} for name, score in found]
+        _print({"plus": plus, "minus": minus, "method": "3CosMul" if multiply else "3CosAdd", "answers": answers})
+    else:
+        print_nearest({expression: found})
+
+
 @app.command()
 def serve(
     runs: Annotated[list[str], typer.Argument(metavar="RUN…", help="Run folders.")],
@@ -308,9 +391,9 @@ def serve(
 @app.command("export")
 def export_run(
     run: RunArgument,
-    path: Annotated[str, typer.Argument(help="The file to write; for hf a folder.")],
+    path: Annotated[str, typer.Argument(help="The file to write (.bin: binary vectors); for hf a folder.")],
     to: Annotated[
-        str, typer.Option("--to", help="zip, a whole run as one file; arpa, an n-gram model; hf, a GPT-2.")
+        str, typer.Option("--to", help="zip, a whole run; arpa, an n-gram model; hf, a GPT-2; word2vec, its vectors.")
     ] = "zip",
 ) -> None:
     """Write a run in a form that travels.
@@ -320,9 +403,17 @@ def export_run(
     segue export runs/ngram-book --to arpa book.arpa.gz
 
     segue export runs/gpt-book --to hf gpt2-book
+
+    segue export runs/word2vec-book --to word2vec book.bin
     """
-    if to not in ("zip", "arpa", "hf"):
-        raise InputError(f"There is no format '{to}'.{nearest(to, ['zip', 'arpa', 'hf'])}")
+    if to not in ("zip", "arpa", "hf", "word2vec"):
+        raise InputError(f"There is no format '{to}'.{nearest(to, ['zip', 'arpa', 'hf', 'word2vec'])}")
+    if to == "word2vec":
+        from segue.interop.word2vec_format import export_word2vec
+
+        notes = export_word2vec(Path(run), Path(path))
+        typer.echo("\n".join([*notes, f"{path} holds the vectors, for gensim and others."]))
+        return
     if to == "hf":
         from segue.interop.huggingface import export_huggingface
 
@@ -345,7 +436,8 @@ def export_run(
 @app.command("import")
 def import_run(
     path: Annotated[
-        str, typer.Argument(help="What `segue export` wrote, an ARPA file (.arpa, .lm, also .gz) or a GPT-2's folder.")
+        str,
+        typer.Argument(help="What `segue export` wrote, an ARPA file, a GPT-2's folder, or vectors of word2vec."),
     ],
     out: Annotated[str, typer.Option("--out", help="The run folder to make.")],
 ) -> None:
@@ -356,7 +448,15 @@ def import_run(
     segue import book.arpa.gz --out runs/kenlm
 
     segue import gpt2 --out runs/gpt2
+
+    segue import vectors.bin --out runs/vectors
     """
+    if _holds_vectors(Path(path)):
+        from segue.interop.word2vec_format import import_word2vec
+
+        notes = import_word2vec(Path(path), Path(out))
+        typer.echo("\n".join([*notes, f"The run: {out}"]))
+        return
     if Path(path).is_dir() or Path(path).suffix in (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".pkl"):
         from segue.interop.huggingface import import_huggingface
 
@@ -374,6 +474,36 @@ def import_run(
 
     import_zip(Path(path), Path(out))
     typer.echo(f"The run: {out}")
+
+
+@app.command()
+def claim(
+    what: Annotated[str | None, typer.Argument(metavar="[CLAIM|FILE.toml]", help="Without one: what there is.")] = None,
+    rest: Annotated[list[str] | None, typer.Argument(metavar="[DATA] [section.key=value …]")] = None,
+    budget: Annotated[
+        str, typer.Option(help="For each training: 60s, 5min, or a number of steps; by default the claim's own.")
+    ] = "",
+    out: OutOption = None,
+    trust: TrustOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Try a claim of the lectures: train its variants, print a table, draw a picture, say whether it held.
+
+    segue claim residual
+
+    segue claim size book.txt --out runs/claim-size     (again with the same --out: what is trained is kept)
+    """
+    from segue.claims import claim_names, read_claim, run_claim
+    from segue.tables import print_claim, print_claims
+
+    if what is None:
+        claims = [read_claim(name) for name in claim_names()]
+        listed = [{"claim": one.name, "says": one.says} for one in claims]
+        return _print({"claims": listed}) if json else print_claims(claims)
+    data, settings = _data_and_settings(rest)
+    with _progress() as progress:
+        result = run_claim(what, data, settings, budget, Path(out) if out else None, progress, trust)
+    _print(result) if json else print_claim(result)
 
 
 @app.command("models")
@@ -459,8 +589,22 @@ def _data_and_settings(rest: list[str] | None) -> tuple[str | None, list[str]]:
     return (paths[0] if paths else None), settings
 
 
+def _holds_vectors(path: Path) -> bool:
+    """Vectors of words: known by their first line, or, as GloVe's have none, by their name."""
+    from segue.embedding.files import is_vectors
+
+    named = Path(str(path).removesuffix(".gz").removesuffix(".xz")).suffix in (".vec", ".txt")
+    return path.is_file() and (named or is_vectors(path))
+
+
+def _checked_top(top: int) -> int:
+    if top < 1:
+        raise InputError(f"--top {top} asks for no word: expected 1 or more.")
+    return top
+
+
 def _checked_task(task: str) -> Any:
-    tasks = ("lm", "classify", "tag", "seq2seq")
+    tasks = ("lm", "classify", "tag", "seq2seq", "embed")
     if task and task not in tasks:
         raise InputError(f"There is no task '{task}'.{nearest(task, tasks)}")
     return task or None
@@ -517,12 +661,13 @@ def _tell_long(run: Any, prompt: str) -> None:
         )
 
 
-def _prediction(text: str, answer: Any, run: Any) -> dict[str, Any]:
+def _prediction(text: str, answer: Any, run: Any, words: Any = None) -> dict[str, Any]:
     if run.task == "classify":
-        probabilities = dict(zip(run.labels, answer.probabilities, strict=True))
-        return {"text": text, "label": answer.label, "probabilities": probabilities}
+        told = {} if words is None else {"words": [word._asdict() for word in words]}
+        return {"text": text, **answer.judged(run.labels), **told}
     if run.task == "tag":
-        return {"text": text, "words": text.split(), "tags": list(answer.tags)}
+        sure = {"probabilities": list(answer.probabilities)} if answer.probabilities else {}
+        return {"text": text, "words": text.split(), "tags": list(answer.tags), **sure}
     return {"text": text, "translation": answer.text, "logprob": answer.logprob}
 
 
@@ -541,6 +686,25 @@ def _progress() -> Iterator[Any]:
         yield progress
     finally:
         progress.close()
+
+
+@contextmanager
+def _compiling(run: Any) -> Iterator[None]:
+    """Says that the loop by which a Transformer writes is compiled, where it is for the first time."""
+    if not hasattr(run.model, "steady") or str(run.device) != "cpu":
+        yield
+        return
+    from segue.counting.compiling import told
+
+    said: list[str] = []
+
+    def say(what: str, share: float) -> None:
+        if not said:
+            said.append(what)
+            typer.echo("Compiling the loop that writes, once.", err=True)
+
+    with told(say):
+        yield
 
 
 # The way in

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fnmatch
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from segue.inference.evaluate import LOWER_IS_BETTER, MAIN, NAMES, Evaluation
 from segue.inference.evaluate import compare as compare_two
 from segue.inference.statistics import bootstrap, corpus_bootstrap
 from segue.loaded import Run
+from segue.look.markup import short_count
 from segue.look.report import write
 from segue.models.base import Task
 from segue.page import entry_of, page_of, passage_of
@@ -45,13 +47,26 @@ LADDERS: dict[Task, tuple[str, ...]] = {
         "rnn_lm/lstm",
         "gpt/rotary",
     ),
-    "classify": ("bow", "bow/char", "bow/bpe"),
-    "tag": ("window_tagger/one", "window_tagger/three", "window_tagger"),
+    "classify": (
+        "naive_bayes",
+        "nbsvm",
+        "ngram_bag",
+        "bow",
+        "cbow",
+        "deep_cbow",
+        "dan",
+        "cnn_classifier",
+        "rnn_classifier",
+    ),
+    "tag": ("window_tagger/one", "window_tagger", "cnn_tagger/words", "rnn_tagger/words", "cnn_tagger", "rnn_tagger"),
     "seq2seq": ("rnn_seq2seq/elman", "rnn_seq2seq", "rnn_seq2seq/every"),
+    "embed": ("word2vec/next", "word2vec/cbow", "word2vec"),
 }
 """The models that tell the story of the field, for each task."""
 
 
+A_POINT = 0.01
+"""Accuracy that few would pay for with a model that takes much longer."""
 FEW_PIECES = 20
 """With fewer independent pieces of test text, intervals and p are rough, and the page says so."""
 
@@ -97,7 +112,7 @@ def compare(
     out = out or files.free_name(f"compare-{_stem(data)}")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{out} exists already; nothing is overwritten. Choose another --out.")
-    corpus = Corpus(recipes[0].data, task, progress)
+    corpus = Corpus(recipes[0].data, recipes[0].reads, progress)
     if not corpus.counts["test"]:
         raise InputError("Nothing is held out to compare on. Give data.test as a path or a share, such as 0.05.")
     made = files.missing(out)
@@ -122,7 +137,7 @@ def _recipes(
         values = {getattr(recipe.data, key) for recipe in first if recipe.data.canonical}
         if values:
             base["data"][key] = values.pop()
-    recipes = [_budgeted(load_recipe(name, overrides, base, trust), budget) for name in expanded]
+    recipes = [budgeted(load_recipe(name, overrides, base, trust), budget) for name in expanded]
     _check_same_data(recipes)
     return recipes
 
@@ -148,7 +163,7 @@ def _expand(name: str) -> list[str]:
     return found
 
 
-def _budgeted(recipe: Recipe, budget: str) -> Recipe:
+def budgeted(recipe: Recipe, budget: str) -> Recipe:
     """The recipe under a budget: 60s and 2min are time, a plain number is steps."""
     units = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600}
     number = budget.rstrip("abcdefghijklmnopqrstuvwxyz ")
@@ -184,7 +199,7 @@ def _trial(recipe: Recipe, out: Path, seeds: int, folds: int, progress: Progress
     evaluations = [_joined(folds_of) for folds_of in tables]
     main = MAIN[recipe.task]
     by_seed = [evaluation.result[main] for evaluation in evaluations if main in evaluation.result]
-    return Trial(recipe, runs, _mean(evaluations), by_seed)
+    return Trial(recipe, runs, mean_of(evaluations), by_seed)
 
 
 def _suffix(seed: int, fold: int, seeds: int, folds: int) -> str:
@@ -207,7 +222,7 @@ def _joined(folds: list[Evaluation]) -> Evaluation:
     return _figures(Evaluation(result, statistics, [e for fold in folds for e in fold.examples]))
 
 
-def _mean(seeds: list[Evaluation]) -> Evaluation:
+def mean_of(seeds: list[Evaluation]) -> Evaluation:
     """The mean over seeds; what has none (confusions, examples) is that of the first."""
     if len(seeds) == 1:
         return seeds[0]
@@ -216,7 +231,7 @@ def _mean(seeds: list[Evaluation]) -> Evaluation:
 
 
 _SUMMED = (
-    *("confusion", "rows", "sentences", "words", "tokens", "bytes"),
+    *("confusion", "calibration", "rows", "sentences", "words", "tokens", "bytes"),
     *("unknown_tokens", "zero_probability_tokens", "tokens_cut"),
 )
 _AVERAGED = ("macro_f1", "span_f1", "chrf", "exact", "perplexity", "spelling_bits_per_byte", "best_possible")
@@ -236,6 +251,8 @@ def _figures(evaluation: Evaluation) -> Evaluation:
     main, table = MAIN[evaluation.task], evaluation.statistics
     if main not in evaluation.result:
         return evaluation
+    if sums := evaluation.result.get("calibration"):
+        evaluation.result["calibration_error"] = metrics.calibration_error(sums)
     if evaluation.task == "seq2seq":
         value = float(metrics.bleu_of_sums(table.sum(0)[None])[0])
         interval = corpus_bootstrap(table, metrics.bleu_of_sums)
@@ -291,7 +308,9 @@ def _row(trial: Trial, result: dict[str, Any]) -> dict[str, Any]:
     main = MAIN[trial.recipe.task]
     figures = trial.evaluation.result
     extra: dict[str, Any] = {
-        key: figures[key] for key in ("perplexity", "macro_f1", "span_f1", "chrf") if key in figures
+        key: figures[key]
+        for key in ("perplexity", "macro_f1", "span_f1", "chrf", "calibration_error")
+        if key in figures
     }
     if len(trial.by_seed) > 1:
         extra["seeds"] = trial.by_seed
@@ -347,7 +366,42 @@ def _verdict(trials: list[Trial], figure: str) -> str:
         if best.differs.startswith("yes")
         else f"but not surely better than {after}"
     )
-    return f"{shown}, {clear} {best.differs.partition(' ')[2]}."
+    use = f": {_advice(trials)}" if best.recipe.task in ("classify", "tag") else ""
+    return f"{shown}, {clear} {best.differs.partition(' ')[2]}{use}."
+
+
+def _advice(trials: list[Trial]) -> str:
+    """Which to use: of those that are neither surely worse than the best nor by more than a point, the one that was
+    trained soonest; of several that took about as long, the smallest."""
+    main = MAIN[trials[0].recipe.task]
+
+    def figure(trial: Trial) -> float:
+        return float(trial.evaluation.result.get(main, -math.inf))
+
+    best, *others = trials
+    alike = [
+        trial
+        for trial in others
+        if figure(best) - figure(trial) <= A_POINT and compare_two(best.evaluation, trial.evaluation).p >= 0.05
+    ]
+    costs = {id(trial): _cost(trial) for trial in [best, *alike]}
+    soon = max(0.5, 1.5 * min(seconds for seconds, _ in costs.values()))
+    chosen = min(
+        (trial for trial in [best, *alike] if costs[id(trial)][0] <= soon), key=lambda trial: costs[id(trial)][1]
+    )
+    (seconds, parameters), (slower, more) = costs[id(chosen)], costs[id(best)]
+    if chosen is best:
+        return f"use {best.recipe.name} (trained in {seconds:,.1f} s, {short_count(parameters)} parameters)"
+    return (
+        f"use {chosen.recipe.name}, as good within a point ({figure(chosen):.3f}) and trained in {seconds:,.1f} s "
+        f"rather than {slower:,.1f} s, with {short_count(parameters)} parameters rather than {short_count(more)}"
+    )
+
+
+def _cost(trial: Trial) -> tuple[float, int]:
+    """Seconds of training, and parameters."""
+    result = files.read_json(trial.runs[0].path / "result.json")
+    return float(result["train_seconds"]), int(result["parameters"])
 
 
 def task_of(data: str, names: Sequence[str], trust: bool = False) -> Task:
@@ -358,4 +412,4 @@ def task_of(data: str, names: Sequence[str], trust: bool = False) -> Task:
 
 
 def _stem(data: str) -> str:
-    return Path(data.split(",")[0]).name.split(".")[0] or "text"
+    return re.sub("[+:]+", "-", Path(data.split(",")[0]).name.split(".")[0]) or "text"

@@ -18,12 +18,13 @@ from typing import Any
 import numpy as np
 
 from segue import folder as files
-from segue.batches.encode import STOP_BYTES, Held, encode_held
+from segue.batches.encode import STOP_BYTES, Held, encode_split
 from segue.data.corpus import Corpus, Example
 from segue.data.listed import write_rows
 from segue.errors import InputError
 from segue.inference import evaluate
 from segue.inference.evaluate import Evaluation
+from segue.inference.leaving_out import Mattered, explained
 from segue.inference.predict import Prediction, Predictor
 from segue.inference.score import LONG_ROW, score_held, stream_logprobs
 from segue.inference.settings import Config as Decode
@@ -139,6 +140,16 @@ class Run:
             from segue.mixing import Mixing
 
             return Mixing([self], adapt, cache).evaluate(data, validation, progress)
+        if self.task == "embed" and isinstance(data, str | Path):
+            from segue.inference.words import of_questions, questions_in, words_of
+
+            if asked := questions_in(Path(data)):
+                return of_questions(words_of(self), asked).result
+        if self.task == "embed" and self.model.outputs is None:
+            raise InputError(
+                f"The vectors of {self.path} were imported, and predict no words of a text. Name a file of pairs with "
+                "scores, or of analogies, to evaluate them on."
+            )
         with self.corpus_for(data, progress) as (corpus, split):
             result = self.evaluate_split(corpus, split, progress).result
         return {**({} if split == "all" else {"split": split}), **result}
@@ -148,7 +159,7 @@ class Run:
         """A corpus and which of its splits to evaluate on: `data` whole, or what the run held back itself."""
         if data is not None:
             with tempfile.TemporaryDirectory(prefix="segue-") as folder:
-                yield Corpus(self._whole(data, Path(folder)), self.task, progress), "all"
+                yield Corpus(self._whole(data, Path(folder)), self.recipe.reads, progress), "all"
             return
         corpus = self._own_corpus(progress)
         split = "test" if corpus.counts["test"] else "validation"
@@ -162,7 +173,7 @@ class Run:
         if path is not None:
             with (
                 self.corpus_for(path, progress) as (corpus, split),
-                self._held(corpus.examples(split), corpus.config.unit, limit) as held,
+                self._held(corpus, split, limit) as held,
             ):
                 yield held
             return
@@ -171,11 +182,11 @@ class Run:
             raise InputError(
                 f"The run in {self.path} kept no validation text back to find weights on. Give some: --validation FILE"
             )
-        with self._held(corpus.examples("validation"), corpus.config.unit, limit) as held:
+        with self._held(corpus, "validation", limit) as held:
             yield held
 
     def _own_corpus(self, progress: Progress) -> Corpus:
-        corpus = Corpus(self.recipe.data, self.task, progress)
+        corpus = Corpus(self.recipe.data, self.recipe.reads, progress)
         if changed := files.changed_file(corpus.ledger.files, self.path):
             raise InputError(
                 f"{changed} has changed since the run in {self.path} was made, so that what was held back from "
@@ -191,13 +202,24 @@ class Run:
         if self.task == "lm":
             model = self.model if model is None else model
             limit = self.recipe.train.validate_tokens if self._limited(split) else 0
-            with self._held(corpus.examples(split), corpus.config.unit, limit) as held:
+            with self._held(corpus, split, limit) as held:
                 scored = score_held(
                     model, held, self.sizes.vocab_size, self.device, row, lambda share: progress(what, share)
                 )
-            evaluation = evaluate.of_text(scored, self.tokenizer.lossless, getattr(self.model, "normalised", True))
-            if limit and scored.tokens >= limit:
-                evaluation.result["way"] += f"; the first {limit:,} tokens of the split (train.validate_tokens)"
+            normalised = getattr(self.model, "normalised", True)
+            evaluation = evaluate.of_text(scored, self.tokenizer.lossless, normalised)
+            if scored.parts and normalised:
+                names = [part.name for part in corpus.parts_of(split)]
+                evaluation.result["by_corpus"] = evaluate.by_corpus(scored, names, self.tokenizer.lossless)
+            if held.cut or (limit and scored.tokens >= limit):
+                each = ", of each corpus its share" if scored.parts else ""
+                evaluation.result["way"] += f"; the first {limit:,} tokens of the split{each} (train.validate_tokens)"
+        elif self.task == "embed":
+            from segue.inference import words
+
+            texts = [example.text for example in corpus.examples(split)]
+            tokens, _ = self.tokenizer.encode_many(texts, stop=True)
+            evaluation = words.of_text(self.model, tokens, lambda share: progress(what, share))
         else:
             predictor = self._predictor()
             examples = list(corpus.examples(split))
@@ -205,7 +227,7 @@ class Run:
             if cut := sum(map(predictor.cut, examples)):
                 evaluation.result["tokens_cut"] = cut
         best = corpus.best(split)
-        if best:
+        if best and self.task != "embed":
             evaluation.result["best_possible"] = best[evaluate.MAIN[self.task]]
         return evaluation
 
@@ -213,8 +235,8 @@ class Run:
         """Validation text is scored as far as it was in training; a test is always scored whole."""
         return split == "validation" and hasattr(self.recipe.train, "validate_tokens")
 
-    def _held(self, examples: Iterable[Example], unit: str, limit: int = 0) -> _Held:
-        return _Held(examples, self.tokenizer, self.speller, unit, limit)
+    def _held(self, corpus: Corpus, split: str, limit: int = 0) -> _Held:
+        return _Held(corpus, split, self.tokenizer, self.speller, limit)
 
     def _whole(self, data: Any, folder: Path) -> Any:
         """The run's [data] for other data, none of it held out; a list becomes a file in `folder`."""
@@ -222,7 +244,7 @@ class Run:
         if isinstance(data, str | Path):
             return dataclasses.replace(config, path=str(data))
         path = folder / "rows.jsonl"
-        write_rows(data, path, self.task)
+        write_rows(data, path, self.recipe.reads)
         return dataclasses.replace(config, path=str(path), format="auto", columns="", encoding="utf-8")
 
     # Scoring
@@ -330,14 +352,26 @@ class Run:
     # Predicting
 
     def predict(self, texts: Iterable[str]) -> Iterator[Prediction]:
-        """Labels, tags (words are split at blanks) or translations, one a text."""
+        """Labels, tags (words are split at blanks) or translations, one a text; of a pair, a tab is between the two."""
         self._must_be("classify", "predict", "tag", "seq2seq")
-        examples = (Example(text=text, words=tuple(text.split())) for text in texts)
-        return self._predictor().predict(examples)
+        return self._predictor().predict(map(self._asked, texts))
+
+    def explain(self, texts: Iterable[str]) -> Iterator[tuple[Prediction, list[Mattered]]]:
+        """Of a classifier: each text's label, and how much each of its words mattered to it."""
+        self._must_be("classify", "explain a prediction")
+        return explained(self._predictor(), map(self._asked, texts))
+
+    def _asked(self, text: str) -> Example:
+        if self.task != "classify" or not self.recipe.data.pairs:
+            return Example(text=text, words=tuple(text.split()))
+        first, tab, second = text.partition("\t")
+        if not tab:
+            raise InputError(f"{self.recipe.name} judges pairs: '{text[:60]}' has no tab between two texts.")
+        return Example(text=first, target=second)
 
     def cut(self, text: str) -> int:
         """Tokens of a text that are beyond what the model reads."""
-        return self._predictor().cut(Example(text=text, words=tuple(text.split())))
+        return self._predictor().cut(self._asked(text))
 
     def _predictor(self) -> Predictor:
         decode = self.recipe.decode
@@ -349,6 +383,7 @@ class Run:
     def _must_be(self, task: str, verb: str, *others: str) -> None:
         if self.task not in (task, *others):
             verbs = {"lm": "generate, score", "classify": "predict", "tag": "predict", "seq2seq": "predict"}
+            verbs["embed"] = "nearest, analogy"
             raise InputError(
                 f"{self.recipe.name} is made for {self.task} and cannot {verb}. It can: evaluate, {verbs[self.task]}."
             )
@@ -362,8 +397,8 @@ class _Held:
 
     def __enter__(self) -> Held:
         self.folder = tempfile.TemporaryDirectory(prefix="segue-")
-        examples, tokenizer, speller, unit, limit = self.arguments
-        return encode_held(examples, tokenizer, speller, unit, Path(self.folder.name), limit)
+        corpus, split, tokenizer, speller, limit = self.arguments
+        return encode_split(corpus, split, tokenizer, speller, Path(self.folder.name), limit)
 
     def __exit__(self, *exception: object) -> None:
         self.folder.cleanup()

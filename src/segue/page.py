@@ -19,15 +19,18 @@ from segue.errors import SegueError
 from segue.folder import read_json
 from segue.inference.evaluate import MAIN, NAMES, Evaluation
 from segue.inference.evidence import context_text, evenest, has_counts, token_name
+from segue.inference.projection import word_map
+from segue.inference.words import FIRST, words_of
 from segue.loaded import Line, Run
 from segue.look.report import Curve, Entry, Expected, Page, Quiz, write
 from segue.training.log import read_metrics
 
 _METRICS = {
     "lm": ("bits_per_byte", "spelling_bits_per_byte", "perplexity"),
-    "classify": ("accuracy", "macro_f1"),
-    "tag": ("accuracy", "span_f1"),
+    "classify": ("accuracy", "micro_f1", "macro_f1", "calibration_error", "mean_squared_error", "pearson", "spearman"),
+    "tag": ("accuracy", "span_f1", "calibration_error"),
     "seq2seq": ("bleu", "chrf"),
+    "embed": ("cloze",),
 }
 _SAMPLE = 400
 _GIVEN, _CONTINUED = 70, 240
@@ -147,11 +150,12 @@ def entry_of(
         train_seconds=result["train_seconds"],
         tokens_per_second=result["tokens_per_second"],
         steps=result["steps"],
-        curve=_curve(run),
+        curve=curve_of(run.path, run.task),
         sample=_sample(run, passage.prompt) if passage else "",
         surprisal=word_bits(run, passage.units) if passage else [],
         confusion=(figures["labels"], figures["confusion"]) if "confusion" in figures else None,
         examples=evaluation.examples,
+        calibration=figures.get("calibration", []),
         run=str(run.path),
         rung=_rung(run),
         guesses=_guesses(run, passage.asked[0]) if passage and passage.asked else [],
@@ -163,7 +167,7 @@ def write_run_page(run: Run, evaluation: Evaluation, corpus: Corpus, split: str,
     passage = passage_of(corpus, split) if run.task == "lm" else None
     figures = evaluation.result
     # Tokens that lose text have no bits per byte: the sentence then gives their perplexity. Scores have neither.
-    shown = next((name for name in (MAIN[run.task], "perplexity") if name in figures), None)
+    shown = next((name for name in (MAIN[run.task], "perplexity", "mean_squared_error") if name in figures), None)
     figure = f"{figures[shown]:.3f} {NAMES.get(shown, shown)}" if shown else "Scores, not probabilities,"
     summary = [
         f"{run.recipe.name} trained on {run.recipe.data.path} for {result['train_seconds']:.1f} s.",
@@ -172,11 +176,15 @@ def write_run_page(run: Run, evaluation: Evaluation, corpus: Corpus, split: str,
     entry = entry_of(run, evaluation, result, passage)
     page = page_of(f"{run.recipe.name} on {run.recipe.data.path}", summary, [entry], passage, evaluation)
     expected = expected_of(run, passage.units) if passage and has_counts(run.model) else None
-    write(replace(page, expected=expected), run.path / "report.html")
+    words = word_map(words_of(run), run.model.counts[FIRST:]) if run.task == "embed" else None
+    write(replace(page, expected=expected, words=words), run.path / "report.html")
 
 
 def page_of(title: str, summary: list[str], entries: list[Entry], passage: Passage | None, best: Evaluation) -> Page:
     """The page of these entries, best first; the ledger is that of the first one's run."""
+    ledger = read_json(Path(entries[0].run) / "ledger.json")
+    mixed = ledger.pop("corpora", [])  # it has a place of its own on the page
+    bits = {row["corpus"]: row.get("bits_per_byte") for row in best.result.get("by_corpus", [])}
     return Page(
         title=title,
         task=best.task,
@@ -184,7 +192,8 @@ def page_of(title: str, summary: list[str], entries: list[Entry], passage: Passa
         entries=entries,
         prompt=passage.prompt if passage else "",
         best=best.result.get("best_possible"),
-        ledger=read_json(Path(entries[0].run) / "ledger.json"),
+        ledger=ledger,
+        corpora=[{**row, "bits_per_byte": bits.get(row["corpus"])} for row in mixed],
         command=" ".join(["segue", *map(shlex.quote, sys.argv[1:])]),
         version=__version__,
         date=datetime.date.today().isoformat(),
@@ -192,11 +201,11 @@ def page_of(title: str, summary: list[str], entries: list[Entry], passage: Passa
     )
 
 
-def _curve(run: Run) -> Curve:
+def curve_of(run: Path, task: str) -> Curve:
     """The validation figure over training; a translator's is of single tokens, the right words before them given."""
-    name = "bits_per_byte" if run.task == "lm" else "accuracy"
-    metric = "token accuracy" if run.task == "seq2seq" else ""
-    points = [line for line in read_metrics(run.path) if line["kind"] == "validation" and line.get(name) is not None]
+    name = {"lm": "bits_per_byte", "embed": "cloze"}.get(task, "accuracy")
+    metric = "token accuracy" if task == "seq2seq" else ""
+    points = [line for line in read_metrics(run) if line["kind"] == "validation" and line.get(name) is not None]
     return Curve([p["seconds"] for p in points], [p["step"] for p in points], [p[name] for p in points], metric)
 
 

@@ -23,10 +23,15 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from segue import models
+from segue.data.builtin import MADE
+from segue.data.config import Label
+from segue.data.config import Task as Reads
 from segue.errors import InputError, nearest
-from segue.models.base import Task
+from segue.models.base import Task, reads
 
 RECIPES = Path(__file__).parent / "recipes"
+CLAIMS = "claims"
+"""The folder in it that holds no model's recipes, but experiments (claims.py)."""
 SECTIONS = ("data", "tokens", "batches", "model", "train", "decode")
 _OWNERS = {
     "data": "segue.data.config",
@@ -35,7 +40,13 @@ _OWNERS = {
     "train": "segue.training.trainer",
     "decode": "segue.inference.settings",
 }
-_TOKENS = {"lm": "char", "classify": "word", "tag": "space", "seq2seq": "bpe"}
+_TOKENS = {"lm": "char", "classify": "word", "tag": "space", "seq2seq": "bpe", "embed": "space"}
+WHOLE = 1 << 24
+"""Tokens of a row that a classifier which counts reads at most."""
+_FOR_LABELS = {
+    **dict.fromkeys(("class", "classes", "number"), "Choose a network for sentences, such as dan or cnn_classifier."),
+    **dict.fromkeys(("iob1", "bio", "bioes"), "Choose a tagger, such as rnn_tagger."),
+}
 _OTHER_KINDS = {"char", "byte", "word", "bpe", "wordpiece", "unigram"}
 """Tokens that are not the words as they were given."""
 
@@ -63,6 +74,11 @@ class Recipe:
         task: Task = self.model_class.task
         return task
 
+    @property
+    def reads(self) -> Reads:
+        """What its data is read as."""
+        return reads(self.task)
+
     def with_values(self, section: str, **values: Any) -> Recipe:
         """The same with other values in one section."""
         return dataclasses.replace(self, **{section: dataclasses.replace(getattr(self, section), **values)})
@@ -70,7 +86,8 @@ class Recipe:
 
 def recipe_names(kind: str = "*") -> list[str]:
     """The shipped recipes, as kind/name."""
-    return sorted(f"{path.parent.name}/{path.stem}" for path in RECIPES.glob(f"{kind}/*.toml"))
+    paths = (path for path in RECIPES.glob(f"{kind}/*.toml") if path.parent.name != CLAIMS)
+    return sorted(f"{path.parent.name}/{path.stem}" for path in paths)
 
 
 def load_recipe(
@@ -172,7 +189,7 @@ class _Text(str):
 def _build(kind: str, name: str, values: dict[str, Any]) -> Recipe:
     cls = models.model_class(kind)
     values = {section: dict(values.get(section, {})) for section in SECTIONS}
-    _settle(values, cls.task)
+    _settle(values, cls)
     parts = {section: make(_section_class(section, cls), values[section], section) for section in SECTIONS}
     try:
         parts["batches"] = import_module(_OWNERS["batches"]).settled(parts["batches"], cls.task)
@@ -181,18 +198,34 @@ def _build(kind: str, name: str, values: dict[str, Any]) -> Recipe:
     return Recipe(kind, name, **parts)
 
 
-def _settle(values: dict[str, dict[str, Any]], task: str) -> None:
-    """Defaults that depend on the task and on each other."""
+def _settle(values: dict[str, dict[str, Any]], model: Any) -> None:
+    """Defaults that depend on the task, the model and each other."""
+    task, only = model.task, getattr(model, "tokens", None)
     if values["tokens"].get("kind", "auto") == "auto":
-        values["tokens"]["kind"] = _TOKENS[task]
+        values["tokens"]["kind"] = only or _TOKENS[task]
+    if only and values["tokens"]["kind"] != only:
+        raise InputError(
+            f"tokens.kind={values['tokens']['kind']} is not for this model: it reads {only} tokens and cuts them "
+            "itself. Leave it out."
+        )
+    if task == "classify" and hasattr(model, "fit") and not values["batches"].get("length"):
+        values["batches"]["length"] = WHOLE  # counting takes no room for a long row, so that none is cut
+    label, known = str(values["data"].get("label", "class")), getattr(model, "labels", ("class",))
+    if label not in known and label in typing.get_args(Label):
+        raise InputError(
+            f"data.label={label} is not for this model: it learns {'one class a row' if task == 'classify' else task}. "
+            + _FOR_LABELS[label]
+        )
     if task == "tag" and values["tokens"]["kind"] in _OTHER_KINDS:
         raise InputError(f"tokens.kind={values['tokens']['kind']} cannot be tagged: a tag needs a word. Leave it out.")
-    if task == "lm" and values["tokens"]["kind"] == "space":
+    if task in ("lm", "embed") and values["tokens"]["kind"] == "space":
         # Tokenised text comes a sentence a line, and has one spelling of its blanks.
         values["data"].setdefault("unit", "line")
         values["data"].setdefault("canonical", True)
-    if task == "lm" and str(values["data"].get("path")) == "grammar":
-        values["data"]["unit"] = "line"  # the grammar makes sentences, and its true model knows no more
+    if task in ("lm", "embed") and str(values["data"].get("path")) in MADE:
+        values["data"]["unit"] = "line"  # sentences are made one by one, and their true model knows no more
+    if task == "embed" and "min_count" not in values["tokens"]:
+        values["tokens"]["min_count"] = 5  # a vector needs to be met more than once or twice
     if task == "tag" and "min_count" not in values["tokens"]:
         values["tokens"]["min_count"] = 2  # words seen once teach the tagger what to do with unknown ones
 

@@ -7,8 +7,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,9 +18,12 @@ from typing import Any, NamedTuple
 
 from segue import folder as files
 from segue.batches.collate import Batches
-from segue.batches.encode import Held, encode, encode_held, labels_of
+from segue.batches.encode import Encoded, Held, encode, encode_mixed, encode_split, labels_of, tags_of
 from segue.batches.store import Store
+from segue.data.config import Label
 from segue.data.corpus import Corpus
+from segue.data.files import describe_file
+from segue.data.ledger import elapsed
 from segue.errors import InputError, SegueError, nearest
 from segue.inference.evaluate import Evaluation
 from segue.models import fingerprint
@@ -26,7 +31,7 @@ from segue.models.base import Record, Sizes
 from segue.recipe import Recipe, read_recipe, to_toml
 from segue.tokens.spelling import Speller
 from segue.tokens.tokenizer import Tokenizer
-from segue.training.begin import pick_device, set_threads
+from segue.training.begin import pick_device, processes, set_threads
 from segue.training.log import Metrics, Progress, silent
 
 MANY_LABELS = 20
@@ -43,10 +48,12 @@ class Prepared(NamedTuple):
     store: Store
     validation: Any
     """Held text for language models, a Store for rows, None where there is no validation data."""
+    label: Label = "class"
 
     @property
     def sizes(self) -> Sizes:
-        return Sizes(self.tokenizer.vocab_size, len(self.labels))
+        classes = 1 if self.label == "number" else len(self.labels)
+        return Sizes(self.tokenizer.vocab_size, classes, label=self.label)
 
 
 class Trained(NamedTuple):
@@ -54,6 +61,8 @@ class Trained(NamedTuple):
 
     evaluation: Evaluation | None
     """On what was held out, if anything was."""
+    out: Path
+    """Where the run is."""
     finished_before: bool = False
 
 
@@ -70,26 +79,102 @@ def train(
     """Trains what the recipe says into the folder `out`.
 
     With `resume`, goes on from the last whole checkpoint (the recipe may then be None: the run's own). With `profile`
-    the result says where the time went.
+    the result says where the time went. Of several processes (torchrun) the first makes the run, the others help.
     """
+    if processes() == 1:
+        return _train(recipe, out, resume, device, threads, progress, trust, profile)
+    from segue.training.distributed import join
+
+    world, device = join(pick_device(device))
+    if not world.first:
+        return _help(world, device, threads, trust)
+    trained = _train(recipe, out, resume, device, threads, progress, trust, profile, world)
+    world.tell({"out": str(out.resolve()), "finished_before": trained.finished_before})
+    return trained
+
+
+def _help(world: Any, device: str, threads: int, trust: bool) -> Trained:
+    """What a process does that is not the first: it hears what the run is, and takes its part of every batch."""
+    told = world.tell()
+    if "labels" in told:
+        out = Path(told["out"])
+        if not (out / "recipe.toml").exists():
+            raise InputError(f"{out} is not seen by every machine. Put --out on a file system that all of them share.")
+        walk = _Walk(read_recipe(out / "recipe.toml", trust), out, None, device, threads, silent, False, world)
+        walk.help(told["labels"], told["validates"])
+        told = world.tell()
+    return Trained(None, Path(told["out"]), told["finished_before"])
+
+
+def _train(
+    recipe: Recipe | None,
+    out: Path,
+    resume: bool,
+    device: str,
+    threads: int,
+    progress: Progress,
+    trust: bool,
+    profile: bool,
+    world: Any = None,
+) -> Trained:
+    if recipe is not None and threads and hasattr(recipe.train, "threads"):
+        recipe = recipe.with_values("train", threads=threads)  # --threads is short for the key
     recipe, begun = _recipe_of(recipe, out, resume, trust)
     if begun and (out / "result.json").exists() and read_recipe(out / "recipe.toml", trust) == recipe:
-        return Trained(None, finished_before=True)
-    corpus = Corpus(recipe.data, recipe.task, progress)
+        return Trained(None, out, finished_before=True)
+    _check_named(recipe, trust)
+    corpus = Corpus(recipe.data, recipe.reads, progress)
     if begun and (changed := files.changed_file(corpus.ledger.files, out)):
         raise InputError(f"{changed} has changed since the run in {out} began. Restore it, or choose another --out.")
-    walk = _Walk(recipe, out, corpus, device, threads, progress, profile)
+    _check_parts(recipe, corpus, trust)
+    walk = _Walk(recipe, out, corpus, device, threads, progress, profile, world)
     made = files.missing(out)
     with files.locked(out):
         if not begun and (out / "recipe.toml").exists():
             raise InputError(f"Another process has just begun a run in {out}. Choose another --out.")
         try:
-            return Trained(walk.run(begun))
+            return Trained(walk.run(begun), out)
         except Exception as error:
             worth_keeping = begun or any(out.glob("checkpoints/step-*")) or _failed_in_training(error)
             if not worth_keeping:
                 files.undo(out, made)
             raise
+
+
+def _check_named(recipe: Recipe, trust: bool) -> None:
+    """An ensemble names two runs or more, all of them classifiers: said before any data is read."""
+    runs = getattr(recipe.model, "runs", None)
+    if runs is None:
+        return
+    if len(runs) < 2:
+        raise InputError("An ensemble is made of runs: name two or more, as model.runs=runs/a,runs/b")
+    for run in map(Path, runs):
+        files.check_run(run)
+        part = read_recipe(run / "recipe.toml", trust)
+        if part.task != recipe.task:
+            raise InputError(f"{run} is a {part.kind}, made for {part.task}. An ensemble is of classifiers.")
+
+
+def _check_parts(recipe: Recipe, corpus: Corpus, trust: bool) -> None:
+    """An ensemble of runs is weighed on rows that none of them has learnt from: they held the same ones out."""
+    hashes = {file["sha256"] for file in corpus.ledger.files}
+    for run in map(Path, getattr(recipe.model, "runs", ())):
+        other = _split(read_recipe(run / "recipe.toml", trust).data)
+        differ = {file["sha256"] for file in files.read_json(run / "ledger.json")["files"]} != hashes
+        keys = [f"data.{key}" for key, value in _split(recipe.data).items() if value != other[key]]
+        if differ or keys:
+            raise InputError(
+                f"{run} was trained on other rows than {recipe.data.path[:200]} gives here ({', '.join(keys) or 'other files'}), "
+                "so that it may have learnt what the ensemble would be weighed on. Expected runs that were all trained "
+                "on the same data; leave DATA and data.… out, and they are the runs' own."
+            )
+
+
+def _split(data: Any) -> dict[str, Any]:
+    """What decides who is held out; which file a path names is seen by the file's sum."""
+    shares = {key: getattr(data, key) for key in ("validation", "test")}
+    shares = {key: "a file" if isinstance(value, str) else value for key, value in shares.items()}
+    return {**shares, "fold": data.fold, "seed": data.seed}
 
 
 def _failed_in_training(error: Exception) -> bool:
@@ -154,27 +239,42 @@ class _Walk:
         self,
         recipe: Recipe,
         out: Path,
-        corpus: Corpus,
+        corpus: Any,
         device: str,
         threads: int,
         progress: Progress,
         profile: bool = False,
+        world: Any = None,
     ) -> None:
-        self.profile = profile
+        self.profile, self.world = profile, world
         self.recipe, self.out, self.corpus, self.progress = recipe, out, corpus, progress
-        self.task = recipe.task
+        self.task, self.reads = recipe.task, recipe.reads
         self.counts_itself = hasattr(recipe.model_class, "fit")
-        self.device = "cpu" if self.counts_itself else pick_device(device)
+        self.device = self._own_device(device) if self.counts_itself else pick_device(device)
         self.threads = 0 if self.counts_itself else set_threads(threads)
+
+    def _own_device(self, device: str) -> str:
+        """A model that trains itself does so on the CPU, and torch is not asked, unless it says what else it can."""
+        on_cpu_alone = getattr(self.recipe.model_class, "on_cpu_alone", None)
+        if on_cpu_alone is None or device == "cpu" or (device == "auto" and not _has_driver()):
+            return "cpu"
+        chosen = pick_device(device)
+        if chosen != "cpu" and (what := on_cpu_alone(self.recipe.model)):
+            self.progress(f"{self.recipe.kind} with {what} is trained on the CPU: it has no way for a GPU.", 0.0)
+            return "cpu"
+        return chosen
 
     def run(self, begun: bool) -> Evaluation | None:
         seed = getattr(self.recipe.train, "seed", 0)
         (self.out / "result.json").unlink(missing_ok=True)  # of a smaller budget: this one is not finished yet
         files.write_atomic(self.out / "recipe.toml", to_toml(self.recipe))
         if not (begun and (self.out / "environment.json").exists()):
-            files.write_json(self.out / "environment.json", files.environment(self.device, self.threads, seed))
+            made_with = files.environment(self.device, self.threads, seed, processes())
+            files.write_json(self.out / "environment.json", made_with)
+        self._tell_untrained()
         data = self.prepare()
         fitted, model = (self.count if self.counts_itself else self.learn)(data)
+        fitted |= self._elapsed(data, fitted["steps"])
         return self.finish(data, model, fitted)
 
     # Data
@@ -182,13 +282,26 @@ class _Walk:
     def prepare(self) -> Prepared:
         """Tokenizer, labels and stores, made once and kept until the run is finished."""
         recipe, corpus = self.recipe, self.corpus
+        if self.counts_itself and corpus.weights:
+            names = "+".join(part.name for part in corpus.parts)
+            raise InputError(
+                f"{recipe.kind} {'counts' if self.task == 'lm' else 'reads'} every token once, so that its corpora "
+                f"cannot be weighed as in {recipe.data.path[:200]}. Leave the weights out, {names[:200]}"
+                + (", or choose a model that learns by gradient, such as rnn_lm or gpt." if self.task == "lm" else ".")
+            )
         tokenizer = self._tokenizer()
         speller = None
         if self.task == "lm" and tokenizer.closed and tokenizer.lossless:
             speller = Speller.learn(example.text for example in corpus.examples("train"))
             speller.save(self.out / "speller.json")
-        labels = labels_of(corpus.examples("all"), self.task) if self.task in ("classify", "tag") else []
-        if labels and len(labels) < 2:
+        label = recipe.data.label
+        labels = labels_of(corpus.examples("all"), self.task, label) if self.task in ("classify", "tag") else []
+        if label == "classes" and not labels:
+            raise InputError(
+                f"No row of {recipe.data.path} has a label: there is nothing to learn. Expected labels with commas "
+                "between them in some rows; check the file and data.columns."
+            )
+        if labels and len(labels) < 2 and label == "class":
             raise InputError(
                 f"Every row of {recipe.data.path} has the label '{labels[0]}': there is nothing to learn. Expected two "
                 "labels or more; check the file and data.columns."
@@ -200,25 +313,69 @@ class _Walk:
                 "data.columns=2,1 reads the label from the second column."
             )
         self._check_test_labels(labels)
-        limit = 0 if self.task == "lm" else recipe.batches.length
-        store_folder = self.out / "store"
-        total = max(1, corpus.counts["train"])
-        encoded = encode(
-            corpus.examples("train"),
-            tokenizer,
-            self.task,
-            labels,
-            store_folder / "train",
-            limit,
-            lambda rows: self.progress("encoding", min(1.0, rows / total)),
-        )
-        if not encoded.tokens:
-            raise InputError(f"{recipe.data.path} holds no tokens to train on.")
+        encoded = self._encoded(tokenizer, labels)
         corpus.overlap()
+        corpus.repeats()
         corpus.ledger.tokens_cut = encoded.cut
         validation = self._validation(tokenizer, speller, labels) if corpus.counts["validation"] else None
-        files.write_json(self.out / "ledger.json", {**corpus.ledger.to_dict(), "summary": corpus.ledger.summary()})
-        return Prepared(corpus, tokenizer, speller, labels, encoded.store, validation)
+        if vectors := getattr(recipe.model, "embeddings", ""):
+            file = Path(vectors)
+            if file.is_dir():
+                files.check_run(file)
+                file = file / "model.safetensors"
+            corpus.ledger.note(f"vectors that it begins with, sha256 {describe_file(file)['sha256']}", vectors)
+        self._write_ledger()
+        return Prepared(corpus, tokenizer, speller, labels, encoded.store, validation, label)
+
+    def _encoded(self, tokenizer: Tokenizer, labels: list[str]) -> Encoded:
+        """The training text as ids."""
+        corpus, place = self.corpus, self.out / "store" / "train"
+        limit = 0 if self.reads == "lm" else self.recipe.batches.length
+        total = max(1, corpus.counts["train"])
+
+        def done(rows: int) -> None:
+            self.progress("encoding", min(1.0, rows / total))
+
+        if len(corpus.parts) > 1:
+            encoded = encode_mixed(corpus.texts("train"), corpus.weights, tokenizer, place, done)
+            sizes = encoded.store.columns["text"].lengths().tolist()
+        else:
+            label = self.recipe.data.label
+            encoded = encode(corpus.examples("train"), tokenizer, self.reads, labels, place, limit, done, label)
+            sizes = [encoded.tokens]
+        for part, size in zip(corpus.parts, sizes, strict=True):
+            if not size:
+                raise InputError(f"{part.name} holds no tokens to train on.")
+        return encoded
+
+    def _write_ledger(self) -> None:
+        ledger = self.corpus.ledger
+        files.write_json(self.out / "ledger.json", {**ledger.to_dict(), "summary": ledger.summary()})
+
+    def _tell_untrained(self) -> None:
+        """A Transformer learns nothing of places that no row of its batches reaches."""
+        context, length = getattr(self.recipe.model, "context", 0), self.recipe.batches.length
+        if self.task == "lm" and context > length and not getattr(self.recipe.train, "init", ""):
+            self.progress(
+                f"batches.length is {length:,} and model.context {context:,}: places from {length + 1:,} on are never "
+                f"trained, but read and written with. Set batches.length={context}, or model.context={length}.",
+                0.0,
+            )
+
+    def _elapsed(self, data: Prepared, steps: int) -> dict[str, Any]:
+        """Of several corpora: how often each was read, here and in the ledger."""
+        if len(data.corpus.parts) == 1:
+            return {}
+        tokens = data.store.columns["text"].lengths().tolist()
+        weights = data.store.columns["weight"].flat.tolist()
+        drawn = tokens
+        if not self.counts_itself:
+            drawn = Batches(data.store, self.task, self.recipe.batches, self.recipe.train.seed).drawn(steps)
+        names = [part.name for part in data.corpus.parts]
+        data.corpus.ledger.corpora = elapsed(names, tokens, weights, drawn)
+        self._write_ledger()
+        by_corpus = {row["corpus"]: row["epochs"] for row in data.corpus.ledger.corpora}
+        return {"epochs": sum(drawn) / sum(tokens), "epochs_by_corpus": by_corpus}
 
     def _check_test_labels(self, labels: list[str]) -> None:
         """Before training, not after it: a label of the test file that cannot be predicted."""
@@ -226,7 +383,8 @@ class _Walk:
             return
         known = set(labels)
         for example in self.corpus.examples("test"):
-            for label in example.tags if self.task == "tag" else (example.label,):
+            several = self.task == "tag" or self.recipe.data.label == "classes"
+            for label in tags_of(example, self.recipe.data.label) if several else (example.label,):
                 if label not in known:
                     raise InputError(
                         f"{example.path}:{example.line}: the label '{label}' is not in the training data."
@@ -257,23 +415,26 @@ class _Walk:
         beside.replace(place)
 
     def _texts(self) -> Iterator[str]:
-        """The text of the training split, for the tokenizer alone."""
-        for example in self.corpus.examples("train"):
+        """The text of the training split, for the tokenizer alone; several corpora in the proportion of their weights,
+        so that a sample of it is fair."""
+        corpus = self.corpus
+        for example in corpus.mixed() if len(corpus.parts) > 1 else corpus.examples("train"):
             if self.task == "tag":
                 yield " ".join(example.words)
             else:
                 yield " " + example.text if self.task == "classify" else example.text
-            if self.task == "seq2seq":
-                yield example.target
+            if example.target:
+                yield " " + example.target if self.task == "classify" else example.target
 
     def _validation(self, tokenizer: Tokenizer, speller: Speller | None, labels: list[str]) -> Any:
-        examples, place = self.corpus.examples("validation"), self.out / "store" / "validation"
+        place = self.out / "store" / "validation"
         if self.task == "lm":
             limit = getattr(self.recipe.train, "validate_tokens", 100_000)
-            held = encode_held(examples, tokenizer, speller, self.corpus.config.unit, place, limit)
+            held = encode_split(self.corpus, "validation", tokenizer, speller, place, limit)
             self.corpus.ledger.unknown_rate = len(held.spelled) / max(1, len(held.store.tokens))
             return held
-        encoded = encode(examples, tokenizer, self.task, labels, place)
+        label = self.recipe.data.label
+        encoded = encode(self.corpus.examples("validation"), tokenizer, self.reads, labels, place, label=label)
         self.corpus.ledger.unknown_rate = encoded.unknown / max(1, encoded.tokens)
         return encoded.store
 
@@ -284,9 +445,11 @@ class _Walk:
         from segue.counting.compiling import told
 
         model = self.recipe.model_class(self.recipe.model, data.sizes)
+        if self.device != "cpu":
+            model.device = self.device
         metrics = Metrics(self.out)
         started = time.perf_counter()
-        held = None if data.validation is None else data.validation.store.tokens
+        held = data.validation.store.tokens if isinstance(data.validation, Held) else data.validation
         what = f"training {self.recipe.name}"
         with told(self.progress):
             for record in model.fit(
@@ -300,26 +463,39 @@ class _Walk:
             metrics.write(Record(1, "validation", values))
         metrics.close()
         self.progress(what, 1.0)
-        tokens = len(data.store.tokens)
-        return _fitted(seconds, 1, tokens / max(seconds, 1e-9), 1.0, model.parameters_count), model
+        epochs = getattr(model, "epochs", 1)
+        speed = epochs * len(data.store.tokens) / max(seconds, 1e-9)
+        return _fitted(seconds, epochs, speed, float(epochs), model.parameters_count), model
 
     def learn(self, data: Prepared) -> tuple[dict[str, Any], Any]:
         """A model that learns by gradient, from the last checkpoint if there is one."""
         import torch
 
-        from segue.training.begin import freeze, take_weights
+        from segue.training.begin import freeze, take_labels, take_vectors, take_weights
         from segue.training.checkpoint import clear_unfinished, latest, save_checkpoint
+        from segue.training.distributed import World
         from segue.training.engine import compile_regions
         from segue.training.profile import Profile
         from segue.training.trainer import DivergedError, Trainer
 
         recipe, places = self.recipe, self.out / "checkpoints"
+        world: World = self.world or World()
+        if world.first:
+            validates = data.validation is not None
+            world.tell({"out": str(self.out.resolve()), "labels": data.labels, "validates": validates})
         torch.manual_seed(recipe.train.seed)
         model = recipe.model_class(recipe.model, data.sizes)
+        take_vectors(model, getattr(recipe.model, "embeddings", ""), data.tokenizer, self.progress)
         take_weights(model, recipe.train.init)
+        take_labels(model, data.store)
         freeze(model, recipe.train.freeze)
         model.to(self.device)
+        world.seed(recipe.train.seed)
         batches = Batches(data.store, self.task, recipe.batches, recipe.train.seed)
+        if self.task == "lm":
+            world.check(batches.size, recipe.batches.accumulate)
+        if self.device != "cpu" and world.size == 1:
+            batches.hold(self.device)
         what = f"training {recipe.name}"
 
         def validate() -> dict[str, Any]:
@@ -328,23 +504,27 @@ class _Walk:
 
         profile = Profile(self.device) if self.profile else None
         trainer = Trainer(
-            model, batches, recipe.train, validate if data.validation is not None else None, self.device, profile
+            model, batches, recipe.train, validate if data.validation is not None else None, self.device, profile, world
         )
-        clear_unfinished(places)
+        if world.first:
+            clear_unfinished(places)
         checkpoint, damaged = latest(places)
         for sentence in damaged:
             self.progress(sentence, 0.0)
         if checkpoint:
             trainer.restore(*checkpoint)
         compile_regions(model, self.device, (recipe.batches.size, recipe.batches.length))
-        metrics = Metrics(self.out, trainer.step, recipe.train.tensorboard)
+        metrics = Metrics(self.out, trainer.step, recipe.train.tensorboard) if world.first else None
         self.progress(what, trainer.progress)
         try:
             for record in trainer.fit():
+                tensors = trainer.tensors() if record.kind in ("validation", "checkpoint") else None
+                if metrics is None:
+                    continue
                 metrics.write(record)
                 self._tell(record)
-                if record.kind in ("validation", "checkpoint"):
-                    save_checkpoint(places, trainer.step, trainer.tensors(), trainer.values())
+                if tensors is not None:
+                    save_checkpoint(places, trainer.step, tensors, trainer.values())
         except DivergedError as error:
             good = max(places.glob("step-*"), default=None)
             raise SegueError(
@@ -353,7 +533,8 @@ class _Walk:
                 + " Try a smaller train.optimizer.rate or train.optimizer.clip."
             ) from None
         finally:
-            metrics.close()
+            if metrics is not None:
+                metrics.close()
         if trainer.best_weights:
             model.load_state_dict(trainer.best_weights)
         speed = trainer.targets / max(trainer.seconds, 1e-9)
@@ -368,6 +549,12 @@ class _Walk:
             met = sum(p.numel() for p in model.parameters() if tied or id(p) not in looked_up)
             fitted["profile"] = profile.result(trainer.targets / max(1, trainer.step), met)
         return fitted | {"stopped_early": trainer.stopped_early}, model
+
+    def help(self, labels: list[str], validates: bool) -> None:
+        """Another process than the first: reads what that one has written, and learns beside it."""
+        tokenizer, store = Tokenizer.load(self.out / "tokenizer.json"), Store(self.out / "store" / "train")
+        validation, label = True if validates else None, self.recipe.data.label
+        self.learn(Prepared(self.corpus, tokenizer, None, labels, store, validation, label))
 
     def _tell(self, record: Record) -> None:
         loss = record.values.get("cross_entropy", record.values.get("loss"))
@@ -386,8 +573,14 @@ class _Walk:
             scored = score_held(model, data.validation, data.tokenizer.vocab_size, self.device, SHORT_ROW, done)
             values = {"loss": scored.nats / scored.tokens}
             return values | ({"bits_per_byte": scored.bits_per_byte} if data.tokenizer.lossless else {})
-        from segue.inference.validate import validate_rows
+        from segue.inference.validate import validate_counted, validate_rows
 
+        if self.task == "embed":
+            from segue.inference.words import cloze
+
+            return {"cloze": cloze(model, data.validation.tokens).accuracy}
+        if self.counts_itself:
+            return validate_counted(model, data.validation, self.task, self.recipe.batches)
         limit = self.recipe.train.validate_tokens
         return validate_rows(model, data.validation, self.task, self.recipe.batches, limit, self.device, done)
 
@@ -425,6 +618,15 @@ class _Walk:
         files.write_json(out / "result.json", result)
         shutil.rmtree(out / "store", ignore_errors=True)
         return evaluation
+
+
+def _has_driver() -> bool:
+    """Whether there may be a GPU, without the second that torch takes to be imported."""
+    try:
+        ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    except OSError:
+        return False
+    return True
 
 
 def _fitted(seconds: float, steps: int, speed: float, epochs: float, parameters: int) -> dict[str, Any]:

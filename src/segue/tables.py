@@ -87,6 +87,47 @@ def print_comparison(result: dict[str, Any]) -> None:
     console.print(f"The page: {result['report']}")
 
 
+def print_claims(claims: Sequence[Any]) -> None:
+    """The claims that can be tried, a sentence each."""
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("claim", no_wrap=True)
+    table.add_column("what it says")
+    for claim in claims:
+        table.add_row(claim.name, Text(claim.says))
+    _console().print(table)
+
+
+def print_claim(result: dict[str, Any]) -> None:
+    """The variants in their order, whether the claim held, and where the page is."""
+    main, against = MAIN[result["task"]], result["against"]
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("variant", no_wrap=True)
+    numbered = against not in ("steps", "parameters")
+    headings = [*([against] if numbered else []), NAMES.get(main, main), "95 % interval", "seeds", "parameters", "time"]
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in result["rows"]:
+        place = [_place(row["number"])] if numbered else []
+        if row[main] is None:
+            table.add_row(Text(row["variant"]), *place, "diverged", "–", "–", "–", "–")
+            continue
+        seeds = f"{min(row['seeds']):.3f}–{max(row['seeds']):.3f}" if len(row["seeds"]) > 1 else "–"
+        figures = (number(row[main]), interval(row[f"{main}_ci"]), seeds, size(row["parameters"]))
+        table.add_row(Text(row["variant"]), *place, *figures, f"{row['train_seconds']:,.1f} s")
+    console = _console()
+    console.print(Text(result["says"]))
+    console.print()
+    console.print(table)
+    if result.get("best_possible") is not None:
+        console.print(f"The best possible on this text is {number(result['best_possible'])}.")
+    console.print(Text(f"\n{result['verdict']}"))
+    console.print(f"The page: {result['report']}    the picture: {result['picture']}")
+
+
+def _place(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def _spelt(bits: float | None) -> str:
     """Scores that are no probabilities have no bits."""
     return "–" if bits is None else number(bits)
@@ -103,6 +144,8 @@ def print_result(run: Any, result: dict[str, Any]) -> None:
     if result.get("stopped_early"):
         console.print(f"Stopped early: the best validation was at step {result['best_step']}.")
     print_figures({key: value for key, value in result.items() if key not in _TRAINED})
+    if "epochs_by_corpus" in result:
+        _print_corpora(read_json(run.path / "ledger.json")["corpora"])
     if "profile" in result:
         _print_profile(result["profile"])
     for sentence in run.ledger_summary():
@@ -112,7 +155,7 @@ def print_result(run: Any, result: dict[str, Any]) -> None:
 
 
 _TRAINED = {"model", "parameters", "train_seconds", "steps", "epochs", "tokens_per_second", "best_step"}
-_TRAINED |= {"validation_loss", "stopped_early", "finished_before", "profile"}
+_TRAINED |= {"validation_loss", "stopped_early", "finished_before", "profile", "epochs_by_corpus"}
 
 
 def _print_profile(profile: dict[str, Any]) -> None:
@@ -136,7 +179,9 @@ def print_figures(result: dict[str, Any]) -> None:
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
     words = []
     for key, value in result.items():
-        if key in ("task", "confusion", "labels", "static") or key.endswith("_ci"):
+        if key in ("task", "confusion", "calibration", "labels", "static", "by_corpus", "sections") or key.endswith(
+            "_ci"
+        ):
             continue
         if value is None and key == "span_f1":
             continue
@@ -153,6 +198,47 @@ def print_figures(result: dict[str, Any]) -> None:
         _console().print(Text(line))
     if result.get("labels") and len(result["labels"]) <= 12:
         _print_confusion(result["labels"], result["confusion"])
+    if "sections" in result:
+        _print_sections(result["sections"])
+    if "by_corpus" in result:
+        _print_by_corpus(result["by_corpus"])
+
+
+def _print_sections(sections: list[dict[str, Any]]) -> None:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for heading in ("section", "analogies", "3CosAdd", "3CosMul"):
+        table.add_column(heading, justify="left" if heading == "section" else "right")
+    for one in sections:
+        figures = number(one["analogies"]), number(one["accuracy"]), number(one["accuracy_3cosmul"])
+        table.add_row(Text(one["section"]), *figures)
+    _console().print(table)
+
+
+def _print_by_corpus(figures: list[dict[str, Any]]) -> None:
+    """The figures of each corpus that was scored."""
+    bits = any("bits_per_byte" in row for row in figures)
+    table = _headed("corpus", "tokens", "nats a token", *(["bits per byte"] if bits else []))
+    for row in figures:
+        last = [number(row["bits_per_byte"])] if bits else []
+        table.add_row(Text(row["corpus"]), number(row["tokens"]), number(row["loss"]), *last)
+    _console().print(table)
+
+
+def _print_corpora(mixed: list[dict[str, Any]]) -> None:
+    """What a run was trained on, as GPT-3's table has it."""
+    table = _headed("trained on", "tokens", "weight in the mix", "epochs elapsed")
+    for row in mixed:
+        table.add_row(Text(row["corpus"]), number(row["tokens"]), f"{row['weight']:.1%}", number(row["epochs"], 2))
+    _console().print(table)
+
+
+def _headed(first: str, *others: str) -> Table:
+    """A table of names and figures."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column(first)
+    for heading in others:
+        table.add_column(heading, justify="right")
+    return table
 
 
 def _print_confusion(labels: list[str], matrix: list[list[int]]) -> None:
@@ -164,6 +250,29 @@ def _print_confusion(labels: list[str], matrix: list[list[int]]) -> None:
         table.add_row(Text(label, "bold"), *[number(count) for count in row])
     _console().print("Rows are the true labels, columns what was predicted:")
     _console().print(table)
+
+
+def explained_line(answer: Any, words: Sequence[Any]) -> str:
+    """A label, how sure it is, and the words that moved it most."""
+    from segue.inference.leaving_out import told
+
+    sure = [f"{max(answer.probabilities):.3f}"] if answer.probabilities else []
+    return "\t".join([answer.label, *sure, told(words)])
+
+
+def print_challenge(result: dict[str, Any]) -> None:
+    """A row a kind of sentence, with one that the model got wrong, and the verdict."""
+    table = _headed("sentences", "right", "of", "accuracy", "95 % interval")
+    table.add_column("the first error")
+    for kind in result["kinds"]:
+        wrong = f"{kind['errors'][0]['text']} → {kind['errors'][0]['predicted']}" if kind["errors"] else ""
+        figures = f"{kind['accuracy']:.1%}", interval(kind["accuracy_ci"])
+        table.add_row(kind["kind"], number(kind["right"]), number(kind["sentences"]), *figures, Text(wrong))
+    console = _console()
+    console.print(table)
+    if result["unknown"]:
+        console.print(Text(f"Unknown to the model, and read as such: {', '.join(result['unknown'])}."))
+    console.print(Text(f"\n{result['verdict']}"))
 
 
 def print_line(line: Any) -> None:
@@ -184,6 +293,17 @@ def print_bars(expected: list[tuple[str, float]]) -> None:
     top = max((p for _, p in expected), default=1.0)
     for token, p in expected:
         print(f"{repr(token)[1:-1]:<{width}}  {p:.4f}  {'█' * max(1, round(40 * p / top))}")
+
+
+def print_nearest(found: dict[str, list[tuple[str, float]]]) -> None:
+    """A column of words, and one of their cosines or scores, for each that was asked about."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for asked in found:
+        table.add_column(Text(asked), no_wrap=True)
+        table.add_column("", justify="right")
+    for row in zip(*found.values(), strict=True):
+        table.add_row(*(cell for word, score in row for cell in (Text(word.strip()), f"{score:.3f}")))
+    _console().print(table)
 
 
 def print_followers(found: Any) -> None:
@@ -315,6 +435,8 @@ def print_explanation(model: str, settings: list[str], trust: bool = False) -> N
         console.print(table)
     if recipe.kind in ("gpt", "rnn_lm"):
         _print_costs(recipe, Path(model))
+    elif recipe.task == "classify" and not hasattr(recipe.model_class, "fit"):
+        _print_shapes(recipe, Path(model))
 
 
 def _print_costs(recipe: Any, run: Path) -> None:
@@ -325,8 +447,26 @@ def _print_costs(recipe: Any, run: Path) -> None:
     size, why = vocabulary(recipe.tokens, recipe.model)
     if known.exists():
         size, why = read_json(known)["sizes"]["vocab_size"], "the run's own"
+    _print_told(explained(recipe.model, size, why, recipe.batches.size, recipe.batches.length))
+
+
+def _print_shapes(recipe: Any, run: Path) -> None:
+    """What goes through a classifier: of a run with its own words and classes, else with as many as one may expect."""
+    from segue.inference.costs import vocabulary
+    from segue.inference.shapes import shapes
+    from segue.models.base import Sizes
+
+    known = run / "config.json"
+    sizes = Sizes(vocabulary(recipe.tokens, recipe.model)[0], 2)
+    if known.exists():
+        sizes = Sizes(**read_json(known)["sizes"])
+    _print_told([shapes(recipe.model_class, recipe.model, sizes, words=20)])
+
+
+def _print_told(sections: Sequence[Any]) -> None:
+    """Tables of name, figure and remark."""
     console = _console()
-    for section in explained(recipe.model, size, why, recipe.batches.size, recipe.batches.length):
+    for section in sections:
         table = Table(box=None, show_header=False, pad_edge=False)
         for justify in ("left", "right", "left"):
             table.add_column(no_wrap=justify == "right", justify=justify)  # type: ignore[arg-type]

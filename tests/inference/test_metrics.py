@@ -14,16 +14,35 @@ from segue.inference.metrics import (
     bleu_chrf,
     bleu_of_sums,
     bleu_statistics,
+    calibration_error,
     confusion,
     macro_f1,
     per_class,
+    reliability,
     span_counts,
     span_f1,
     spans,
 )
 from segue.inference.statistics import corpus_bootstrap, corpus_paired
 
+SURE = st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=40)
 PAIRS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=40)
+
+
+@given(SURE)
+@settings(deadline=None)
+def test_the_groups_of_like_confidence_hold_every_prediction(pairs: list[tuple[float, bool]]) -> None:
+    sure, right = (np.array(column) for column in zip(*pairs, strict=True))
+    sums = reliability(sure, right)
+    assert sums.sum(0) == pytest.approx([len(sure), sure.sum(), right.sum()])
+    means = sums[sums[:, 0] > 0, 1] / sums[sums[:, 0] > 0, 0]
+    assert (np.diff(means) > 0).all()
+    # One group of all is the least that can be found; each prediction by itself the most.
+    assert abs(sure.mean() - right.mean()) - 1e-9 <= calibration_error(sums) <= np.abs(sure - right).mean() + 1e-9
+
+
+def test_a_border_belongs_to_the_upper_group() -> None:
+    assert reliability([0.0, 0.5, 1.0], [0, 1, 1], bins=2)[:, 0].tolist() == [1, 2]
 
 
 @given(PAIRS)

@@ -215,7 +215,7 @@ def test_the_entry_says_what_the_result_says(task: str, runs: dict[str, segue.Ru
     assert entry.steps == 5 and entry.curve.steps == [2, 4, 5] and len(entry.curve.values) == 3
     assert entry.parameters == sum(p.numel() for p in run.model.parameters())
     assert bool(entry.sample) == bool(entry.surprisal) == (task == "lm")
-    assert (entry.confusion is not None) == (task == "classify")
+    assert (entry.confusion is not None) == bool(entry.calibration) == (task in ("classify", "tag"))
     page = page_of("A title <b>", ["A sentence."], [entry], passage, evaluation)
     assert page.ledger == read_json(run.path / "ledger.json") and page.task == task
     assert "A title &lt;b&gt;" in render(page)

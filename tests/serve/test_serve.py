@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from hypothesis import given
@@ -48,6 +49,7 @@ RUNS: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
     "classes": ("bow", REVIEWS, {"train.steps": 20, "data.validation": 0}),
     "tags": ("window_tagger", TAGGED, {"train.steps": 20, "data.validation": 0, "batches.length": 8}),
     "pairs": ("rnn_seq2seq", PAIRS, SMALL | {"tokens.kind": "char"}),
+    "words": ("word2vec", TEXTS, COUNTED | {"model.width": 8, "tokens.min_count": 1, "train.threads": 1}),
 }
 WRITERS = ["char", "byte", "space", "bpe"]
 
@@ -204,6 +206,27 @@ def test_predict_labels_tags_and_translates(client: TestClient, engine: Engine) 
     assert ask(client, "predict", run="tags", texts=[])["predictions"] == []
 
 
+def test_nearest_is_what_the_vectors_say(client: TestClient, engine: Engine) -> None:
+    run = engine["words"].run
+    vectors = run.model.vectors[2:]  # without STOP and UNK
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    answer = ask(client, "nearest", run="words", text="cow - dog + grass", top=3)
+    assert (answer["plus"], answer["minus"]) == (["cow", "grass"], ["dog"])
+    (dog,), (cow,), (grass,) = (run.tokenizer.encode(f"a {word}")[1:] - 2 for word in ("dog", "cow", "grass"))
+    scores = unit @ (unit[cow] - unit[dog] + unit[grass])
+    scores[[dog, cow, grass]] = -np.inf  # what was asked about is no answer
+    assert [row["score"] for row in answer["nearest"]] == pytest.approx(sorted(scores, reverse=True)[:3], abs=1e-5)
+    one = ask(client, "nearest", run="words", text="cow", top=100)["nearest"]
+    assert all(row["word"].strip() != "cow" for row in one) and len(one) == len(unit) - 1
+
+
+def test_nearest_of_what_has_no_vector(client: TestClient) -> None:
+    assert "'zebra' has no vector" in refused(client, "nearest", run="words", text="zebra")
+    assert "there is no word in it" in refused(client, "nearest", run="words", text=" ")
+    assert "made for lm" in refused(client, "nearest", run="char", text="cow")
+    assert "made for embed" in refused(client, "predict", run="words", texts=["cow"])
+
+
 def test_what_is_not_read_is_counted(client: TestClient) -> None:
     (row,) = ask(client, "predict", run="tags", texts=["the cow " * 6])["predictions"]
     assert (len(row["words"]), len(row["tags"]), row["cut"]) == (12, 8, 4)
@@ -237,6 +260,8 @@ LONG = "a" * (limits.MAX_CHARACTERS + 1)
         ("next", {"top": limits.MAX_TOP + 1}, "top"),
         ("predict", {"texts": ["a"] * (limits.MAX_ROWS + 1)}, "texts"),
         ("predict", {"texts": [LONG]}, "texts.0"),
+        ("nearest", {"text": LONG}, "text"),
+        ("nearest", {"text": "a", "top": limits.MAX_TOP + 1}, "top"),
     ],
 )
 def test_limits(client: TestClient, path: str, body: dict[str, Any], key: str) -> None:
@@ -459,7 +484,9 @@ def test_the_page_knows_every_task_and_every_limit() -> None:
 
 def test_the_api_describes_itself_without_pages_from_elsewhere(client: TestClient) -> None:
     paths = client.get("/openapi.json").json()["paths"]
-    assert set(paths) == {f"/api/{name}" for name in ("runs", "generate", "stream", "score", "next", "predict")}
+    assert set(paths) == {
+        f"/api/{name}" for name in ("runs", "generate", "stream", "score", "next", "nearest", "predict")
+    }
     assert client.get("/docs").status_code == client.get("/redoc").status_code == 404
 
 

@@ -346,3 +346,12 @@ def test_encoding_is_fast(kind: Kind, least: float) -> None:
         tokenizer.encode_many(lines, stop=True)
         best = max(best, size / (time.perf_counter() - start))
     assert best > least
+
+
+def test_words_whatever_their_case() -> None:
+    """The first word of the vocabulary, which is the commonest, that is the same in small letters; else unknown."""
+    tokenizer = Tokenizer.train(Config(kind="space"), ["the the the The apple Apple Apple US"])
+    the, apple, us = (int(tokenizer.encode_words([word])[0]) for word in ("the", "Apple", "US"))
+    assert tokenizer.fold_words(["THE", "The", "APPLE", "us", "we"]).tolist() == [the, the, apple, us, tokenizer.unk]
+    with pytest.raises(TypeError, match="space"):
+        Tokenizer.train(Config(kind="char"), ["ab"]).fold_words(["a"])

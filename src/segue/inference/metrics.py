@@ -14,6 +14,8 @@ from typing import Any, NamedTuple, TypedDict
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from segue.data.spans import is_span_tag, spans
+
 
 class ClassScore(NamedTuple):
     """One class."""
@@ -65,9 +67,30 @@ def confusion(truth: ArrayLike, predicted: ArrayLike, classes: int) -> NDArray[n
 
 def per_class(truth: ArrayLike, predicted: ArrayLike, classes: int) -> list[ClassScore]:
     """Precision, recall, F1 and support of each class id."""
-    matrix = confusion(truth, predicted, classes)
-    counts = zip(matrix.diagonal().tolist(), matrix.sum(0).tolist(), matrix.sum(1).tolist(), strict=True)
+    return class_scores(confusion(truth, predicted, classes))
+
+
+def class_scores(matrix: ArrayLike) -> list[ClassScore]:
+    """The same of a confusion matrix."""
+    table = np.asarray(matrix)
+    counts = zip(table.diagonal().tolist(), table.sum(0).tolist(), table.sum(1).tolist(), strict=True)
     return [ClassScore(*_shares(right, guessed, true), true) for right, guessed, true in counts]
+
+
+def reliability(confidence: ArrayLike, right: ArrayLike, bins: int = 10) -> NDArray[np.float64]:
+    """(bins, 3) sums over predictions of like confidence: how many, their confidence, how many of them are right. The
+    bins are equally wide, and what lies on a border belongs to the upper one."""
+    sure, hits = np.asarray(confidence, np.float64), np.asarray(right, np.float64)
+    place = np.clip((sure * bins).astype(np.int64), 0, bins - 1)
+    columns = [np.bincount(place, weights, minlength=bins) for weights in (np.ones(len(sure)), sure, hits)]
+    return np.stack(columns, 1)
+
+
+def calibration_error(sums: ArrayLike) -> float:
+    """Expected calibration error (Naeini 2015) of such sums: the mean over predictions of how far the accuracy of their
+    bin lies from its confidence."""
+    table = np.asarray(sums, np.float64)
+    return float(np.abs(table[:, 2] - table[:, 1]).sum() / max(1.0, table[:, 0].sum()))
 
 
 def macro_f1(truth: ArrayLike, predicted: ArrayLike) -> float:
@@ -76,6 +99,40 @@ def macro_f1(truth: ArrayLike, predicted: ArrayLike) -> float:
     present, ids = np.unique(np.concatenate([true, guess]), return_inverse=True)
     scores = per_class(ids[: len(true)], ids[len(true) :], len(present))
     return sum(score.f1 for score in scores) / len(scores)
+
+
+def several(truth_BC: ArrayLike, predicted_BC: ArrayLike) -> dict[str, float]:
+    """Of rows with any number of classes, as yes and no: rows that are wholly right, and F1 of every yes together and
+    as the mean over classes that are the truth or were predicted at least once."""
+    true, guess = np.asarray(truth_BC, bool), np.asarray(predicted_BC, bool)
+    right, guessed, there = (one.sum(0).tolist() for one in (true & guess, guess, true))
+    counts = [row for row in zip(right, guessed, there, strict=True) if row[1] + row[2]]
+    return {
+        "accuracy": float((true == guess).all(1).mean()),
+        "micro_f1": _shares(sum(right), sum(guessed), sum(there))[2],
+        "macro_f1": sum(_shares(*row)[2] for row in counts) / max(1, len(counts)),
+    }
+
+
+# Numbers
+
+
+def pearson(a: ArrayLike, b: ArrayLike) -> float:
+    """The correlation of two rows of numbers; 0 where one of them never changes."""
+    rows = [np.asarray(one, np.float64) for one in (a, b)]
+    x, y = (row - row.mean() for row in rows)
+    length = float(np.sqrt((x**2).sum() * (y**2).sum()))
+    return float((x * y).sum()) / length if length else 0.0
+
+
+def spearman(a: ArrayLike, b: ArrayLike) -> float:
+    """The correlation of the ranks; equal numbers share the mean of theirs."""
+    return pearson(_ranks(a), _ranks(b))
+
+
+def _ranks(values: ArrayLike) -> NDArray[np.float64]:
+    _, place, times = np.unique(np.asarray(values, np.float64), return_inverse=True, return_counts=True)
+    return (np.cumsum(times) - (times - 1) / 2)[place]
 
 
 def _same_length(truth: ArrayLike, predicted: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -99,32 +156,6 @@ def _shares(right: int, predicted: int, true: int) -> tuple[float, float, float]
 # Spans
 
 
-def spans(tags: Sequence[str]) -> set[tuple[str, int, int]]:
-    """(type, start, end) of each span of one sentence; `end` is the token after its last.
-
-    Reads IOB1, IOB2 (BIO) and BIOES as conlleval does: B and S begin a span; I and E go on with the span before
-    them if it is open and of the same type, and begin one otherwise; E and S close it. A broken sequence is read, too.
-    """
-    found = set()
-    kind, start = "", -1  # start < 0: no span is open
-    for place, tag in enumerate([*tags, "O"]):
-        if not _is_span_tag(tag):
-            raise ValueError(
-                f"Tag '{tag}' (token {place + 1}) is no span tag: expected O, or B-, I-, E- or S- and a type."
-            )
-        prefix, _, tag_kind = tag.partition("-")
-        goes_on = start >= 0 and prefix in ("I", "E") and tag_kind == kind
-        if start >= 0 and not goes_on:
-            found.add((kind, start, place))
-            start = -1
-        if prefix != "O" and start < 0:
-            kind, start = tag_kind, place
-        if prefix in ("E", "S"):
-            found.add((kind, start, place + 1))
-            start = -1
-    return found
-
-
 def span_counts(truth: Sequence[str], predicted: Sequence[str]) -> tuple[int, int, int]:
     """(right, predicted, true) spans of one sentence; right means the same type, start and end."""
     if len(truth) != len(predicted):
@@ -138,15 +169,11 @@ def span_f1(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) 
     if len(truth) != len(predicted):
         raise ValueError(f"{len(truth)} sentences got {len(predicted)} predictions.")
     tags = {tag for sentences in (truth, predicted) for sentence in sentences for tag in sentence}
-    if tags <= {"O"} or not all(map(_is_span_tag, tags)):
+    if tags <= {"O"} or not all(map(is_span_tag, tags)):
         return None
     counts = [span_counts(true, guess) for true, guess in zip(truth, predicted, strict=True)]
     right, guessed, true = (sum(column) for column in zip(*counts, strict=True))
     return SpanScore(*_shares(right, guessed, true), right, guessed, true)
-
-
-def _is_span_tag(tag: str) -> bool:
-    return tag == "O" or (len(tag) > 2 and tag[0] in "BIES" and tag[1] == "-")
 
 
 # Translations

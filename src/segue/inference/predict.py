@@ -11,12 +11,17 @@ import numpy as np
 
 from segue.batches import collate
 from segue.batches.batch import Batch
+from segue.batches.encode import encode_texts
+from segue.batches.letters import spelt
 from segue.data.corpus import Example
+from segue.data.example import joined
 from segue.inference.settings import Config as Decode
 from segue.models.base import Sizes
 from segue.tokens.tokenizer import Tokenizer
 
 _ROWS = 64
+_ROWS_COUNTED = 512
+"""The same for models whose rows take little room."""
 
 
 @dataclass(frozen=True)
@@ -24,13 +29,27 @@ class Prediction:
     """What a model says of one example."""
 
     label: str = ""
+    """The class; where there may be several, those with commas between; or the number, written out."""
     probabilities: tuple[float, ...] = ()
-    """Of every label, in the order of the run's labels."""
+    """Of every label, in the order of the run's labels; of a tagger, of each word's tag."""
+    number: float = 0.0
+    """Where the label is a number."""
+    several: bool = False
+    """Whether there may be any number of classes."""
     tags: tuple[str, ...] = ()
+    """Of each word; or the classes, where there may be several."""
     text: str = ""
     """The translation."""
     logprob: float = 0.0
     """Natural log probability of the translation."""
+
+    def judged(self, labels: Sequence[str]) -> dict[str, Any]:
+        """Of a classifier, as JSON has it: its label, or its labels, with probabilities; or its number."""
+        if not self.probabilities:
+            return {"number": self.number}
+        probabilities = dict(zip(labels, self.probabilities, strict=True))
+        chosen = {"labels": list(self.tags)} if self.several else {"label": self.label}
+        return {**chosen, "probabilities": probabilities}
 
 
 @dataclass(frozen=True)
@@ -51,19 +70,35 @@ class Predictor:
         """One prediction an example, in order."""
         one = {"classify": self._classify, "tag": self._tag, "seq2seq": self._translate}[self.task]
         source = iter(examples)
-        while group := list(islice(source, _ROWS)):
+        at_once = _ROWS_COUNTED if hasattr(self.model, "rows_logprobs") else _ROWS
+        while group := list(islice(source, at_once)):
             yield from one(group)
 
     def cut(self, example: Example) -> int:
         """How many tokens of an example are beyond what the model reads."""
         if self.task == "tag":
             return max(0, len(example.words) - self.limit)
+        # No token is shorter than a byte, but for the blank before a text and the STOP between two.
+        if len(example.text.encode()) + len(example.target.encode()) + 3 <= self.limit:
+            return 0
         return max(0, len(self._ids(example)) - self.limit)
 
     def _ids(self, example: Example) -> Any:
         if self.task == "tag":
             return self.tokenizer.encode_words(example.words)
-        return self.tokenizer.encode(" " + example.text if self.task == "classify" else example.text)
+        if self.task == "classify":
+            return encode_texts([example], self.tokenizer)[0]
+        return self.tokenizer.encode(example.text)
+
+    def _answers(self, flat: Any, lengths: Any) -> Any:
+        """(rows, classes): of rows of ids end to end; those who count need no padding."""
+        if hasattr(self.model, "rows_logprobs"):
+            from segue.counting.features import rows_of_lengths
+
+            return np.exp(self.model.rows_logprobs(rows_of_lengths(flat, lengths, self.limit)))
+        begins = (np.cumsum(lengths) - lengths).tolist()
+        rows = [flat[a : a + min(n, self.limit)] for a, n in zip(begins, lengths.tolist(), strict=True)]
+        return self._forward(collate.classify(rows, np.zeros(len(rows))))
 
     def _forward(self, batch: Batch) -> Any:
         import torch
@@ -71,18 +106,49 @@ class Predictor:
         self.model.eval()
         with torch.inference_mode():
             logits, _ = self.model(batch.to(self.device))
-            return logits.float().softmax(-1).cpu().numpy()
+            answers = self.model.answers if hasattr(self.model, "answers") else _softmax
+            return answers(logits).cpu().numpy()
 
     def _classify(self, group: list[Example]) -> Iterator[Prediction]:
-        rows = [self._ids(example)[: self.limit] for example in group]
-        for row in self._forward(collate.classify(rows, np.zeros(len(rows)))):
-            yield Prediction(self.labels[int(row.argmax())], tuple(float(p) for p in row))
+        p_BC = self._answers(*encode_texts(group, self.tokenizer))
+        if self.sizes.label == "class":
+            for best, row in zip(p_BC.argmax(1).tolist(), p_BC.tolist(), strict=True):
+                yield Prediction(self.labels[best], tuple(row))
+            return
+        for row in p_BC.tolist():
+            if self.sizes.label == "number":
+                yield Prediction(f"{row[0]:.6g}", number=row[0])
+            else:
+                chosen = tuple(name for name, p in zip(self.labels, row, strict=True) if p > 0.5)
+                yield Prediction(",".join(chosen), tuple(row), tags=chosen, several=True)
 
     def _tag(self, group: list[Example]) -> Iterator[Prediction]:
         rows = [self._ids(example)[: self.limit] for example in group]
-        best = self._forward(collate.tag(rows, rows)).argmax(-1)
-        for row, tags in zip(rows, best, strict=True):
-            yield Prediction(tags=tuple(self.labels[int(tag)] for tag in tags[: len(row)]))
+        letters = [spelt(example.words) for example in group]
+        folded = [self.tokenizer.fold_words(example.words)[: self.limit] for example in group]
+        batch = collate.tag(rows, rows, letters, folded)
+        best, sure = self._best(batch)
+        for row, tags, p_T in zip(rows, best, sure, strict=True):
+            yield Prediction(tags=tuple(map(self._named, tags[: len(row)])), probabilities=tuple(p_T[: len(row)]))
+
+    def _named(self, tag: Any) -> str:
+        """The name of a word's tag; of a yes or no for each of several, the names of all that are yes."""
+        return joined(self.labels[i] for i in np.flatnonzero(tag).tolist()) if tag.ndim else self.labels[int(tag)]
+
+    def _best(self, batch: Batch) -> tuple[Any, list[list[float]]]:
+        """(B, T) the tag of each word, or (B, T, C) yes and no, and the probability of each tag, of several none; a
+        model that weighs whole sequences of tags, or several tags of a word, says itself which are best."""
+        alone = not hasattr(self.model, "best") or getattr(self.model, "crf", batch) is None
+        if alone and self.sizes.label != "classes":
+            p_BTC = self._forward(batch)
+            best = p_BTC.argmax(-1)
+        else:
+            self.model.eval()
+            best = self.model.best(batch.to(self.device)).cpu().numpy()
+            if best.ndim > 2:
+                return best, [[] for _ in best]
+            p_BTC = self._forward(batch)
+        return best, np.take_along_axis(p_BTC, best[..., None], -1)[..., 0].tolist()
 
     def _translate(self, group: list[Example]) -> Iterator[Prediction]:
         from segue.inference.decode import generate
@@ -100,3 +166,7 @@ class Predictor:
         )
         for text in written:
             yield Prediction(text=self.tokenizer.decode(text.ids), logprob=text.logprob)
+
+
+def _softmax(logits: Any) -> Any:
+    return logits.float().softmax(-1)

@@ -2,6 +2,13 @@
 
 l = sum over t of -log softmax(logits_t)[target_t]        (natural logarithm)
 
+Of one class a row, several yes/no classes, or a number, for each row or yes/no by itself, so that they can be weighed:
+
+hinge            max(0, 1 + max over c ≠ y of s_c - s_y)      one class of many (Crammer and Singer 2001)
+binary           -log s(score) if yes, -log s(-score) if no   s: the logistic function
+binary hinge     max(0, 1 - score) if yes, max(0, 1 + score) if no
+squared error    (score - y)²
+
 Logits of a large vocabulary are the largest thing in a step: 32 rows of 1,024 tokens over 50,257 words are 6.6 GB. So
 `linear_cross_entropy` makes them some rows at a time from the layer below, takes loss and gradient of these, and lets
 them go: dl/dlogits = softmax - onehot(target), dl/dx = dl/dlogits W, dl/dW = dl/dlogits^T x.
@@ -38,6 +45,23 @@ def _cross_entropy(logits: Tensor, targets: Tensor, reduction: str) -> Tensor:
     # Half precision would lose small losses in a large sum; double stays double.
     full = logits if logits.dtype == torch.float64 else logits.float()
     return F.cross_entropy(full.flatten(0, -2), targets.flatten(), ignore_index=IGNORE, reduction=reduction)
+
+
+def hinge(scores_BC: Tensor, targets_B: Tensor) -> Tensor:
+    """What each row lacks to stand a margin of 1 above every other class."""
+    own_B1 = targets_B[:, None]
+    others_BC = scores_BC.scatter(1, own_B1, -torch.inf)
+    return (1 + others_BC.amax(1) - scores_BC.gather(1, own_B1)[:, 0]).clamp(min=0)
+
+
+def binary_cross_entropy(scores_BC: Tensor, targets_BC: Tensor) -> Tensor:
+    """-log p of each yes (1) or no (0)."""
+    return F.binary_cross_entropy_with_logits(scores_BC, targets_BC.to(scores_BC.dtype), reduction="none")
+
+
+def binary_hinge(scores_BC: Tensor, targets_BC: Tensor) -> Tensor:
+    """What each yes or no lacks to stand a margin of 1 on its side of 0."""
+    return (1 - (2 * targets_BC.to(scores_BC.dtype) - 1) * scores_BC).clamp(min=0)
 
 
 def linear_cross_entropy(x: Tensor, weight_VD: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

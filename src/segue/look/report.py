@@ -2,9 +2,10 @@
 
 Top to bottom: the verdict, the table (best first, with intervals on one common scale), the ladder of n-grams, the
 learning curves, what each model writes, predicts or translates, a quiz (which of some passages did a person write?),
-what an n-gram model expects after one context, the surprisal of one paragraph word by word, and the ledger. The page
-asks for nothing from outside, and a content policy forbids the browser to try; its few lines of script only add
-comfort (another axis, a read-out, sorting), so it is whole without them.
+what an n-gram model expects after one context, the surprisal of one paragraph word by word, of labels the confusions,
+the figures one by one, the calibration and the errors, rows worth a look, the corpora where several were mixed, and the
+ledger. The page asks for nothing from outside, and a content policy forbids the browser to try; its
+few lines of script only add comfort (another axis, a read-out, sorting), so it is whole without them.
 
 Everything here is plain data in, text out: nothing knows of runs or tensors.
 """
@@ -22,11 +23,17 @@ from pathlib import Path
 from typing import Any
 
 from segue.inference.evidence import Followers
+from segue.inference.metrics import class_scores
+from segue.inference.projection import WordMap
 from segue.look import charts, markup
+from segue.look.calibration import Sure, calibration
 from segue.look.charts import Axes, Line
+from segue.look.errors import Missed, errors
 from segue.look.followers import followers
 from segue.look.markup import figure, swatch, text
 from segue.look.surprisal import Reading, surprisal
+from segue.look.trend import Trend, trend_chart
+from segue.look.word_map import word_map_charts
 
 _LOWER_IS_BETTER = ("bits", "perplexity", "loss", "ter")
 _LONG_LIST = 12
@@ -74,6 +81,8 @@ class Entry:
     """Of a model that counts: its smoothing and its order, its place on the ladder."""
     guesses: list[str] = field(default_factory=list)
     """How the model goes on from the beginning that the quiz gives, several times."""
+    calibration: list[list[float]] = field(default_factory=list)
+    """Of predictions of like confidence: how many, the sum of their confidence, how many are right."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +105,12 @@ class Page:
     expected: Expected | None = None
     """Of the page of a run that counts."""
     quiz: Quiz | None = None
+    corpora: list[dict[str, Any]] = field(default_factory=list)
+    """Where the first entry was trained on several: corpus, tokens, weight, epochs, and its figure on each."""
+    trend: Trend | None = None
+    """Of the page of a claim: the figure against a number."""
+    words: WordMap | None = None
+    """Of the page of a run with vectors of words."""
 
 
 @dataclass(frozen=True)
@@ -131,14 +146,20 @@ def render(page: Page) -> str:
     sections = [
         ("result", "Result", _table(page)),
         ("ladder", "Bits against order", _ladder(page)),
+        ("trend", "In numbers", _trend(page)),
         ("curves", "Learning curves", _curves(page)),
+        ("words", "Map of the words", word_map_charts(page.words) if page.words else ""),
         ("samples", "Samples", _samples(page)),
         ("quiz", "Which is the real one?", _quiz(page)),
         ("expected", "Expected, order by order", _expected(page)),
         ("surprisal", "Surprisal, word by word", _surprisal(page)),
         ("confusion", "Confusions", _confusion(page)),
+        ("classes", "Label by label", _classes(page)),
+        ("calibration", "Calibration", _calibration(page)),
         ("examples", "Translations" if page.task == "seq2seq" else "Errors", _examples(page)),
-        ("ledger", "Ledger", _value(page.ledger) if page.ledger else ""),
+        ("rows", "Rows to look at", _rows(page)),
+        ("corpora", "Corpora", _corpora(page)),
+        ("ledger", "Ledger", _ledger(page)),
     ]
     shown = [section for section in sections if section[2]]
     links = "".join(f'<a href="#{ident}">{heading.split(",")[0]}</a>' for ident, heading, _ in shown)
@@ -356,6 +377,15 @@ def _ladder(page: Page) -> str:
     return f'<p class="aside">{said}</p><figure>{wide}{narrow}</figure>{legend}'
 
 
+def _trend(page: Page) -> str:
+    if page.trend is None:
+        return ""
+    said = f"{page.trend.metric} against {page.trend.x_title} ({_direction(page.trend.metric)})."
+    said += " The dotted line is the power law that fits best." if page.trend.law else ""
+    wide, narrow = (trend_chart(page.trend, narrow) for narrow in (False, True))
+    return f'<p class="aside">{_words(said[:1].upper() + said[1:])}</p><figure>{wide}{narrow}</figure>'
+
+
 # What the models say
 
 
@@ -415,20 +445,48 @@ def _confusion(page: Page) -> str:
     return ""
 
 
+def _classes(page: Page) -> str:
+    """Precision, recall and F1 of the best model that has confusions."""
+    for i, entry in enumerate(page.entries):
+        if entry.confusion:
+            labels, counts = entry.confusion
+            scores = zip(labels, class_scores(counts), strict=True)
+            rows = [
+                [text(label), *(figure(share, "f1") for share in score[:3]), f"{score.support:,}"]
+                for label, score in sorted(scores, key=lambda pair: -pair[1].support)
+            ]
+            of = "words" if page.task == "tag" else "rows"
+            said = f"{swatch(i)}<b>{text(entry.model)}</b>: of what it called so, how much is so (precision); of what "
+            said += "is so, how much it found (recall); and F1, the harmonic mean of the two."
+            return f"<p>{said}</p>{markup.table(['label', 'precision', 'recall', 'F1', of], rows)}"
+    return ""
+
+
+def _calibration(page: Page) -> str:
+    return calibration([Sure(e.model, i, e.calibration) for i, e in enumerate(page.entries) if e.calibration])
+
+
+def _rows(page: Page) -> str:
+    """What the ledger knows of rows with the same text: in training and test, twice, or labelled in several ways."""
+    found = page.ledger.get("repeated_texts") or {"rows": 0}
+    if not found["rows"]:
+        return ""
+    shares = [(split, share) for split, share in (page.ledger.get("overlap") or {}).items() if share]
+    said = [f"{share:.1%} of the {split} rows have a text that is in the training rows too." for split, share in shares]
+    said.append(f"{found['rows']:,} rows have the same text as an earlier one.")
+    if found["contradictory_texts"]:
+        said.append(
+            f"{found['contradictory_texts']:,} texts have several labels: no model can be right on all of them."
+        )
+    rows = [[f'<span dir="auto">{text(one["text"])}</span>', _list(one["labels"])] for one in found["first"]]
+    return f'<p class="aside">{text(" ".join(said))}</p>{markup.table(["text", "labels, and where"], rows)}'
+
+
 def _examples(page: Page) -> str:
     having = [(i, entry) for i, entry in enumerate(page.entries) if entry.examples]
     if page.task == "seq2seq":
         return _translations(having)
-    parts = []
-    for rank, (i, entry) in enumerate(having):
-        headings = list(dict.fromkeys(key for example in entry.examples for key in example))
-        rows = [[f'<span dir="auto">{text(e.get(key, "–"))}</span>' for key in headings] for e in entry.examples]
-        parts.append(
-            f"<details{' open' if rank == 0 else ''}><summary>{swatch(i)}<b>{text(entry.model)}</b> "
-            f"<small>{len(rows)} of its errors</small></summary>"
-            f"{markup.table(headings, rows, 'plain examples')}</details>"
-        )
-    return "".join(parts)
+    return errors([Missed(entry.model, i, entry.examples) for i, entry in having])
 
 
 def _translations(having: Sequence[tuple[int, Entry]]) -> str:
@@ -447,7 +505,34 @@ def _translations(having: Sequence[tuple[int, Entry]]) -> str:
     return f'<div class="panels translations">{panels}</div>' if panels else ""
 
 
-# The ledger
+# The data
+
+
+def _corpora(page: Page) -> str:
+    """As GPT-3's table of its training data: corpus, tokens, weight in the mix, epochs elapsed."""
+    if not page.corpora:
+        return ""
+    scored = any(row.get("bits_per_byte") is not None for row in page.corpora)
+    headings = ["corpus", "tokens", "weight in the mix", "epochs elapsed", *(["bits per byte"] if scored else [])]
+    rows = [
+        [
+            text(row["corpus"]),
+            f"{row['tokens']:,}",
+            f"{row['weight']:.1%}",
+            f"{row['epochs']:.2f}",
+            *([figure(row.get("bits_per_byte"), "bits per byte")] if scored else []),
+        ]
+        for row in page.corpora
+    ]
+    said = f"{text(page.entries[0].model)} was trained on several corpora at once. A weight is the share of the tokens "
+    said += "drawn; an epoch has elapsed when as many tokens were drawn from a corpus as it has for training."
+    return f'<p class="aside">{said}</p>{markup.table(headings, rows, "plain")}'
+
+
+def _ledger(page: Page) -> str:
+    """What was read and left out; rows with the same text have a place of their own on the page."""
+    rest = {key: value for key, value in page.ledger.items() if key != "repeated_texts"}
+    return _value(rest) if rest else ""
 
 
 def _value(value: Any) -> str:

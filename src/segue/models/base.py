@@ -23,7 +23,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-Task = Literal["lm", "classify", "tag", "seq2seq"]
+from segue.data.config import Label
+from segue.data.config import Task as Reads
+
+Task = Literal["lm", "classify", "tag", "seq2seq", "embed"]
+
+
+def reads(task: Task) -> Reads:
+    """What the data of a task is read as: vectors of words are learnt from running text, as language models are."""
+    return "lm" if task == "embed" else task
 
 
 @dataclass(frozen=True)
@@ -38,6 +46,8 @@ class Sizes:
     """The id that every text begins with (the same as `stop`)."""
     stop: int = 0
     """The id that ends a text."""
+    label: Label = "class"
+    """What a row is labelled with: one class, several, or a number (which counts as one class)."""
 
 
 class Term(NamedTuple):

@@ -10,7 +10,7 @@ whole words in place of its Gaussian prior. W starts at zero, since a linear mod
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -19,10 +19,10 @@ from torch import Tensor, nn
 from segue.batches.batch import Batch
 from segue.layers.convolution import masked
 from segue.models.base import Sizes
-from segue.models.network import Network
+from segue.models.sentence import Objective, SentenceNetwork, check_shares
 
 
-class Bow(Network):
+class Bow(SentenceNetwork):
     """A linear classifier over the words of a text."""
 
     task = "classify"
@@ -33,13 +33,14 @@ class Bow(Network):
 
         dropout: float = 0.3
         """Share of the words left out at each step of training."""
+        loss: Objective = field(default_factory=Objective)
+        """What a wrong label costs."""
 
         def __post_init__(self) -> None:
-            if not 0 <= self.dropout < 1:
-                raise ValueError(f"dropout={self.dropout} is not a share: expected 0 or more and less than 1")
+            check_shares(dropout=self.dropout)
 
     def __init__(self, config: Config, sizes: Sizes) -> None:
-        super().__init__()
+        super().__init__(config.loss, sizes)
         self.dropout = nn.Dropout(config.dropout)
         self.weight = nn.Embedding(sizes.vocab_size, sizes.classes)
         self.bias = nn.Parameter(torch.zeros(sizes.classes))

@@ -75,6 +75,8 @@ class NeuralLm(Network):
         """Connect the vectors with the output directly too (form=shared)."""
         dropout: float = 0.0
         """Share of hidden units dropped."""
+        embeddings: str = ""
+        """Begin with the vectors of a word2vec run or file (form=shared; train.freeze=vectors keeps them still)."""
 
         def __post_init__(self) -> None:
             if min(self.context, self.embedding, self.width) < 1:

@@ -16,9 +16,9 @@ What AWD-LSTM adds, each off unless a recipe says otherwise (h~ is h after dropo
     tar       + beta mean((h_{t+1} - h_t)^2)        temporal activation regularisation: slow outputs
     in [batches], vary: steps of random length; in [train.optimizer], average: averaged SGD, begun by validation
 
-Departures: the forget gate's bias begins at 1 (Jozefowicz et al. 2015). The plain `dropout` is put on what goes into
-and out of each layer, never on the state (Zaremba et al.). Vectors begin as unit normal numbers: smaller ones are
-learnt slowly. A tied model begins as AWD-LSTM does: vectors, which are output weights too, between -0.1 and 0.1, and
+Departures: the forget gate's bias begins at 1 (`forget`; Jozefowicz et al. 2015). The plain `dropout` is put on what
+goes into and out of each layer, never on the state (Zaremba et al.). Vectors begin as unit normal numbers: smaller ones
+are learnt slowly. A tied model begins as AWD-LSTM does: vectors, output weights too, between -0.1 and 0.1, and
 all biases 0. With the forget gate's at 1, the paper's SGD at a rate of 30 learns next to nothing in the first epochs.
 """
 
@@ -93,6 +93,8 @@ class RnnLm(Network):
         """Activation regularisation: how much the mean square of the outputs weighs in the loss."""
         tar: float = 0.0
         """Temporal activation regularisation: how much the mean square of the outputs' changes weighs in the loss."""
+        forget: float = 1.0
+        """Bias that an LSTM's forget gate begins with: s(0) = .5, s(1) = .731, s(2) = .881 is kept at a step."""
 
         def __post_init__(self) -> None:
             if self.width < 1 or self.layers < 1 or self.embedding < 0:
@@ -109,6 +111,11 @@ class RnnLm(Network):
                 raise ValueError(f"activation = {self.activation} with cell = {self.cell}: only elman has a choice")
             if self.reset != "after" and self.cell != "gru":
                 raise ValueError(f"reset = {self.reset} with cell = {self.cell}: only gru has a choice")
+            if not 0 <= self.forget < math.inf:
+                raise ValueError(f"forget = {self.forget}: a gate that begins closed remembers nothing; 0 or more")
+            if self.forget != 1 and (self.cell != "lstm" or self.tied):
+                found = f"forget = {self.forget} with cell = {self.cell}, tied = {self.tied}"
+                raise ValueError(f"{found}: only an lstm that is not tied has a choice")
 
         @property
         def widths(self) -> tuple[int, ...]:
@@ -125,6 +132,10 @@ class RnnLm(Network):
         self.body: Recurrent | Stack = (
             Stack(config) if by_layer else _layers(config, first, config.width, config.layers)
         )
+        if config.cell == "lstm":
+            for name, parameter in self.body.named_parameters():
+                if "bias_ih" in name:  # one of torch's two, which are added; its parts are i, f, g, o
+                    nn.init.constant_(parameter.data.chunk(4)[1], config.forget)
         self.head = Readout(last, sizes.vocab_size)
         if config.tied:
             self.head.weight = self.vectors.weight
@@ -139,12 +150,13 @@ class RnnLm(Network):
         return self.head(self._dropped(h_BTD)), state
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        mask_BT = batch.mask_BT
+        mask_BT, (rows, length) = batch.mask_BT, batch.mask_BT.shape
         counts = {"cross_entropy": batch.count}
         if self.config.ar:
-            counts["ar"] = int(mask_BT.sum())
+            counts["ar"] = rows * length if batch.full else int(mask_BT.sum())
         if self.config.tar:
-            counts["tar"] = int((mask_BT[:, 1:] & mask_BT[:, :-1]).sum())
+            both = mask_BT[:, 1:] & mask_BT[:, :-1]
+            counts["tar"] = rows * (length - 1) if batch.full else int(both.sum())
         return counts
 
     def loss(self, batch: Batch, state: RecurrentState | None = None) -> Loss:
@@ -168,10 +180,12 @@ class RnnLm(Network):
         out: tuple[Tensor, RecurrentState] = self.body(*self._inputs(batch, state))
         return out
 
-    def _inputs(self, batch: Batch, state: RecurrentState | None) -> tuple[Tensor, Tensor, RecurrentState | None]:
+    def _inputs(
+        self, batch: Batch, state: RecurrentState | None
+    ) -> tuple[Tensor, Tensor | None, RecurrentState | None]:
         if state is not None and batch.fresh_B is not None:
             state = state.forget(batch.fresh_B)
-        return self._embedded(batch.tokens_BT), batch.mask_BT, state
+        return self._embedded(batch.tokens_BT), None if batch.full else batch.mask_BT, state
 
     def _embedded(self, tokens_BT: Tensor) -> Tensor:
         drop = self.config.drop
@@ -245,7 +259,7 @@ class Stack(nn.Module):
                 x_BTD = locked_dropout(x_BTD, self.drop.between, self.training)
             parts = () if state is None else (part[number : number + 1, :, :width] for part in state.parts())
             begin = None if state is None else RecurrentState(*(part.contiguous() for part in parts))
-            x_BTD, end = weight_drop(layer, self.drop.weights, x_BTD, mask_BT, begin)
+            x_BTD, end = weight_drop(layer, self.drop.weights, x_BTD, mask_BT, begin)  # type: ignore[arg-type]
             outs.append(x_BTD)
             ends.append(end)
         return outs, self._together(ends)

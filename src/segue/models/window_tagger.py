@@ -4,27 +4,26 @@
     h_t = tanh(W [x_{t-r}; …; x_{t+r}] + b)          k = 2r + 1 words side by side
     p(tag_t) = softmax(U h_t + c)
 
-Predicts the tag of each word from the words around it. Departs from the paper: no features beside the
-word, each tag by itself (no search over tag sequences), tanh in place of its piecewise-linear version.
+Predicts the tag of each word from the words around it. If asked, x_t also holds how the word is written
+(layers/letters.py), and the tags of a sentence are chosen together (`crf`, layers/crf.py). Departs from the
+paper: tanh in place of its piecewise-linear version.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor, nn
 
 from segue.batches.batch import Batch
 from segue.layers.convolution import Window
+from segue.layers.letters import Word, check_spelling
 from segue.models.base import Sizes
-from segue.models.network import Network
+from segue.models.tagger import Tagger
 
 
-class WindowTagger(Network):
+class WindowTagger(Tagger):
     """A tag for each word from a window of words around it."""
-
-    task = "tag"
 
     @dataclass(frozen=True)
     class Config:
@@ -34,10 +33,22 @@ class WindowTagger(Network):
         """Words seen at once, the tagged one in the middle (odd)."""
         embedding: int = 50
         """Numbers in a word's vector."""
+        folded: bool = False
+        """Give each word a second vector that is the same whatever its case."""
+        letters: int = 0
+        """Numbers made from a word's letters by a convolution (0: do not look at letters)."""
+        affixes: int = 0
+        """Longest beginnings and ends of a word that have vectors, in letters (0: none)."""
+        shapes: bool = False
+        """Give the shape of a word a vector: capitals, small letters, digits, signs."""
         width: int = 100
         """Hidden units."""
         dropout: float = 0.3
         """Share of the inputs and of the hidden units left out at each step of training."""
+        unknown: float = 0.0
+        """Share of the words read as unknown at each step of training."""
+        crf: bool = False
+        """Choose the tags of a sentence together, by a conditional random field."""
 
         def __post_init__(self) -> None:
             if self.window < 1 or self.window % 2 == 0:
@@ -46,15 +57,18 @@ class WindowTagger(Network):
                 raise ValueError("embedding and width must be 1 or more")
             if not 0 <= self.dropout < 1:
                 raise ValueError(f"dropout={self.dropout} is not a share: expected 0 or more and less than 1")
+            check_spelling(self.letters, self.affixes, self.unknown)
 
     def __init__(self, config: Config, sizes: Sizes) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(sizes.vocab_size, config.embedding)
+        super().__init__(sizes, config.crf)
+        written = (config.folded, config.letters, config.affixes, config.shapes)
+        self.word = Word(sizes.vocab_size, config.embedding, *written, config.unknown)
         self.dropout = nn.Dropout(config.dropout)
-        self.window = Window(config.embedding, config.width, config.window)
+        self.window = Window(self.word.width, config.width, config.window)
         self.head = nn.Linear(config.width, sizes.classes)
 
-    def forward(self, batch: Batch, state: Any = None) -> tuple[Tensor, Any]:
-        x_BTD = self.dropout(self.embedding(batch.tokens_BT))
+    def scores(self, batch: Batch) -> Tensor:
+        x_BTD = self.dropout(self.word(batch))
         h_BTD = self.window(x_BTD, batch.mask_BT).tanh()
-        return self.head(self.dropout(h_BTD)), None
+        scores_BTC: Tensor = self.head(self.dropout(h_BTD))
+        return scores_BTC

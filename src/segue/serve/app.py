@@ -82,6 +82,13 @@ class Next(Question):
     top: Annotated[int, Field(ge=1, le=limits.MAX_TOP)] = 10
 
 
+class Nearest(Question):
+    """A word, or words with signs between, of which the nearest are asked for."""
+
+    text: Annotated[Text, Field(description="king, or: king - man + woman")]
+    top: Annotated[int, Field(ge=1, le=limits.MAX_TOP)] = 10
+
+
 class Predict(Question):
     """Texts to be labelled, tagged or translated."""
 
@@ -155,6 +162,12 @@ def _add_routes(app: FastAPI, engine: Engine) -> None:
         """The likeliest tokens after a text: {next: [{token, probability}], unknown}; the end is "</s>"."""
         served = engine[ask.run]
         return StrictJSON(await served.do(served.next, ask.context, ask.top))
+
+    @app.post("/api/nearest")
+    async def nearest(ask: Nearest) -> StrictJSON:
+        """The words nearest to a word or to a sum of words: {plus, minus, nearest: [{word, score}]}, by 3CosAdd."""
+        served = engine[ask.run]
+        return StrictJSON(await served.do(served.nearest, ask.text, ask.top))
 
     @app.post("/api/predict")
     async def predict(ask: Predict) -> StrictJSON:

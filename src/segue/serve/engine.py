@@ -7,12 +7,14 @@ import dataclasses
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from segue.errors import InputError, nearest
 from segue.folder import read_json
 from segue.inference.settings import Config as Decode
+from segue.inference.words import Words, signed, words_of
 from segue.loaded import Run, load
 from segue.recipe import make
 from segue.tokens.tokenizer import Tokenizer
@@ -26,7 +28,7 @@ MAX_TEXTS = 16
 MAX_ROWS = 256
 """Texts that one request may have labelled, tagged or translated."""
 MAX_TOP = 100
-"""Likeliest tokens that one request may ask for."""
+"""Likeliest tokens, or nearest words, that one request may ask for."""
 _BROKEN = "\ufffd"
 
 Answer = dict[str, Any]
@@ -143,6 +145,20 @@ class Served:
         rows = [{"token": token, "probability": probability} for token, probability in pairs]
         return {"next": rows, "unknown": self.run.unknown(context)}
 
+    # Vectors of words
+
+    @cached_property
+    def words(self) -> Words:
+        """The words and their vectors, made once; or an InputError where the run has none."""
+        return words_of(self.run)
+
+    def nearest(self, text: str, top: int) -> Answer:
+        """The words nearest to a word, or to what "king - man + woman" comes to, with their cosines."""
+        words = self.words
+        plus, minus = signed(text)
+        found = words.analogy(plus, minus, top)
+        return {"plus": plus, "minus": minus, "nearest": [{"word": word, "score": score} for word, score in found]}
+
     # All others
 
     def predict(self, texts: Sequence[str]) -> Answer:
@@ -152,8 +168,8 @@ class Served:
 
     def _prediction(self, text: str, answer: Any) -> Answer:
         if self.run.task == "classify":
-            probabilities = dict(zip(self.run.labels, answer.probabilities, strict=True))
-            return {"label": answer.label, "probabilities": probabilities}
+            judged: Answer = answer.judged(self.run.labels)
+            return judged
         if self.run.task == "tag":
             return {"words": text.split(), "tags": list(answer.tags)}
         return {"translation": answer.text, "logprob": answer.logprob}

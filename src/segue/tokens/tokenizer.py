@@ -148,6 +148,10 @@ class Tokenizer:
         """One id for each given word, whatever is in it; only for `space` tokens."""
         raise TypeError(f"Words that are given one by one need space tokens, not {self.kind}.")
 
+    def fold_words(self, words: Sequence[str]) -> Ids:
+        """The same whatever the case: the first id of a word that is written so in small letters; only for `space`."""
+        raise TypeError(f"Words that are given one by one need space tokens, not {self.kind}.")
+
     def decode(self, ids: Iterable[int]) -> str:
         """The text of the ids: nothing for STOP, a replacement character for UNK and for broken UTF-8."""
         return b"".join(map(self._bytes.__getitem__, ids)).decode(errors="replace")
@@ -256,6 +260,16 @@ class _Spaces(Tokenizer):
 
     def encode_words(self, words: Sequence[str]) -> Ids:
         return np.fromiter(map(self._vocabulary.__getitem__, words), np.int32, len(words))
+
+    @cached_property
+    def _folded(self) -> _Vocabulary:
+        found = _Vocabulary()
+        for place, name in enumerate(self._names[2:], 2):
+            found.setdefault(name.lower(), place)
+        return found
+
+    def fold_words(self, words: Sequence[str]) -> Ids:
+        return np.fromiter((self._folded[word.lower()] for word in words), np.int32, len(words))
 
     def decode(self, ids: Iterable[int]) -> str:
         return " ".join(REPLACEMENT if i == UNK else self._names[i] for i in ids if i != STOP)

@@ -5,15 +5,18 @@ const TASKS = {
   classify: { verb: "Classify", tab: "Classify", what: "Text", hint: "A text to put into a class", live: true },
   tag: { verb: "Tag", tab: "Tag", what: "Text", hint: "A sentence a line, words and punctuation marks between blanks", live: true },
   seq2seq: { verb: "Translate", tab: "Translate", what: "Text", hint: "A sentence a line" },
+  embed: { verb: "Find", tab: "Words", what: "Words", hint: "A word a line, or a sum of words: king - man + woman", live: true },
 };
 const FIGURES = { // the main figure of a task, and how it is said
   lm: ["bits_per_byte", (x) => `${x.toFixed(3)} bits per byte`],
   classify: ["accuracy", (x) => `${(100 * x).toFixed(1)} % right`],
   tag: ["accuracy", (x) => `${(100 * x).toFixed(1)} % right`],
   seq2seq: ["bleu", (x) => `BLEU ${x.toFixed(1)}`],
+  embed: ["cloze", (x) => `${(100 * x).toFixed(1)} % of the gaps filled right, of ten words`],
 };
 const PAUSE = 250; // milliseconds without a key before a model is asked
 const MOST_COLOURED = 20000; // tokens; a browser becomes slow beyond
+const MOST_WORDS = 20; // lines that are looked up at once
 const END = "</s>";
 const HUES = 10;
 const SHADES = 9;
@@ -256,10 +259,10 @@ class Classifier extends Panel {
   async follow(text) {
     const signal = this.again();
     if (!text.trim()) return this.body.replaceChildren(make("p", { className: "empty" }, "No text yet."));
-    const { predictions: [{ label, probabilities, cut }] } = await answer("predict", { run: this.run.name, texts: [text] }, signal);
-    const ranked = Object.entries(probabilities).sort(([, p], [, q]) => q - p);
-    const bars = ranked.map(([name, p]) => bar(make("span", { className: "label" }, name), p, name === label ? "best" : ""));
-    this.body.replaceChildren(make("ol", { className: "bars wide" }, ...bars));
+    const { predictions: [{ label, labels = [label], probabilities, number, cut }] } = await answer("predict", { run: this.run.name, texts: [text] }, signal);
+    const ranked = Object.entries(probabilities ?? {}).sort(([, p], [, q]) => q - p);
+    const bars = ranked.map(([name, p]) => bar(make("span", { className: "label" }, name), p, labels.includes(name) ? "best" : ""));
+    this.body.replaceChildren(probabilities ? make("ol", { className: "bars wide" }, ...bars) : make("p", {}, number.toPrecision(4)));
     this.tell(cut ? `${many(cut, "token")} at the end were not read.` : "");
   }
 }
@@ -302,7 +305,36 @@ class Translator extends Panel {
   }
 }
 
-const PANELS = { lm: Writer, classify: Classifier, tag: Tagger, seq2seq: Translator };
+class Neighbours extends Panel {
+  async follow(text) {
+    const signal = this.again();
+    const lines = text.split("\n").filter((line) => line.trim()).slice(0, MOST_WORDS);
+    this.tell("");
+    if (!lines.length) return this.body.replaceChildren(make("p", { className: "empty" }, "No word yet."));
+    const found = await Promise.all(lines.map((line) => this.near(line, signal)));
+    this.body.replaceChildren(...found.flat());
+  }
+
+  /** A word that has no vector is said in its place, so that the others are still shown. */
+  async near(line, signal) {
+    try {
+      const { nearest } = await answer("nearest", { run: this.run.name, text: line, top: 10 }, signal);
+      return [make("h4", {}, line.trim()), make("ol", { className: "bars wide" }, ...nearest.map(({ word, score }) => this.word(word, score)))];
+    } catch (error) {
+      if (error.name === "AbortError") throw error;
+      return [make("h4", {}, line.trim()), make("p", { className: "note" }, error.message)];
+    }
+  }
+
+  word(word, score) {
+    const line = make("i");
+    line.style.width = `${100 * Math.min(1, Math.max(0, score))}%`;
+    const label = make("button", { className: "token", type: "button", title: "Go on with this", onclick: () => begin(word.trim()) }, word.trim());
+    return make("li", {}, label, line, make("b", {}, score.toFixed(3)));
+  }
+}
+
+const PANELS = { lm: Writer, classify: Classifier, tag: Tagger, seq2seq: Translator, embed: Neighbours };
 
 // One scale of surprisal for all panels: nine shades, up to a round number that one token in twenty exceeds.
 

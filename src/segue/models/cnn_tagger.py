@@ -1,0 +1,81 @@
+"""Convolutional tagger, sentence approach: Collobert et al. 2011, "Natural language processing (almost) from scratch".
+
+    x_t = [word; letters; affixes; shape]                    what is known of word t (layers/letters.py)
+    h^1_t = f(W_1 [x_{t-r}; …; x_{t+r}] + b_1)               k = 2r + 1 words side by side, the same W at all t
+    h^l_t = h^{l-1}_t + f(W_l [h^{l-1}_{t-r}; …; h^{l-1}_{t+r}] + b_l)      f(a) = max(a, 0)
+    p(tag_t) = softmax(U h^L_t + c)                          or, with `crf`, all tags together (layers/crf.py)
+
+The whole sentence is convolved at once, zero vectors beyond its ends; L layers see L · r words to either side. Without
+f, two layers would be one linear layer over a wider window. Predicts the tag of each word from those words.
+Departs from the paper: no maximum over the sentence with the distance to the tagged word as an input (which costs a
+sweep for every word), layers above one another instead; what a layer adds to the one below (He et al. 2016).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from segue.batches.batch import Batch
+from segue.layers.convolution import Window
+from segue.layers.letters import Word, check_spelling
+from segue.models.base import Sizes
+from segue.models.tagger import Tagger
+
+
+class CnnTagger(Tagger):
+    """A tag for each word from stacked windows over the sentence."""
+
+    @dataclass(frozen=True)
+    class Config:
+        """The recipe's [model]."""
+
+        window: int = 3
+        """Words, or vectors of the layer below, seen at once (odd)."""
+        layers: int = 3
+        """Convolutions, one above the other."""
+        embedding: int = 100
+        """Numbers in a word's vector."""
+        folded: bool = True
+        """Give each word a second vector that is the same whatever its case."""
+        letters: int = 64
+        """Numbers made from a word's letters by a convolution (0: do not look at letters)."""
+        affixes: int = 3
+        """Longest beginnings and ends of a word that have vectors, in letters (0: none)."""
+        shapes: bool = True
+        """Give the shape of a word a vector: capitals, small letters, digits, signs."""
+        width: int = 200
+        """Hidden units in a layer."""
+        dropout: float = 0.4
+        """Share of the inputs and of the units of each layer left out at each step of training."""
+        unknown: float = 0.1
+        """Share of the words read as unknown at each step of training."""
+        crf: bool = False
+        """Choose the tags of a sentence together, by a conditional random field."""
+
+        def __post_init__(self) -> None:
+            if self.window < 1 or self.window % 2 == 0:
+                raise ValueError(f"window={self.window} has no middle word: expected an odd number")
+            for name in ("embedding", "width", "layers"):
+                if getattr(self, name) < 1:
+                    raise ValueError(f"{name}={getattr(self, name)} must be 1 or more")
+            if not 0 <= self.dropout < 1:
+                raise ValueError(f"dropout={self.dropout} is not a share: expected 0 or more and less than 1")
+            check_spelling(self.letters, self.affixes, self.unknown)
+
+    def __init__(self, config: Config, sizes: Sizes) -> None:
+        super().__init__(sizes, config.crf)
+        self.dropout = nn.Dropout(config.dropout)
+        written = (config.folded, config.letters, config.affixes, config.shapes)
+        self.word = Word(sizes.vocab_size, config.embedding, *written, config.unknown)
+        self.first = Window(self.word.width, config.width, config.window)
+        self.above = nn.ModuleList(Window(config.width, config.width, config.window) for _ in range(config.layers - 1))
+        self.head = nn.Linear(config.width, sizes.classes)
+
+    def scores(self, batch: Batch) -> Tensor:
+        h_BTD: Tensor = self.first(self.dropout(self.word(batch)), batch.mask_BT).relu()
+        for layer in self.above:
+            h_BTD = h_BTD + layer(self.dropout(h_BTD), batch.mask_BT).relu()
+        scores_BTC: Tensor = self.head(self.dropout(h_BTD))
+        return scores_BTC

@@ -1,0 +1,69 @@
+"""Deep averaging network: Iyyer, Manjunatha, Boyd-Graber and Daumé 2015, "Deep unordered composition rivals …".
+
+    h_0 = sum over t of r_t E[w_t] / sum over t of r_t          r_t = 0 for words that are dropped, else 1
+    h_i = relu(W_i h_{i-1} + b_i)                               i = 1 … layers
+    p(class) = softmax(W h_layers + b)
+
+The class is predicted from which words the text holds, not from their order; the mean of vectors of "good" and "not
+good" hardly differs, and each layer makes more of what difference there is. Word dropout leaves whole words out of the
+mean while training. Departs from the paper: AdamW and a running mean of the weights where it has Adagrad; dropout of
+units too. The lecture writes tanh where relu stands: means of many vectors are small, and tanh is then hardly bent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from torch import Tensor, nn
+
+from segue.batches.batch import Batch
+from segue.models.base import Sizes
+from segue.models.sentence import Embedding, Objective, SentenceNetwork, check_shares, check_sizes, kept_words
+
+
+class Dan(SentenceNetwork):
+    """Hidden layers over the mean of the words' vectors."""
+
+    task = "classify"
+
+    @dataclass(frozen=True)
+    class Config:
+        """The recipe's [model]."""
+
+        embedding: int = 300
+        """Numbers in a word's vector."""
+        width: int = 300
+        """Units of each hidden layer."""
+        layers: int = 2
+        """Hidden layers."""
+        word_dropout: float = 0.3
+        """Share of the words left out at each step of training."""
+        dropout: float = 0.3
+        """Share of the hidden units left out at each step of training."""
+        embeddings: str = ""
+        """Begin with the vectors of a word2vec run or file (train.freeze=embedding keeps them as they are)."""
+        loss: Objective = field(default_factory=Objective)
+        """What a wrong label costs."""
+
+        def __post_init__(self) -> None:
+            check_sizes(embedding=self.embedding, width=self.width, layers=self.layers)
+            check_shares(word_dropout=self.word_dropout, dropout=self.dropout)
+
+    def __init__(self, config: Config, sizes: Sizes) -> None:
+        super().__init__(config.loss, sizes)
+        self.word_dropout = config.word_dropout
+        self.embedding = Embedding(sizes.vocab_size, config.embedding)
+        widths = [config.embedding, *[config.width] * config.layers]
+        self.layers = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(widths))
+        self.dropout = nn.Dropout(config.dropout)
+        self.head = nn.Linear(config.width, sizes.classes)
+
+    def forward(self, batch: Batch, state: Any = None) -> tuple[Tensor, Any]:
+        kept_BT = kept_words(batch.mask_BT, self.word_dropout, self.training)
+        sum_BD = (self.embedding(batch.tokens_BT) * kept_BT[:, :, None]).sum(1)
+        h_BD = sum_BD / kept_BT.sum(1, keepdim=True).clamp(min=1)  # the mean of no words is zero
+        for layer in self.layers:
+            h_BD = self.dropout(layer(h_BD).relu())
+        return self.head(h_BD), None

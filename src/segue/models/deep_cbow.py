@@ -1,0 +1,68 @@
+"""Deep CBOW: the sum of the words' vectors through hidden layers, after the deep averaging network, Iyyer et al. 2015.
+
+    h_0 = sum over t of E[w_t]
+    h_i = tanh(W_i h_{i-1} + b_i)               i = 1 … layers
+    p(class) = softmax(W h_layers + b)
+
+The class is still predicted from which words the text holds, not from their order, but the layers can make features of
+words together: "not" and "hate" may say what neither says alone. Departs from the paper: a sum where it averages (dan
+does), so that long texts have larger h_0; dropout of units between the layers too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from torch import Tensor, nn
+
+from segue.batches.batch import Batch
+from segue.models.base import Sizes
+from segue.models.sentence import Embedding, Objective, SentenceNetwork, check_shares, check_sizes, kept_words
+
+
+class DeepCbow(SentenceNetwork):
+    """Hidden layers over the sum of the words' vectors."""
+
+    task = "classify"
+
+    @dataclass(frozen=True)
+    class Config:
+        """The recipe's [model]."""
+
+        embedding: int = 100
+        """Numbers in a word's vector."""
+        width: int = 100
+        """Units of each hidden layer."""
+        layers: int = 2
+        """Hidden layers."""
+        word_dropout: float = 0.3
+        """Share of the words left out at each step of training."""
+        dropout: float = 0.3
+        """Share of the hidden units left out at each step of training."""
+        embeddings: str = ""
+        """Begin with the vectors of a word2vec run or file (train.freeze=embedding keeps them as they are)."""
+        loss: Objective = field(default_factory=Objective)
+        """What a wrong label costs."""
+
+        def __post_init__(self) -> None:
+            check_sizes(embedding=self.embedding, width=self.width, layers=self.layers)
+            check_shares(word_dropout=self.word_dropout, dropout=self.dropout)
+
+    def __init__(self, config: Config, sizes: Sizes) -> None:
+        super().__init__(config.loss, sizes)
+        self.word_dropout = config.word_dropout
+        self.embedding = Embedding(sizes.vocab_size, config.embedding)
+        widths = [config.embedding, *[config.width] * config.layers]
+        self.layers = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(widths))
+        self.dropout = nn.Dropout(config.dropout)
+        self.head = nn.Linear(config.width, sizes.classes)
+
+    def forward(self, batch: Batch, state: Any = None) -> tuple[Tensor, Any]:
+        kept_BT = kept_words(batch.mask_BT, self.word_dropout, self.training)
+        scale = 1 / (1 - self.word_dropout) if self.training else 1.0
+        h_BD = (self.embedding(batch.tokens_BT) * kept_BT[:, :, None]).sum(1) * scale
+        for layer in self.layers:
+            h_BD = self.dropout(layer(h_BD).tanh())
+        return self.head(h_BD), None

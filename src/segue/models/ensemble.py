@@ -1,0 +1,255 @@
+"""An ensemble of classifiers: a logarithmic opinion pool, Genest and Zidek 1986; weights by likelihood, Hinton 1999.
+
+    log p(class | text)  =  sum over parts i of w_i · log p_i(class | text)  -  log of what makes them sum to one
+
+The parts are finished runs with the same labels, of any kind and any tokens, and the class is predicted from what each
+of them says of the text. The weights w_i >= 0 make validation rows, which no part has learnt from, likeliest; they need
+not sum to one, so that parts that are too sure of themselves are toned down. There it departs from both papers, whose
+weights sum to one.
+
+The text comes as bytes, which each part cuts into its own tokens. The parts' files are kept in the ensemble's own, so
+that it stands alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tempfile
+import tomllib
+import typing
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segue.batches import collate
+from segue.batches.encode import encode_texts
+from segue.counting.features import Rows, rows_of_lengths
+from segue.counting.linear import best_scale, log_softmax
+from segue.counting.trie import map_arrays, write_arrays
+from segue.data.example import Example
+from segue.errors import InputError
+from segue.models import model_class
+from segue.models.base import Record, Sizes, Task
+from segue.models.classifier import Classifier, Floats, labelled
+from segue.tokens.tokenizer import Tokenizer
+
+FILES = ("config.json", "recipe.toml", "tokenizer.json", "model.safetensors")
+LEAST = -30.0
+"""What a part may say against a class at the most, in nats: no part forbids one."""
+HOLD = 30.0
+"""How many rows' worth of doubt there is that the parts should weigh differently."""
+_ROWS = 64
+
+
+class Ensemble(Classifier):
+    """Several classifiers as one."""
+
+    task: ClassVar[Task] = "classify"
+    tokens: ClassVar[str] = "byte"
+    """The only kind of tokens that it reads."""
+
+    @dataclass(frozen=True)
+    class Config:
+        """The recipe's [model]."""
+
+        runs: tuple[str, ...] = ()
+        """The run folders of its parts, trained on the same data with the same rows held out: runs/a,runs/b."""
+
+    @dataclass(frozen=True)
+    class Train:
+        """The recipe's [train]: the weights have no settings."""
+
+    def __init__(self, config: Config, sizes: Sizes) -> None:
+        self.config, self.sizes = config, sizes
+        self.parts: list[_Part] = []
+        self.weights: Floats = np.zeros(0)
+
+    @property
+    def parameters_count(self) -> int:
+        return len(self.weights) + sum(part.parameters_count for part in self.parts)
+
+    def fit(
+        self, store: Any, train: Train, held: Any = None, done: Callable[[float], None] = lambda share: None
+    ) -> Iterator[Record]:
+        """Opens the runs, and weighs them by the rows of `held`; those of `store` they have learnt already."""
+        if held is None:
+            raise InputError("An ensemble is weighed on validation rows: give data.validation, as its runs had it.")
+        self.parts = [_Part({name: _read(Path(run) / name) for name in FILES}, run) for run in self.config.runs]
+        _check_labels(self.parts, self.sizes.classes)
+        rows, _, labels = labelled(self.sizes, held, None)
+        texts = _texts(rows)
+        said = []
+        for i, part in enumerate(self.parts):
+            done(i / len(self.parts))
+            said.append(part.class_logprobs(texts))
+        self.weights = best_weights(np.stack(said), labels)
+        for step, (part, logp, weight) in enumerate(zip(self.parts, said, self.weights, strict=True), 1):
+            accuracy = float((logp.argmax(1) == labels).mean())
+            yield Record(step, "train", {"part": part.name, "weight": float(weight), "accuracy": accuracy})
+
+    def rows_logprobs(self, rows: Rows) -> Floats:
+        texts = _texts(rows)
+        return pooled(np.stack([part.class_logprobs(texts) for part in self.parts]), self.weights)
+
+    def save(self, folder: Path) -> None:
+        arrays: dict[str, NDArray[Any]] = {"weights": self.weights}
+        for i, part in enumerate(self.parts):
+            files = {**part.files, "name": part.name.encode()}
+            arrays |= {f"{i}/{name}": np.frombuffer(content, np.uint8) for name, content in files.items()}
+        write_arrays(Path(folder) / "model.safetensors", arrays)
+
+    def load(self, folder: Path) -> None:
+        arrays = map_arrays(Path(folder) / "model.safetensors")
+        self.weights = np.array(arrays["weights"])
+        self.parts = [
+            _Part({name: arrays[f"{i}/{name}"].tobytes() for name in FILES}, arrays[f"{i}/name"].tobytes().decode())
+            for i in range(len(self.weights))
+        ]
+
+
+class _Part:
+    """A run, opened from its files."""
+
+    def __init__(self, files: dict[str, bytes], name: str) -> None:
+        self.files, self.name = files, name
+        config = json.loads(files["config.json"])
+        kind = config["kind"]
+        if kind.endswith(".py"):
+            raise InputError(f"{name} is a model file of its own, {kind}; an ensemble takes those of the package.")
+        cls = model_class(kind)
+        sizes = Sizes(**config["sizes"])
+        if cls.task != "classify" or sizes.label != "class":
+            raise InputError(f"{name} does not give each row one class; an ensemble is of classifiers that do.")
+        self.labels = config["labels"]
+        self.limit = int(tomllib.loads(files["recipe.toml"].decode())["batches"]["length"])
+        self.model = cls(_config(cls.Config, config["config"]), sizes)
+        with tempfile.TemporaryDirectory(prefix="segue-") as folder:
+            tokenizer, weights = Path(folder) / "tokenizer.json", Path(folder) / "model.safetensors"
+            tokenizer.write_bytes(files["tokenizer.json"])
+            self.tokenizer = Tokenizer.load(tokenizer)
+            if hasattr(self.model, "fit"):
+                weights.write_bytes(files["model.safetensors"])
+                self.model.load(Path(folder))  # what it maps into memory stays there when the file is gone
+                return
+        from safetensors.torch import load
+
+        self.model.load_state_dict(load(files["model.safetensors"]))
+        self.model.eval()
+
+    @property
+    def parameters_count(self) -> int:
+        if hasattr(self.model, "fit"):
+            return int(self.model.parameters_count)
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
+    def class_logprobs(self, texts: list[Example]) -> Floats:
+        """(texts, C): what it says of each class."""
+        flat, lengths = encode_texts(texts, self.tokenizer)
+        if hasattr(self.model, "fit"):
+            said: Floats = self.model.rows_logprobs(rows_of_lengths(flat, lengths, self.limit))
+            return np.maximum(said, LEAST)
+        begins = (np.cumsum(lengths) - lengths).tolist()
+        rows = [flat[a : a + min(n, self.limit)] for a, n in zip(begins, lengths.tolist(), strict=True)]
+        found = [self._forward(rows[i : i + _ROWS]) for i in range(0, len(rows), _ROWS)]
+        return np.maximum(np.concatenate(found), LEAST)
+
+    def _forward(self, rows: list[NDArray[Any]]) -> Floats:
+        import torch
+
+        with torch.inference_mode():
+            logits, _ = self.model(collate.classify(rows, np.zeros(len(rows), np.int64)).to("cpu"))
+            return logits.double().log_softmax(-1).numpy()  # type: ignore[no-any-return]
+
+
+def pooled(logp_PBC: Floats, weights: Floats) -> Floats:
+    """(B, C): the parts' log probabilities, weighed, and made to sum to one."""
+    return log_softmax(np.tensordot(weights, logp_PBC, 1))
+
+
+def best_weights(logp_PBC: Floats, labels: NDArray[Any]) -> Floats:
+    """The weights of 0 or more that make the labels likeliest.
+
+    Each part alone is first made as sure as it may be (best_scale); then the parts are weighed against each other, near
+    to equal: `HOLD` says how near.
+    """
+    scales = np.array([best_scale(logp_BC, labels) for logp_BC in logp_PBC])
+    scaled_PBC = scales[:, None, None] * logp_PBC
+    weights = np.full(len(scales), 1.0 / len(scales))
+    for _ in range(100):
+        moved = _newton(scaled_PBC, labels, weights)
+        if np.abs(moved - weights).max() < 1e-10:
+            break
+        weights = moved
+    return np.asarray(scales * weights)
+
+
+def _newton(logp_PBC: Floats, labels: NDArray[Any], weights: Floats) -> Floats:
+    """One step towards the best weights; the likelihood is concave, and a weight is never below 0."""
+    parts, rows = logp_PBC.shape[:2]
+
+    def value(weights: Floats) -> float:
+        own = pooled(logp_PBC, weights)[np.arange(rows), labels].sum()
+        return float(own - HOLD / 2 * ((weights - 1.0 / parts) ** 2).sum())
+
+    p_BC = np.exp(pooled(logp_PBC, weights))
+    mean_PB = (logp_PBC * p_BC).sum(2)
+    gradient = (logp_PBC[:, np.arange(rows), labels] - mean_PB).sum(1) - HOLD * (weights - 1.0 / parts)
+    centred = (logp_PBC - mean_PB[:, :, None]) * np.sqrt(p_BC)
+    curvature = np.einsum("pbc,qbc->pq", centred, centred) + HOLD * np.eye(parts)
+    free = (weights > 0) | (gradient > 0)
+    step = np.zeros(parts)
+    step[free] = np.linalg.solve(curvature[np.ix_(free, free)], gradient[free])
+    size = 1.0
+    while size > 1e-9 and value(np.maximum(weights + size * step, 0)) < value(weights):
+        size /= 2
+    return np.maximum(weights + size * step, 0)
+
+
+def _check_labels(parts: list[_Part], classes: int) -> None:
+    first = parts[0]
+    for part in parts:
+        if part.labels != first.labels or len(part.labels) != classes:
+            raise InputError(
+                f"{part.name} has the labels {', '.join(part.labels)[:200]}; expected those of the data and of "
+                f"{first.name}: {', '.join(first.labels)[:200]}. Train its runs on the same data."
+            )
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        raise InputError(
+            f"{path.parent} is not a finished run: {path.name} is missing. `segue runs` lists them."
+        ) from None
+
+
+def _texts(rows: Rows) -> list[Example]:
+    """The texts of rows of bytes; a STOP stands between the two of a pair, and a blank before each."""
+    texts = []
+    for begin, end in pairwise(rows.starts.tolist()):
+        ids = rows.flat[begin:end].astype(np.int64)
+        parts = [
+            (part[part > 0] - 2).astype(np.uint8).tobytes() for part in np.split(ids, np.flatnonzero(ids == 0)[:1])
+        ]
+        first, *second = (part.decode(errors="replace").removeprefix(" ") for part in parts)
+        texts.append(Example(text=first, target="".join(second)))
+    return texts
+
+
+def _config(cls: Any, values: dict[str, Any]) -> Any:
+    """A Config as config.json holds it: lists are tuples again, and groups are of their class."""
+    hints = typing.get_type_hints(cls)
+
+    def back(name: str, value: Any) -> Any:
+        if dataclasses.is_dataclass(hints[name]):
+            return _config(hints[name], value)
+        return tuple(value) if isinstance(value, list) else value
+
+    return cls(**{name: back(name, value) for name, value in values.items()})

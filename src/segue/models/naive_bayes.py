@@ -1,0 +1,97 @@
+"""Naive Bayes over n-grams: Maron 1961; multinomial, McCallum and Nigam 1998; binarised, Pang et al. 2002.
+
+    p(class | text)  =  p(class) · product over features f of p(f | class)^x_f   /   the same summed over classes
+
+    p(class)      =  share of the rows that have it
+    p(f | class)  =  (alpha + sum of x_f over the class's rows) / (alpha · F + sum of all features over them)
+
+The features are n-grams of tokens, 1 to `words` long; x_f is how often f is in the text, or, binarised, 1 if it is
+there (what a word says when it comes again is not new). F is the number of different features of all training rows;
+what none of them had is left out of a text. The class is predicted as if features did not depend on each other, which
+they do, so that its probabilities lie nearer to 0 and 1 than they should. Departs from Pang et al. in that n-grams of
+several lengths are features together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from segue.counting.features import Bags, Grams, Rows
+from segue.counting.linear import feature_scores, feature_sums, log_softmax
+from segue.counting.trie import map_arrays, write_arrays
+from segue.models.base import Record, Sizes, Task
+from segue.models.classifier import Classifier, Floats, labelled
+
+
+class NaiveBayes(Classifier):
+    """A classifier that counts which features come with which class."""
+
+    task: ClassVar[Task] = "classify"
+
+    @dataclass(frozen=True)
+    class Config:
+        """The recipe's [model]."""
+
+        words: int = 2
+        """Longest n-grams of tokens that are features."""
+        binary: bool = True
+        """A feature counts once a row, however often it is there."""
+        alpha: float = 1.0
+        """What is added to the count of every feature in every class."""
+        balanced: bool = False
+        """Every class is as likely before the text is read, however many rows it has."""
+
+        def __post_init__(self) -> None:
+            if self.words < 1:
+                raise ValueError(f"words is {self.words}; expected 1 or more")
+            if not 0 < self.alpha < float("inf"):
+                raise ValueError(f"alpha is {self.alpha}; expected more than 0, or unseen words forbid their class")
+
+    @dataclass(frozen=True)
+    class Train:
+        """The recipe's [train]: counting has no settings."""
+
+    def __init__(self, config: Config, sizes: Sizes) -> None:
+        self.config, self.sizes = config, sizes
+        self.grams = Grams(1, config.words)
+        self.weights: Floats = np.zeros((1, sizes.classes))
+        """(F + 1, C): log p(f | class), and log p(class) last."""
+
+    @property
+    def parameters_count(self) -> int:
+        return int(self.weights.size)
+
+    def fit(
+        self, store: Any, train: Train, held: Any = None, done: Callable[[float], None] = lambda share: None
+    ) -> Iterator[Record]:
+        """Counts the rows of the store; nothing is chosen, so that nothing is asked of held-out rows."""
+        rows, _, labels = labelled(self.sizes, store, None)
+        bags = self._counted(self.grams.learn(rows))
+        counts = np.stack([feature_sums(bags, np.flatnonzero(labels == k)) for k in range(self.sizes.classes)], axis=1)
+        smoothed = self.config.alpha + counts
+        prior = np.bincount(labels, minlength=self.sizes.classes).astype(np.float64)
+        if self.config.balanced:
+            prior = np.minimum(prior, 1.0)
+        with np.errstate(divide="ignore"):  # a class without a row is never predicted
+            weights = np.concatenate((np.log(smoothed / smoothed.sum(0)), np.log(prior / prior.sum())[None]))
+        self.weights = np.maximum(weights, -1e30)
+        yield Record(1, "train", {"features": bags.width, "rows": len(labels)})
+
+    def _counted(self, bags: Bags) -> Bags:
+        return bags._replace(values=np.minimum(bags.values, 1)) if self.config.binary else bags
+
+    def rows_logprobs(self, rows: Rows) -> Floats:
+        return log_softmax(feature_scores(self._counted(self.grams.bags(rows)), self.weights))
+
+    def save(self, folder: Path) -> None:
+        write_arrays(Path(folder) / "model.safetensors", {**self.grams.arrays(), "weights": self.weights})
+
+    def load(self, folder: Path) -> None:
+        arrays = map_arrays(Path(folder) / "model.safetensors")
+        self.grams.take(arrays["keys"], arrays["columns"])
+        self.weights = np.array(arrays["weights"])

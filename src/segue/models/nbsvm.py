@@ -1,0 +1,97 @@
+"""NBSVM: Wang and Manning 2012, "Baselines and bigrams: simple, good sentiment and topic classification".
+
+    r_f   =  log of (p_f / |p|) / (q_f / |q|)        p, q: 1 + in how many rows of the class, of the others, f is
+    x_f   =  r_f if f is in the text, else 0
+    w     =  of a support vector machine with squared hinge loss and cost C over the x
+    w'    =  keep · w + (1 - keep) · mean of |w|
+    class =  that of the largest w'·x + b            p(class) = softmax(t · (w'·x + b)) over the classes
+
+The features are n-grams of tokens, 1 to `words` long. What naive Bayes says of a feature (r) is what the support vector
+machine gets for it, and w' leans to naive Bayes itself (keep = 0). Departs from the paper: C is chosen, by
+the likelihood of held-out rows, unless it is given; t, which does not change the best class of two, is chosen with it;
+more than two classes are each separated from the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from segue.counting.features import Grams, Rows, one_below_the_other
+from segue.counting.linear import Linear, Solver
+from segue.counting.trie import map_arrays, write_arrays
+from segue.models.base import Record, Sizes, Task
+from segue.models.classifier import Classifier, Floats, labelled
+
+
+class Nbsvm(Classifier):
+    """A support vector machine over what naive Bayes says of each feature."""
+
+    task: ClassVar[Task] = "classify"
+
+    @dataclass(frozen=True)
+    class Config:
+        """The recipe's [model]."""
+
+        words: int = 2
+        """Longest n-grams of tokens that are features."""
+        keep: float = 0.25
+        """The share of the support vector machine in the weights; the rest is naive Bayes."""
+        cost: float = 0.0
+        """C, what a row on the wrong side costs; 0: chosen on held-out rows."""
+        balanced: bool = False
+        """Each class counts as much as any other, however many rows it has."""
+
+        def __post_init__(self) -> None:
+            if self.words < 1:
+                raise ValueError(f"words is {self.words}; expected 1 or more")
+            if not 0 <= self.keep <= 1:
+                raise ValueError(f"keep is {self.keep}; expected a share from 0 to 1")
+            if not 0 <= self.cost < float("inf"):
+                raise ValueError(f"cost is {self.cost}; expected more than 0 (0: chosen on held-out rows)")
+
+    @dataclass(frozen=True)
+    class Train:
+        """The recipe's [train]."""
+
+        seed: int = 0
+        """Decides in which order rows are taken, and which of them choose the cost."""
+
+    def __init__(self, config: Config, sizes: Sizes) -> None:
+        self.config, self.sizes = config, sizes
+        self.grams = Grams(1, config.words)
+        self.linear = self._made(0)
+
+    def _made(self, seed: int) -> Linear:
+        solver = Solver("squared_hinge", self.config.cost, self.config.balanced, seed)
+        return Linear("ratio", False, solver, self.config.keep)
+
+    @property
+    def parameters_count(self) -> int:
+        return int(self.linear.weights.size)
+
+    def fit(
+        self, store: Any, train: Train, held: Any = None, done: Callable[[float], None] = lambda share: None
+    ) -> Iterator[Record]:
+        """Learns from the rows of `store`; those of `held` (a store, or None: parts of the rows) choose the cost."""
+        rows = labelled(self.sizes, store, held)
+        bags = self.grams.learn(rows.training)
+        if rows.held is not None:
+            bags = one_below_the_other(bags, self.grams.bags(rows.held))
+        self.linear = self._made(train.seed)
+        tried = self.linear.fit(bags, rows.labels, self.sizes.classes, rows.first_held, (0, bags.width))
+        for step, choice in enumerate(tried, 1):
+            yield Record(step, "train", choice._asdict())
+
+    def rows_logprobs(self, rows: Rows) -> Floats:
+        return self.linear.class_logprobs(self.grams.bags(rows))
+
+    def save(self, folder: Path) -> None:
+        write_arrays(Path(folder) / "model.safetensors", {**self.grams.arrays(), **self.linear.arrays()})
+
+    def load(self, folder: Path) -> None:
+        arrays = map_arrays(Path(folder) / "model.safetensors")
+        self.grams.take(arrays["keys"], arrays["columns"])
+        self.linear.take(arrays)

@@ -1,0 +1,87 @@
+"""Recurrent tagger: BiLSTM, Graves and Schmidhuber 2005; with letters, Ma and Hovy 2016 (BiLSTM-CNN-CRF).
+
+    x_t = [word; letters; affixes; shape]                   what is known of word t (layers/letters.py)
+    f_t = cell(x_t, f_{t-1})       b_t = cell(x_t, b_{t+1})    Elman, LSTM or GRU, read from both ends
+    p(tag_t) = softmax(U [f_t; b_t] + c)                    or, with `crf`, all tags together (layers/crf.py)
+
+Predicts the tag of each word from the whole sentence. With several layers, [f; b] of one is x of the next. With
+`both = false` only what comes before a word is read, and one sees which tags need what follows.
+Departs from the paper: affixes and shapes beside the letters; dropout masks that are the same for all words of a
+sentence (Gal and Ghahramani 2016); a share of the words is read as unknown; random vectors for words, no others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from torch import Tensor, nn
+
+from segue.batches.batch import Batch
+from segue.layers.dropout import locked_dropout
+from segue.layers.letters import Word, check_spelling
+from segue.layers.recurrent import Cell, Recurrent
+from segue.models.base import Sizes
+from segue.models.tagger import Tagger
+
+
+class RnnTagger(Tagger):
+    """A tag for each word from the whole sentence, read from both ends."""
+
+    @dataclass(frozen=True)
+    class Config:
+        """The recipe's [model]."""
+
+        cell: Cell = "lstm"
+        """The recurrent cell: elman, lstm or gru."""
+        both: bool = True
+        """Read from both ends; false: only what comes before a word."""
+        embedding: int = 100
+        """Numbers in a word's vector."""
+        folded: bool = True
+        """Give each word a second vector that is the same whatever its case."""
+        letters: int = 64
+        """Numbers made from a word's letters by a convolution (0: do not look at letters)."""
+        affixes: int = 3
+        """Longest beginnings and ends of a word that have vectors, in letters (0: none)."""
+        shapes: bool = True
+        """Give the shape of a word a vector: capitals, small letters, digits, signs."""
+        width: int = 200
+        """Units in a layer, for each direction."""
+        layers: int = 1
+        """Layers, one above the other."""
+        dropout: float = 0.4
+        """Share of the units left out before, between and after the layers, the same for a whole sentence."""
+        unknown: float = 0.1
+        """Share of the words read as unknown at each step of training."""
+        crf: bool = False
+        """Choose the tags of a sentence together, by a conditional random field."""
+
+        def __post_init__(self) -> None:
+            for name in ("embedding", "width", "layers"):
+                if getattr(self, name) < 1:
+                    raise ValueError(f"{name}={getattr(self, name)} must be 1 or more")
+            if not 0 <= self.dropout < 1:
+                raise ValueError(f"dropout={self.dropout} is not a share: expected 0 or more and less than 1")
+            check_spelling(self.letters, self.affixes, self.unknown)
+
+    def __init__(self, config: Config, sizes: Sizes) -> None:
+        super().__init__(sizes, config.crf)
+        self.dropout = config.dropout
+        written = (config.folded, config.letters, config.affixes, config.shapes)
+        self.word = Word(sizes.vocab_size, config.embedding, *written, config.unknown)
+        width = config.width * (1 + config.both)
+        widths = [self.word.width, *[width] * config.layers]
+        self.layers = nn.ModuleList(
+            Recurrent(config.cell, before, config.width, 1, 0.0, bidirectional=config.both)
+            for before, _ in pairwise(widths)
+        )
+        self.head = nn.Linear(width, sizes.classes)
+
+    def scores(self, batch: Batch) -> Tensor:
+        x_BTD = locked_dropout(self.word(batch), self.dropout, self.training)
+        for layer in self.layers:
+            x_BTD, _ = layer(x_BTD, batch.mask_BT)
+            x_BTD = locked_dropout(x_BTD, self.dropout, self.training)
+        scores_BTC: Tensor = self.head(x_BTD)
+        return scores_BTC

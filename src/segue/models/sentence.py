@@ -1,0 +1,149 @@
+"""What the networks that judge a whole text share: its words' vectors, and how their scores are learnt from labels.
+
+one class of many (data.label=class)     p = softmax(scores)         cross-entropy, or hinge
+several classes (data.label=classes)     p_c = logistic(score_c)     the same for each yes or no by itself
+a number (data.label=number)             y = m + d · score           squared error of the score; m and d: mean and
+                                                                     deviation of the training rows' numbers
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from segue.batches.batch import IGNORE, Batch
+from segue.errors import InputError
+from segue.layers import losses
+from segue.models.base import Loss, Sizes, Term
+from segue.models.network import Network
+
+SPREAD = 0.1
+"""Deviation of the first vectors: about that of Kim's, uniform from -0.25 to 0.25."""
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The recipe's [model.loss]."""
+
+    name: Literal["cross_entropy", "hinge"] = "cross_entropy"
+    """What a wrong label costs: -log p, or what its score lacks to stand a margin of 1 above the others."""
+    balanced: bool = False
+    """Each class counts as much as any other, however many rows it has."""
+
+
+class SentenceNetwork(Network):
+    """A network from a text to scores, one a class. A subclass calls `super().__init__(config.loss, sizes)`."""
+
+    task = "classify"
+    labels: ClassVar[tuple[str, ...]] = ("class", "classes", "number")
+    """The kinds of label (data.label) that it learns."""
+    weights: Tensor
+    centre: Tensor
+    spread: Tensor
+
+    def __init__(self, objective: Objective, sizes: Sizes) -> None:
+        super().__init__()
+        self.objective, self.label = objective, sizes.label
+        if self.label == "number" and objective != Objective():
+            raise InputError("A number has neither margin nor classes: leave model.loss out, or set data.label=class.")
+        # What a yes and what a no of each class weighs; a class that is one of many has only the first.
+        self.register_buffer("weights", torch.ones(2, sizes.classes), persistent=False)
+        if self.label == "number":
+            self.register_buffer("centre", torch.zeros(()))
+            self.register_buffer("spread", torch.ones(()))
+
+    def read_labels(self, labels: NDArray[Any]) -> None:
+        """Before the first step: what the labels of the training rows are like."""
+        if self.label == "number":
+            self.centre.fill_(float(labels.mean(dtype=np.float64)))
+            self.spread.fill_(float(labels.std(dtype=np.float64)) or 1.0)
+        elif self.objective.balanced:
+            self.weights.copy_(torch.from_numpy(balance(labels, self.weights.shape[1], self.label)))
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        count = len(batch.targets) if self.label == "number" else batch.count
+        return {self._term: count}
+
+    @property
+    def _term(self) -> str:
+        return "squared_error" if self.label == "number" else self.objective.name
+
+    def loss(self, batch: Batch, state: Any = None) -> Loss:
+        scores, state = self(batch, state)
+        total = self.costs(scores, batch.targets).sum()
+        count = batch.targets.numel() if self.label == "number" else (batch.targets != IGNORE).sum()
+        return Loss((Term(self._term, total, count),), state)
+
+    def costs(self, scores_BC: Tensor, targets: Tensor) -> Tensor:
+        """The loss of each row, or of each yes or no, weighed; 0 at IGNORE."""
+        full_BC = scores_BC if scores_BC.dtype == torch.float64 else scores_BC.float()
+        hinge = self.objective.name == "hinge"
+        if self.label == "number":
+            return (full_BC[:, 0] - (targets.to(full_BC) - self.centre) / self.spread).square()
+        if self.label == "classes":
+            found_BC = (losses.binary_hinge if hinge else losses.binary_cross_entropy)(full_BC, targets)
+            return found_BC * torch.where(targets > 0, self.weights[0], self.weights[1])
+        real_B = targets != IGNORE
+        known_B = targets.clamp(min=0)
+        found_B = losses.hinge(full_BC, known_B) if hinge else -losses.target_logprobs(full_BC, targets)
+        return found_B * self.weights[0, known_B] * real_B
+
+    def answers(self, scores_BC: Tensor) -> Tensor:
+        """(B, C) probabilities, or (B, 1) numbers."""
+        full_BC = scores_BC if scores_BC.dtype == torch.float64 else scores_BC.float()
+        if self.label == "number":
+            return self.centre + self.spread * full_BC
+        return full_BC.sigmoid() if self.label == "classes" else full_BC.softmax(-1)
+
+    def right(self, scores_BC: Tensor, targets: Tensor) -> Tensor:
+        """Which decisions are right: one a row, or one a yes or no; of numbers there is none."""
+        if self.label == "number":
+            return torch.zeros(0, dtype=torch.bool)
+        return (scores_BC > 0) == (targets > 0) if self.label == "classes" else scores_BC.argmax(-1) == targets
+
+
+def balance(labels: NDArray[Any], classes: int, label: str) -> NDArray[np.float32]:
+    """(2, C): n / (classes · rows of the class), so that the mean weight is 1; for each yes and no, n / (2 · times)."""
+    if label == "classes":
+        yes = labels.reshape(-1, classes).sum(0, dtype=np.float64)
+        rows = len(labels) // classes
+        return np.asarray(rows / (2 * np.maximum(np.stack([yes, rows - yes]), 1)), np.float32)
+    times = np.bincount(labels, minlength=classes).astype(np.float64)
+    weights = len(labels) / (np.count_nonzero(times) * np.maximum(times, 1))
+    return np.stack([weights, np.ones(classes)]).astype(np.float32)
+
+
+class Embedding(nn.Embedding):
+    """Vectors of tokens, small at first. STOP and UNK, which no training text may hold, begin at zero: an unknown word
+    then says nothing, instead of something drawn at random."""
+
+    def __init__(self, vocab_size: int, width: int) -> None:
+        super().__init__(vocab_size, width)
+        nn.init.normal_(self.weight, std=SPREAD)
+        with torch.no_grad():
+            self.weight[:2] = 0
+
+
+def kept_words(mask_BT: Tensor, share: float, training: bool) -> Tensor:
+    """The mask with a share of the words left out, each by itself, while training; 1 and 0 as numbers."""
+    kept_BT = mask_BT.to(torch.get_default_dtype())
+    return kept_BT * (torch.rand_like(kept_BT) >= share) if training and share else kept_BT
+
+
+def check_shares(**shares: float) -> None:
+    """Each must be 0 or more and less than 1."""
+    for name, share in shares.items():
+        if not 0 <= share < 1:
+            raise ValueError(f"{name}={share} is not a share: expected 0 or more and less than 1")
+
+
+def check_sizes(**sizes: int) -> None:
+    """Each must be 1 or more."""
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name}={size}: expected 1 or more")

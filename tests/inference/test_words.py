@@ -1,0 +1,239 @@
+"""Asking vectors: nearest, analogies (the lecture's), pairs that people scored, and which word stood there."""
+
+from __future__ import annotations
+
+import lzma
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from segue.errors import InputError
+from segue.inference.metrics import spearman
+from segue.inference.words import (
+    Pair,
+    Question,
+    Words,
+    cloze,
+    combined,
+    of_questions,
+    of_text,
+    questions_in,
+    signed,
+    spearman_interval,
+)
+from segue.models.base import Sizes
+from segue.models.word2vec import Word2vec
+
+CAPITALS = {"Paris": "France", "Tokyo": "Japan", "Berlin": "Germany", "Rome": "Italy"}
+LECTURE = [
+    ("Paris - France + Japan", "Tokyo"),
+    ("scientist - Einstein + Messi", "midfielder"),
+    ("scientist - Einstein + Mozart", "violinist"),
+    ("scientist - Einstein + Picasso", "painter"),
+    ("sushi - Japan + Germany", "bratwurst"),
+    ("sushi - Japan + USA", "pizza"),
+    ("sushi - Japan + France", "tapas"),
+]
+
+
+def lecture() -> Words:
+    """Vectors in which the lecture's analogies hold: a word is who or where it is about, and what it is of them."""
+    draw = np.random.default_rng(0)
+    about = {
+        name: draw.normal(size=40)
+        for name in ("France", "Japan", "Germany", "USA", "Einstein", "Messi", "Mozart", "Picasso")
+    }
+    kind = {name: draw.normal(size=40) for name in ("capital", "job", "dish")}
+    vectors = dict(about)
+    for what, of in (
+        ("capital", {"Paris": "France", "Tokyo": "Japan"}),
+        ("dish", {"sushi": "Japan", "bratwurst": "Germany", "pizza": "USA", "tapas": "France"}),
+        ("job", {"scientist": "Einstein", "midfielder": "Messi", "violinist": "Mozart", "painter": "Picasso"}),
+    ):
+        vectors |= {word: about[whose] + kind[what] for word, whose in of.items()}
+    vectors |= {f"other{i}": draw.normal(size=40) for i in range(50)}
+    return Words(list(vectors), np.stack(list(vectors.values())).astype(np.float32))
+
+
+@pytest.mark.parametrize("multiply", [False, True], ids=["3CosAdd", "3CosMul"])
+@pytest.mark.parametrize(("expression", "answer"), LECTURE)
+def test_w6_the_lectures_analogies(expression: str, answer: str, multiply: bool) -> None:
+    plus, minus = signed(expression)
+    found = lecture().analogy(plus, minus, 3, multiply)
+    assert found[0][0] == answer and len(found) == 3
+    assert not {word for word, _ in found} & {*plus, *minus}  # what is asked with is no answer
+
+
+def test_3cosadd_is_the_cosine_to_the_sum_and_3cosmul_is_as_written() -> None:
+    words = lecture()
+    unit = words.unit[[words.index[name] for name in ("Paris", "Japan", "France")]].astype(float)
+    whole = unit[0] + unit[1] - unit[2]
+    (name, score), *_ = words.analogy(["Paris", "Japan"], ["France"], 1)
+    b = words.unit[words.index[name]]
+    assert score == pytest.approx(float(b @ whole), abs=1e-5)
+    cosines = np.array([[0.5, 0.2, 0.1]])
+    assert combined(cosines[:, :2], cosines[:, 2:], True)[0] == pytest.approx(0.75 * 0.6 / (0.55 + 0.001))
+
+
+def test_nearest_is_by_cosine_whatever_the_lengths() -> None:
+    words = Words(["a", "b", "c", "d"], np.array([[1, 0], [100, 1], [0.1, 0.1], [-5, 0]], np.float32))
+    found = words.nearest("a", 5)
+    assert [name for name, _ in found] == ["b", "c", "d"]
+    assert [score for _, score in found] == pytest.approx([100 / np.hypot(100, 1), np.sqrt(0.5), -1], abs=1e-6)
+
+
+def test_a_word_is_found_with_other_capitals_and_behind_a_blank() -> None:
+    words = Words(["king", " Queen", "Rome", "FBI"], np.eye(4, dtype=np.float32))
+    assert [words.find(word) for word in ("King", "queen", "Queen", "rome", "fbi", "x")] == [0, None, 1, 2, 3, None]
+    with pytest.raises(InputError, match=r"'kinga' has no vector here\. Did you mean 'king'"):
+        words.place("kinga")
+
+
+@pytest.mark.parametrize(
+    ("expression", "plus", "minus"),
+    [
+        ("king - man + woman", ["king", "woman"], ["man"]),
+        ("  king  ", ["king"], []),
+        ("- man + king", ["king"], ["man"]),
+        ("well-known − known", ["well-known"], ["known"]),
+    ],
+)
+def test_signs_and_words(expression: str, plus: list[str], minus: list[str]) -> None:
+    assert signed(expression) == (plus, minus)
+
+
+@pytest.mark.parametrize("expression", ["", "king -", "king man", "- man", "king - - man +", "+"])
+def test_what_is_no_expression(expression: str) -> None:
+    with pytest.raises(InputError, match=r"king - man \+ woman"):
+        signed(expression)
+
+
+# Files
+
+
+def test_pairs_analogies_and_text_are_told_apart(tmp_path: Path) -> None:
+    def file(name: str, text: str) -> Path:
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    assert questions_in(file("a", "love\tsex\t6.77\ntiger,cat,7.35\n")) == [
+        Pair("love", "sex", 6.77),
+        Pair("tiger", "cat", 7.35),
+    ]
+    assert questions_in(file("b", ": capitals\nParis France Rome Italy\n: x\na b c d\n")) == [
+        Question("capitals", ("Paris", "France", "Rome", "Italy")),
+        Question("x", ("a", "b", "c", "d")),
+    ]
+    for text in ("the old cow\nsees a barn\n", "since about 1900\nthis is text\n", "\n"):
+        assert questions_in(file("c", text)) is None
+    with pytest.raises(InputError, match=r"d:3: 3 words"):
+        questions_in(file("d", ": x\na b c d\na b c\n"))
+    with pytest.raises(InputError, match=r"e:4: 'a b'"):
+        questions_in(file("e", "a b 1\nc d 2\ne f 3\na b\n"))
+    packed = tmp_path / "f.xz"
+    packed.write_bytes(lzma.compress(b"a b 1\nc d 2\n"))
+    assert questions_in(packed) == [Pair("a", "b", 1.0), Pair("c", "d", 2.0)]
+
+
+def test_spearman_of_ranks_with_ties() -> None:
+    """Against the correlation of ranks worked by hand: 1, 2.5, 2.5, 4 and 2, 1, 3, 4."""
+    a, b = np.array([1, 5, 5, 9]), np.array([0.3, 0.1, 0.7, 0.9])
+    x, y = np.array([1, 2.5, 2.5, 4]) - 2.5, np.array([2, 1, 3, 4]) - 2.5
+    assert spearman(a, b) == pytest.approx(float((x * y).sum() / np.sqrt((x * x).sum() * (y * y).sum())))
+    assert spearman(a, a * 3 + 1) == pytest.approx(1) and spearman(a, -a) == pytest.approx(-1)
+    assert spearman(np.ones(4), b) == 0
+    low, high = spearman_interval(0.5, 100)
+    assert low < 0.5 < high and high - low == pytest.approx(0.31, abs=0.02)
+
+
+def test_the_figures_of_pairs() -> None:
+    words = Words(["a", "b", "c", "d"], np.array([[1, 0], [1, 0.1], [1, 1], [0, 1]], np.float32))
+    pairs = [Pair("a", "b", 9), Pair("a", "c", 5), Pair("a", "d", 1), Pair("b", "d", 2), Pair("a", "x", 3)]
+    result = of_questions(words, pairs).result
+    assert result["spearman"] == pytest.approx(1) and (result["pairs"], result["unknown_pairs"]) == (4, 1)
+    with pytest.raises(InputError, match="0 of 1 pairs"):
+        of_questions(words, [Pair("x", "y", 1)])
+
+
+def test_the_figures_of_analogies() -> None:
+    words = lecture()
+    right = [
+        Question("food", ("Japan", "sushi", "USA", "pizza")),
+        Question("towns", ("France", "Paris", "Japan", "Tokyo")),
+    ]
+    wrong = [Question("towns", ("France", "Paris", "Japan", "Messi")), Question("towns", ("France", "Paris", "x", "y"))]
+    result = of_questions(words, right + wrong).result
+    assert result["accuracy"] == result["accuracy_3cosmul"] == pytest.approx(2 / 3)
+    assert (result["analogies"], result["unknown_analogies"]) == (3, 1)
+    assert [(one["section"], one["analogies"], one["accuracy"]) for one in result["sections"]] == [
+        ("food", 1, 1.0),
+        ("towns", 2, 0.5),
+    ]
+    with pytest.raises(InputError, match="None of the 1"):
+        of_questions(words, wrong[1:])
+
+
+# Text
+
+
+def model_of(method: Any, predicts: Any, negatives: int, epochs: int) -> Word2vec:
+    """A model of texts whose words are all of one of ten kinds of four."""
+    draw = np.random.default_rng(0)
+    lines = [[*(2 + 4 * draw.integers(10) + draw.integers(0, 4, 8)).tolist(), 0] for _ in range(600)]
+    config = Word2vec.Config(method, 16, predicts=predicts, negatives=negatives, subsample=0.0)
+    model = Word2vec(config, Sizes(42))
+    text = np.array([i for line in lines for i in line], np.uint16)
+    text.flags.writeable = False  # as a store is
+    list(model.fit(SimpleNamespace(tokens=text), Word2vec.Train(epochs=epochs, rate=0.1, threads=1)))
+    return model
+
+
+def held() -> np.ndarray:
+    draw = np.random.default_rng(9)
+    lines = [[*(2 + 4 * draw.integers(10) + draw.integers(0, 4, 8)).tolist(), 0] for _ in range(300)]
+    return np.array([[1], *[[i] for line in lines for i in line]]).ravel()
+
+
+@pytest.mark.parametrize(
+    ("method", "predicts", "negatives"),
+    [
+        ("skipgram", "context", 5),
+        ("skipgram", "centre", 5),
+        ("skipgram", "context", 0),
+        ("cbow", "context", 5),
+        ("cbow", "context", 0),
+        ("next", "context", 5),
+    ],
+)
+def test_cloze_of_what_was_learnt(method: Any, predicts: Any, negatives: int) -> None:
+    """Nine words are drawn out of ten kinds, of which on the mean 3/39 · 9 are of the right one, and as likely."""
+    answered = cloze(model_of(method, predicts, negatives, 20), held())
+    assert answered.asked.sum() == 300 * (7 if method == "next" else 8)
+    others = np.random.default_rng(0).binomial(9, 3 / 39, 100_000)
+    assert answered.accuracy == pytest.approx(float((1 / (1 + others)).mean()), abs=0.06)
+
+
+def test_cloze_of_nothing_learnt_is_a_guess_and_frequency_is_no_help() -> None:
+    model = model_of("cbow", "context", 5, 1)
+    draw = np.random.default_rng(1)
+    model.vectors, model.outputs = (draw.normal(size=(42, 16)).astype(np.float32) for _ in range(2))
+    assert cloze(model, held()).accuracy == pytest.approx(0.1, abs=0.04)
+
+
+def test_texts_do_not_look_into_one_another_and_unknown_words_are_left_out() -> None:
+    model = model_of("cbow", "context", 5, 1)
+    asked = cloze(model, np.array([2, 0, 3, 1, 4, 0, 1, 1, 0, 5, 6])).asked
+    assert asked.tolist() == [0, 2, 0, 2]  # alone; two with an unknown one between; none; two without an end
+    with pytest.raises(InputError, match="No place"):
+        of_text(model, np.array([2, 0, 3, 0]))
+
+
+def test_imported_vectors_predict_nothing() -> None:
+    model = model_of("cbow", "context", 5, 1)
+    model.outputs = None
+    with pytest.raises(InputError, match="imported"):
+        cloze(model, held())
