@@ -1,12 +1,13 @@
 """word2vec against gensim: training words a second, the whole command, and what people say of pairs of words.
 
     SEGUE_DATA=path/to/data GENSIM_PYTHON=path/to/python python benchmarks/word2vec_speed.py [PAIRS] [EPOCHS]
+    SEGUE_DATA=path/to/data python benchmarks/word2vec_speed.py [PAIRS] [EPOCHS] --device cuda
 
 GENSIM_PYTHON is an interpreter that can import gensim; SEGUE_DATA a folder with wikitext-2/train.txt.xz and
 wordsim/*.tsv.xz. The same text, epochs, 100 numbers, window 5, five noise words, min_count 5, two threads, rate 0.05.
 gensim reads the file itself (corpus_file), its fastest way. Pairs are interleaved; of each figure the median ratio is
 printed last. Seconds of all processors are given beside those of the clock, since other work on the machine disturbs
-them less.
+them less. With --device our own two ways are compared instead, on that device and on two threads; gensim has no other.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ store, method, epochs = Store(Path(sys.argv[1])), sys.argv[4], int(sys.argv[5])
 vocab, words = map(int, sys.argv[2:4])
 for count in (1, epochs):  # the first loads the compiled loops
     model = Word2vec(Word2vec.Config(method=method), Sizes(vocab))
+    model.device = sys.argv[6] if len(sys.argv) > 6 else None
     clock, processor = time.perf_counter(), time.process_time()
     list(model.fit(store, Word2vec.Train(epochs=count)))
     clock, processor = time.perf_counter() - clock, time.process_time() - processor
@@ -84,11 +86,12 @@ def stored(text: Path, place: Path) -> tuple[Path, int, int]:
     return place / "store", tokenizer.vocab_size, len(text.read_text(encoding="utf-8").split())
 
 
-def ours(text: Path, place: Path, method: str, epochs: int, seed: int) -> list[str]:
+def ours(text: Path, place: Path, method: str, epochs: int, seed: int, device: str = "cpu") -> list[str]:
     out = place / f"{method}-{seed}"
     shutil.rmtree(out, ignore_errors=True)
     settings = [*SHARED, f"model.method={method}", f"train.epochs={epochs}", f"train.seed={seed}"]
-    return [sys.executable, "-m", "segue", "train", "word2vec", str(text), "--out", str(out), *settings]
+    options = ["--out", str(out), "--device", device]
+    return [sys.executable, "-m", "segue", "train", "word2vec", str(text), *options, *settings]
 
 
 def similar(path: Path, data: Path) -> dict[str, float]:
@@ -148,10 +151,37 @@ def quality(text: Path, place: Path, data: Path, python: str, method: str, epoch
         print(f"{method}, {name}: {mine:.3f}, gensim {peer:.3f} (at most 0.01 less), mean of {SEEDS} seeds", flush=True)
 
 
+def on_device(
+    store: tuple[Path, int, int], text: Path, place: Path, data: Path, method: str, pairs: int, epochs: int, device: str
+) -> None:
+    """Training words a second, and what the vectors are worth, beside those of two threads."""
+    mine = [sys.executable, "-c", OURS, *map(str, store), method, str(epochs)]
+    ratios = []
+    for pair in range(pairs):
+        there, here = (json.loads(timed([*mine, *where])[0])["clock"] for where in ([device], []))
+        ratios.append(there / here)
+        print(f"{method}, pair {pair + 1}: {there:,.0f} words/s on {device}, {here:,.0f} on two threads", flush=True)
+    if ratios:
+        print(f"{method}: {statistics.median(ratios):.2f} times the words a second of two threads")
+    both: tuple[list[dict[str, float]], list[dict[str, float]]] = ([], [])
+    for seed in range(1, SEEDS + 1):
+        for where, figures in zip((device, "cpu"), both, strict=True):
+            timed(ours(text, place, method, epochs, seed, where))
+            figures.append(similar(place / f"{method}-{seed}", data))
+    for name in PAIRS_OF_WORDS:
+        there, here = (statistics.mean(one[name] for one in figures) for figures in both)
+        print(f"{method}, {name}: {there:.3f} on {device}, {here:.3f} on threads, mean of {SEEDS} seeds", flush=True)
+
+
 def main() -> None:
-    pairs, epochs = (int(word) for word in (*sys.argv[1:3], *("5", "5")[len(sys.argv) - 1 :]))
+    words, device = sys.argv[1:], ""
+    if "--device" in words:
+        at = words.index("--device")
+        device = words[at + 1]
+        del words[at : at + 2]
+    pairs, epochs = (int(word) for word in (*words, *("5", "5")[len(words) :]))
     data, python = os.environ.get("SEGUE_DATA"), os.environ.get("GENSIM_PYTHON")
-    if not data or not python:
+    if not data or not (python or device):
         print("SEGUE_DATA or GENSIM_PYTHON is not there: no comparison with gensim")
         return
     with tempfile.TemporaryDirectory(prefix="segue-words-") as folder:
@@ -160,6 +190,10 @@ def main() -> None:
         text.write_bytes(lzma.decompress((Path(data) / "wikitext-2" / "train.txt.xz").read_bytes()))
         store = stored(text, place)
         for method in ("skipgram", "cbow"):
+            if device:
+                on_device(store, text, place, Path(data), method, pairs, epochs, device)
+                continue
+            assert python
             if pairs:
                 speed(store, text, place, python, method, pairs, epochs)
             quality(text, place, Path(data), python, method, epochs)

@@ -126,7 +126,7 @@ def _labels(labels: Sequence[str], positive: str, negative: str) -> tuple[str, s
     """The two labels, as they are said or as their names tell."""
     for said in (positive, negative):
         if said and said not in labels:
-            raise InputError(f"The run has no label '{said}', only {', '.join(labels[:20])}.{nearest(said, labels)}")
+            raise InputError(f"The run has no label '{said}'.{nearest(said, labels)}")
     if positive and positive == negative:
         raise InputError(f"--positive and --negative are both '{positive}'. Expected two labels.")
     if bool(positive) != bool(negative) and len(labels) == 2:

@@ -18,10 +18,14 @@ class InputError(SegueError):
     exit_code = 2
 
 
+_MOST = 100
+"""Choices that are listed at the most: nobody reads a whole vocabulary."""
+
+
 def nearest(word: str, choices: Iterable[str]) -> str:
-    """` Did you mean 'x'?`, or the list of choices where nothing is near."""
+    """` Did you mean 'x'?`, or the list of choices where nothing is near; nothing at all where they are too many."""
     names = sorted(choices)
     close = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
     if close:
         return f" Did you mean '{close[0]}'?"
-    return f" Choose from: {', '.join(names)}." if names else ""
+    return f" Choose from: {', '.join(names)}." if 0 < len(names) <= _MOST else ""

@@ -95,7 +95,10 @@ def train(
 
 def _help(world: Any, device: str, threads: int, trust: bool) -> Trained:
     """What a process does that is not the first: it hears what the run is, and takes its part of every batch."""
-    told = world.tell()
+    try:
+        told = world.tell()
+    except RuntimeError as error:  # as torch says that another process is gone
+        raise SegueError("The first process ended before the run began; what it says is the reason.") from error
     if "labels" in told:
         out = Path(told["out"])
         if not (out / "recipe.toml").exists():
@@ -164,9 +167,10 @@ def _check_parts(recipe: Recipe, corpus: Corpus, trust: bool) -> None:
         keys = [f"data.{key}" for key, value in _split(recipe.data).items() if value != other[key]]
         if differ or keys:
             raise InputError(
-                f"{run} was trained on other rows than {recipe.data.path[:200]} gives here ({', '.join(keys) or 'other files'}), "
-                "so that it may have learnt what the ensemble would be weighed on. Expected runs that were all trained "
-                "on the same data; leave DATA and data.… out, and they are the runs' own."
+                f"{run} was trained on other rows than {recipe.data.path[:200]} gives here "
+                f"({', '.join(keys) or 'other files'}), so that it may have learnt what the ensemble "
+                "would be weighed on. Expected runs that were all trained on the same data; leave DATA "
+                "and data.… out, and they are the runs' own."
             )
 
 

@@ -569,7 +569,7 @@ def find_runs(folder: Path) -> list[dict[str, Any]]:
                 "run": str(path),
                 "finished": True,
                 "model": result.get("model"),
-                "figure": NAMES.get(main, main),
+                "figure": NAMES.get(main, main) if main in result else None,
                 "value": result.get(main),
                 "train_seconds": result.get("train_seconds"),
             }
@@ -587,9 +587,8 @@ def print_runs(found: list[dict[str, Any]], folder: str) -> None:
         table.add_column(heading, justify="right" if heading in ("value", "seconds") else "left")
     for row in found:
         if row["finished"]:
-            table.add_row(
-                row["run"], row["model"], row["figure"], number(row["value"]), number(row["train_seconds"], 1)
-            )
+            value = number(row["value"]) if row["figure"] else ""  # what was imported, or held nothing out, has none
+            table.add_row(row["run"], row["model"], row["figure"] or "", value, number(row["train_seconds"], 1))
         else:
             table.add_row(row["run"], "not finished: go on with --resume", "", "", "")
     _console().print(table)

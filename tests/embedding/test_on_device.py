@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,10 +14,13 @@ import numpy as np
 import pytest
 import torch
 
+from segue import run
+from segue.data.grammar import sentences
 from segue.embedding import on_device
 from segue.embedding.on_device import Batch, DeviceWork, step
 from segue.models.base import Sizes
 from segue.models.word2vec import Word2vec
+from segue.recipe import load_recipe
 
 TEXTS = [[2, 3, 4, 2, 5, 1, 6], [6], [3, 3, 2, 6, 5, 4, 7, 2]]
 
@@ -36,7 +44,7 @@ def moved(
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """The same step in double precision, prediction by prediction; `whole` is what cbow divides by, 0 in skip-gram."""
     changes = {id(table): np.zeros_like(table) for table in (inputs, outputs)}
-    curves = {id(table): np.zeros(len(table)) for table in (inputs, outputs)}
+    bends = {id(table): np.zeros(len(table)) for table in (inputs, outputs)}
     loss = 0.0
     for near, word, noise in batch:
         for group in [near] if whole else [[c] for c in near]:
@@ -45,14 +53,14 @@ def moved(
                 p = 1 / (1 + np.exp(-outputs[other] @ x))
                 loss -= np.log(p if wanted else 1 - p)
                 changes[id(outputs)][other] += (wanted - p) * x
-                curves[id(outputs)][other] += p * (1 - p) * (1 + x @ x)
+                bends[id(outputs)][other] += abs(wanted - p) * (on_device.FLOOR + x @ x)
                 for c in group:
                     changes[id(inputs)][c] += (wanted - p) * outputs[other]
-                    curves[id(inputs)][c] += p * (1 - p) * (1 + outputs[other] @ outputs[other])
+                    bends[id(inputs)][c] += abs(wanted - p) * (on_device.FLOOR + outputs[other] @ outputs[other])
     after = []
     for table in (inputs, outputs):
-        curve = np.maximum(rate * curves[id(table)], 1e-9)
-        after.append(table + rate * changes[id(table)] * np.minimum(1, on_device.LIMIT / curve)[:, None])
+        bend = np.maximum(rate * bends[id(table)], 1e-9)
+        after.append(table + rate * changes[id(table)] * np.minimum(1, on_device.LIMIT / bend)[:, None])
     return after[0], after[1], loss
 
 
@@ -94,7 +102,7 @@ def test_a_large_batch_of_the_same_does_not_overshoot() -> None:
     batch = Batch(*(column.repeat(1000, 1) for column in as_batch(0).part(2, 3)))
     tables = tuple(torch.randn(9, 5, generator=torch.Generator().manual_seed(0)) for _ in range(2))
     losses = [found[0].item() for _ in range(50) if (found := step(tables, batch, 0.5, False, True)) is not None]
-    assert all(after < before for before, after in zip(losses, losses[1:], strict=False)) and losses[-1] < losses[0] / 3
+    assert all(after < before for before, after in pairwise(losses)) and losses[-1] < losses[0] / 3
 
 
 # What a batch is made of
@@ -182,6 +190,26 @@ def test_words_of_a_kind_come_together(method: Any) -> None:
     assert (np.arange(20) // 10 == cosines.argmax(1) // 10).all()
 
 
+def test_both_ways_of_learning_find_the_same_words_alike() -> None:
+    """On sentences of the built-in grammar: a loop that goes place by place, and batches."""
+    lines = [example.text.split() for example in sentences("lm", 8000)]
+    names = ["", "", *sorted({word for line in lines for word in line})]
+    index = {name: i for i, name in enumerate(names)}
+    text = np.array([i for line in lines for i in [*(index[word] for word in line), 0]], np.uint16)
+    text.flags.writeable = False  # as a store is, so that the loops are compiled once
+    cosines = []
+    for device in (None, "cpu"):
+        model = Word2vec(Word2vec.Config(width=16), Sizes(len(names)))
+        model.device = device
+        list(model.fit(SimpleNamespace(tokens=text), Word2vec.Train(epochs=5, threads=1)))
+        unit = model.vectors[2:] / np.linalg.norm(model.vectors[2:], axis=1, keepdims=True)
+        cosines.append(unit @ unit.T)
+    above = np.triu_indices(len(names) - 2, 1)
+    assert np.corrcoef(cosines[0][above], cosines[1][above])[0, 1] > 0.9
+    like = {names[2 + i] for i in np.argsort(-cosines[1][index["dogs"] - 2])[1:4]}
+    assert like <= {"cats", "owls", "frogs", "kings", "nurses", "girls"}
+
+
 def test_a_seed_fixes_every_number_on_a_cpu() -> None:
     one, two = (fitted(topics(60), 22, {"seed": 4}, width=8)[0].vectors for _ in range(2))
     other = fitted(topics(60), 22, {"seed": 5}, width=8)[0].vectors
@@ -189,13 +217,55 @@ def test_a_seed_fixes_every_number_on_a_cpu() -> None:
 
 
 def test_pieces_are_read_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(on_device, "PIECE", 1000)
-    shares: list[float] = []
-    model = Word2vec(Word2vec.Config(width=4), Sizes(22))
-    model.device = "cpu"
-    list(model.fit(SimpleNamespace(tokens=topics()), Word2vec.Train(epochs=2), None, shares.append))
-    assert shares == sorted(shares) and 0 < shares[0] < 0.1 and 0.9 < shares[-1] <= 1
+    monkeypatch.setattr(on_device, "PIECE", 100)
+    made = work([[2, 3, 4, 5]] * 100)
+    places, reads = zip(*((len(batch.near_PW), read) for batch, read in made._batches()), strict=True)
+    assert len(reads) == 10 and list(reads) == sorted(reads) and reads[-1] == 500 and sum(places) == 400
 
 
-def test_near_words_are_those_that_the_loops_find() -> None:
-    """The two ways of learning agree on which words of a built-in text are alike."""
+# Which way a run takes
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., tuple[list[str], int]]:
+    """Trains as on a machine with a GPU, which is the CPU by another name; what was said, and how often it was used."""
+    monkeypatch.setattr(run, "_has_driver", lambda: True)
+    monkeypatch.setattr(run, "pick_device", lambda device: "cpu:0")
+    used: list[DeviceWork] = []
+    begin = DeviceWork.__init__
+    monkeypatch.setattr(DeviceWork, "__init__", lambda self, *given: used.append(self) or begin(self, *given))
+
+    def train(device: str, *settings: str) -> tuple[list[str], int]:
+        said: list[str] = []
+        lines = tmp_path / "lines.txt"
+        lines.write_text("the cows eat grass and the sheep eat hay\n" * 40, encoding="utf-8")
+        recipe = load_recipe("word2vec", [f"data.path={lines}", "data.unit=line", "train.epochs=2", *settings])
+        trained = run.train(recipe, tmp_path / "run", device=device, progress=lambda what, *_: said.append(what))
+        assert (trained.out / "result.json").exists()
+        return [line for line in said if line.endswith(".")], len(used)
+
+    return train
+
+
+@pytest.mark.parametrize("device", ["auto", "cuda"])
+@pytest.mark.parametrize("method", ["skipgram", "cbow"])
+def test_a_gpu_is_used_where_there_is_one(told: Any, method: str, device: str) -> None:
+    assert told(device, f"model.method={method}") == ([], 1)
+
+
+def test_a_gpu_is_left_alone_when_asked(told: Any) -> None:
+    assert told("cpu") == ([], 0)
+
+
+@pytest.mark.parametrize("setting", ["model.method=next", "model.negatives=0"])
+def test_what_a_gpu_does_not_learn_is_said_once_and_learnt_on_the_cpu(told: Any, setting: str) -> None:
+    said, used = told("cuda", setting)
+    assert used == 0 and len(said) == 1 and setting in said[0] and "CPU" in said[0]
+
+
+def test_on_a_cpu_torch_is_not_imported(tmp_path: Path) -> None:
+    (tmp_path / "lines.txt").write_text("the cows eat grass and the sheep eat hay\n" * 40, encoding="utf-8")
+    code = "import sys\nfrom segue import cli\ntry:\n    cli.main()\nfinally:\n    print('torch' in sys.modules)"
+    words = ["train", "word2vec", str(tmp_path / "lines.txt"), "--out", str(tmp_path / "run"), "--device", "cpu"]
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
+    assert done.stdout.split()[-1] == "False" and (tmp_path / "run" / "result.json").exists(), done.stderr

@@ -90,6 +90,10 @@ def test_a_word_is_found_with_other_capitals_and_behind_a_blank() -> None:
     assert [words.find(word) for word in ("King", "queen", "Queen", "rome", "fbi", "x")] == [0, None, 1, 2, 3, None]
     with pytest.raises(InputError, match=r"'kinga' has no vector here\. Did you mean 'king'"):
         words.place("kinga")
+    many = Words([f"w{i}" for i in range(500)], np.eye(500, dtype=np.float32))
+    with pytest.raises(InputError, match=r"^The word 'qqq' has no vector here\. Only words") as error:
+        many.place("qqq")
+    assert len(str(error.value)) < 200  # and not all the words there are
 
 
 @pytest.mark.parametrize(

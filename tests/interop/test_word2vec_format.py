@@ -147,6 +147,9 @@ def test_verbs(run: segue.Run, tmp_path: Path, capfd: pytest.CaptureFixture[str]
     assert json.loads(said("evaluate", str(run.path), str(text), "--json"))["places"] == 30
     said("export", str(run.path), "--to", "word2vec", str(tmp_path / "v.bin"))
     assert str(tmp_path / "in") in said("import", str(tmp_path / "v.bin"), "--out", str(tmp_path / "in"))
+    (listed,) = json.loads(said("runs", str(tmp_path), "--json"))["runs"]
+    assert listed["finished"] and listed["figure"] is listed["value"] is None  # vectors of others were never tested
+    assert "∞" not in said("runs", str(tmp_path))
 
 
 def test_threads_on_the_command_line_are_those_of_the_recipe(tmp_path: Path) -> None:

@@ -107,6 +107,18 @@ def test_two_processes_give_the_run_of_one(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "both" / "environment.json").read_text())["processes"] == 2
 
 
+def test_bad_input_is_said_once_and_the_others_say_who_knows(tmp_path: Path) -> None:
+    (tmp_path / "one.tsv").write_text("good\ta fine film\n" * 20)
+    environment = os.environ | {"PYTHONPATH": str(Path(segue.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+    words = ["-m", "segue", "train", "bow", str(tmp_path / "one.tsv"), "--out", str(tmp_path / "no"), "--device", "cpu"]
+    done = subprocess.run([*launch, *words], env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode != 0 and not (tmp_path / "no").exists()
+    said = [line for line in done.stderr.splitlines() if line.startswith("segue: ")]
+    assert sum("has the label 'good'" in line for line in said) == 1
+    assert not any("went wrong inside" in line for line in said)
+
+
 def test_rows_are_shared_out_once_each() -> None:
     batch = Batch(np.arange(10).reshape(5, 2), np.arange(5), np.ones((5, 2), bool), full=True)
     parts = [World(rank, 3).share(batch) for rank in range(3)]

@@ -37,7 +37,7 @@ def model_of(kind: str, dropout: float = 0.0, seed: int = 0) -> Any:
         case "bow":
             return Bow(Bow.Config(dropout), sizes)
         case "window_tagger":
-            return WindowTagger(WindowTagger.Config(3, 4, 5, dropout), sizes)
+            return WindowTagger(WindowTagger.Config(window=3, embedding=4, width=5, dropout=dropout), sizes)
         case "rnn_lm":
             return RnnLm(RnnLm.Config(width=6, embedding=5, layers=2, dropout=dropout), sizes)
         case _:

@@ -8,11 +8,13 @@ vector, the gradients of learning.py for all of them at once are
     cbow          score_PR  = x_PD · u_PRD        x = the mean of v_PWD               each v that is there: g u
 
 and are added to the rows of the two tables. All see the tables as they were before the batch, so that a word which is
-there a hundred times would be sent a hundred steps in one direction, and overshoot. Its steps are summed while their
-rates come to less than LIMIT, and beyond that averaged:
+there a hundred times would be sent a hundred steps in one direction, and overshoot. So the step of a row is bounded:
 
-    change of row w = rate · min(1, LIMIT / (rate · n(w))) · sum of its gradients       n(w): predictions it is part of
+    change of a row = rate · min(1, LIMIT / (rate · h)) · sum of its gradients
+    h = sum of |g| (|other row|² + FLOOR), over the predictions that the row is part of
 
+The loss as a function of one row bends by p (1 - p) |other row|², p being sigmoid(score), and |g| is no less than
+p (1 - p): where many predictions agree the step is one that undoes them about once, and no row can run away.
 Rare words, and near the end of training all words, thus learn as they do place by place.
 
 The text is moved to the device once, and read in pieces, beyond which windows do not reach; of each piece everything
@@ -36,19 +38,16 @@ from torch import Tensor
 from segue.embedding.draws import WHOLE
 from segue.embedding.learning import CBOW, SKIPGRAM, STOP, UNK
 
-LIMIT = 1.0
-"""The most that the rates of a word's steps in one batch come to; far above it vectors overshoot and grow."""
-MOST, LEAST, BATCHES = 8192, 64, 256
-"""Places in a batch, at most and at least; between these there are so many batches in an epoch."""
+LIMIT = 2.0
+"""The bound of a step: 1 learns a little more slowly; above 2 a step may be too long for what it corrects."""
+FLOOR = 0.1
+"""Added to the squared length of the other row, which moves too and is nearly 0 at the beginning."""
+MOST, LEAST, BATCHES = 8192, 64, 1024
+"""Words of the text to a batch, at most and at least; between these an epoch has so many batches."""
 PIECE = 1 << 20
 """Tokens that are read at once."""
 _LOOKS = 16
 """The loss is added up in every 16th batch: it is only looked at."""
-
-
-def can_learn(method: int, negatives: int) -> bool:
-    """Whether this is learnt here: the full softmax and the next word are not."""
-    return method in (SKIPGRAM, CBOW) and negatives > 0
 
 
 class Batch(NamedTuple):
@@ -85,9 +84,11 @@ class DeviceWork:
         device: str,
     ) -> None:
         self.text = torch.from_numpy(text.astype(np.int32)).to(device)
-        self.tables = tuple(torch.from_numpy(table.copy()).to(device) for table in tables)
+        self.tables: tuple[Tensor, ...] = tuple(torch.from_numpy(table.copy()).to(device) for table in tables)
         keep, mark, other = chances
-        self.keep, self.mark = (torch.from_numpy((chance / WHOLE).astype(np.float32)).to(device) for chance in (keep, mark))
+        self.keep, self.mark = (
+            torch.from_numpy((chance / WHOLE).astype(np.float32)).to(device) for chance in (keep, mark)
+        )
         self.other = torch.from_numpy(other.astype(np.int64)).to(device)
         self.method, self.window, self.dynamic, self.negatives, self.of_centre, self.by_window = shape
         self.rates, self.total, self.device = rates, len(text) * epochs, device
@@ -96,15 +97,14 @@ class DeviceWork:
 
     def epoch(self, number: int, done: Callable[[float], None]) -> float:
         """Once through the text; the mean loss of a prediction."""
-        loss, steps = torch.zeros(2, dtype=torch.float64, device=self.device), 0
-        for batch, read in self._batches():
+        loss = torch.zeros(2, dtype=torch.float64, device=self.device)
+        for steps, (batch, read) in enumerate(self._batches()):
             share = ((number - 1) * len(self.text) + read) / self.total
             rate = self.rates[0] - (self.rates[0] - self.rates[1]) * share
             found = step(self.tables, batch, rate, self.method == CBOW, look=steps % _LOOKS == 0)
             if found is not None:
                 loss += found
                 done(min(1.0, share))
-            steps += 1
         total, count = loss.tolist()
         return float(total / max(1.0, count))
 
@@ -138,8 +138,7 @@ class DeviceWork:
         near = at.clamp(0, max(0, size - 1))
         own_window = self.method == SKIPGRAM and not self.of_centre
         far = reach[near] if own_window else reach[centre][:, None]
-        there = (at == near) & (line[near] == line[centre][:, None]) & (distance.abs() <= far)
-        there = there.float()
+        there = ((at == near) & (line[near] == line[centre][:, None]) & (distance.abs() <= far)).float()
         whole = 2.0 * reach[centre] if self.by_window else there.sum(1).clamp(min=1)
         told = torch.cat([words[centre][:, None], self._noise(size)], 1)
         counts = (told != told[:, :1]).float()
@@ -157,54 +156,53 @@ class DeviceWork:
 
 
 def step(tables: tuple[Tensor, ...], batch: Batch, rate: float, cbow: bool, look: bool) -> Tensor | None:
-    """One step of gradient descent for all places of a batch; the sum of the losses and their number, if asked for."""
+    """One step of gradient descent for all places of a batch; the sum of the losses and their number, if asked for.
+
+    X stands for what predicts a place: each of the W words in skip-gram, and in cbow one thing, their mean.
+    """
     inputs, outputs = tables
     v_PWD, u_PRD = inputs[batch.near_PW], outputs[batch.told_PR]
-    # In cbow the mean is the one vector of a place that predicts.
     x_PXD = torch.bmm(batch.share_PW[:, None], v_PWD) if cbow else v_PWD
-    real_PX = (batch.there_PW.sum(1, keepdim=True) > 0).float() if cbow else batch.there_PW
+    real_PX = batch.there_PW.amax(1, keepdim=True) if cbow else batch.there_PW
+    weight_PXR = real_PX[:, :, None] * batch.counts_PR[:, None]
     score_PXR = torch.bmm(x_PXD, u_PRD.transpose(1, 2))
     g_PXR = -torch.sigmoid(score_PXR)
     g_PXR[:, :, 0] += 1
-    weight_PXR = real_PX[:, :, None] * batch.counts_PR[:, None]
     g_PXR *= weight_PXR
-    import os
-    if os.environ.get("CURV"):
-        p=torch.sigmoid(score_PXR); c=p*(1-p)*weight_PXR
-        F=float(os.environ["CURV"])
-        hv=torch.bmm(c, (u_PRD*u_PRD).sum(2)[:,:,None]+F)[:,:,0]
-        hu=torch.bmm(((x_PXD*x_PXD).sum(2)+F)[:,None], c)[:,0]
-        if cbow: hv=hv*batch.there_PW
-        part_PW = _part2(batch.near_PW, hv, len(inputs), rate)*(batch.there_PW>0)
-        part_PR = _part2(batch.told_PR, hu, len(outputs), rate)
-    else:
-        part_PW = _part(batch.near_PW, batch.there_PW, len(inputs), rate)
-        part_PR = _part(batch.told_PR, weight_PXR.sum(1), len(outputs), rate)
-    if cbow:  # each word that is there gets the whole gradient of the mean
+    size_PXR = g_PXR.abs()
+    bend_PX = torch.bmm(size_PXR, _squares(u_PRD)[:, :, None]).squeeze(2)
+    bend_PR = torch.bmm(_squares(x_PXD)[:, None], size_PXR).squeeze(1)
+    # In cbow each word that is there gets the whole gradient of the mean.
+    part_PW = batch.there_PW * _part(batch.near_PW, batch.there_PW * bend_PX, len(inputs), rate)
+    part_PR = _part(batch.told_PR, bend_PR, len(outputs), rate)
+    change_PRD = torch.bmm((g_PXR * part_PR[:, None]).transpose(1, 2), x_PXD)
+    if cbow:
         change_PWD = part_PW[:, :, None] * torch.bmm(g_PXR, u_PRD)
     else:
-        change_PWD = torch.bmm(g_PXR * part_PW[:, :, None], u_PRD)
-    change_PRD = torch.bmm((g_PXR * part_PR[:, None]).transpose(1, 2), x_PXD)
+        change_PWD = torch.bmm(part_PW[:, :, None] * g_PXR, u_PRD)
     _add(inputs, batch.near_PW, change_PWD, rate)
     _add(outputs, batch.told_PR, change_PRD, rate)
-    if not look:
-        return None
-    score_PXR[:, :, 0] *= -1  # -log sigmoid(s) is softplus(-s), and of noise softplus(s)
-    losses = torch.nn.functional.softplus(score_PXR) * weight_PXR
-    return torch.stack([losses.sum(dtype=torch.float64), real_PX.sum(dtype=torch.float64)])
+    return _loss(score_PXR, weight_PXR, real_PX) if look else None
 
 
-def _part(ids: Tensor, predictions: Tensor, rows: int, rate: float) -> Tensor:
-    """How much of its gradient each of these gets: all, or less if its row is part of many predictions; 0 if of none."""
-    n = torch.zeros(rows, device=ids.device).index_add_(0, ids.flatten(), predictions.flatten())
-    part = (LIMIT / rate / n.clamp(min=1)).clamp(max=1)
-    return part[ids] * (predictions > 0)
+def _squares(rows: Tensor) -> Tensor:
+    """|row|² + FLOOR of each row."""
+    return (rows * rows).sum(-1) + FLOOR
+
+
+def _part(ids: Tensor, bend: Tensor, rows: int, rate: float) -> Tensor:
+    """How much of its gradient each of these rows gets: all of it, or less where its loss bends much."""
+    h = torch.zeros(rows, device=ids.device).index_add_(0, ids.flatten(), bend.flatten())
+    part: Tensor = LIMIT / (rate * h).clamp(min=LIMIT)
+    return part[ids]
 
 
 def _add(table: Tensor, ids: Tensor, change: Tensor, rate: float) -> None:
     table.index_add_(0, ids.flatten(), change.flatten(0, 1), alpha=rate)
 
 
-def _part2(ids,h,rows,rate):
-    n = torch.zeros(rows, device=ids.device).index_add_(0, ids.flatten(), h.flatten())
-    return (LIMIT / rate / n.clamp(min=1e-6)).clamp(max=1)[ids]
+def _loss(score_PXR: Tensor, weight_PXR: Tensor, real_PX: Tensor) -> Tensor:
+    """(sum, count): -log sigmoid(s) is softplus(-s) for the word, softplus(s) for noise."""
+    signed_PXR = torch.cat([-score_PXR[:, :, :1], score_PXR[:, :, 1:]], 2)
+    losses = torch.nn.functional.softplus(signed_PXR) * weight_PXR
+    return torch.stack([losses.sum(dtype=torch.float64), real_PX.sum(dtype=torch.float64)])

@@ -16,6 +16,10 @@ methods below. Its file's name is its `kind`. Models that learn by gradient deri
     save(folder), load(folder)                                  only models that train themselves
     adapted()                       -> Model                    begins as this one and learns from what it reads
     normalised                      -> bool                     False: scores that do not sum to one (default True)
+    rows_logprobs(rows)             -> logp_BC                  classifiers that count, in the place of logprobs
+    window                          -> int                      tokens seen at once, if nothing before them matters
+    steady(state)                   -> Steady                   a step of one token in fixed memory, where it has one
+    device, on_cpu_alone(config)                                models that train themselves, on a GPU if they can
 """
 
 from __future__ import annotations
