@@ -529,3 +529,17 @@ def test_by_the_clock_validation_takes_no_longer_than_training(tmp_path: Path) -
     assert 2 <= len(began) <= 4
     assert began[-1] >= 0.4
     assert all(after - before >= 0.2 for before, after in pairwise(began[:-1]))
+
+
+def test_decisions_are_judged_by_accuracy_and_then_by_loss(tmp_path: Path) -> None:
+    found = [(1.0, 0.5), (0.9, 0.4), (1.2, 0.6), (1.1, 0.6), (1.3, 0.6), (math.nan, 0.9)]
+    told = iter(found)
+
+    def validate() -> dict[str, Any]:
+        loss, accuracy = next(told)
+        return {"loss": loss, "accuracy": accuracy}
+
+    trainer = trainer_of("window_tagger", tmp_path, validate=validate, steps=len(found), every=1)
+    for _ in trainer.fit():
+        pass
+    assert (trainer.best["step"], trainer.best["since"]) == (4, 2)

@@ -241,12 +241,17 @@ class Trainer:
 
     def _judge(self, values: dict[str, Any]) -> None:
         """Keeps the weights that were just validated if they are the best so far."""
-        if not self.best or values["loss"] < self.best["loss"] or math.isnan(self.best["loss"]):
+        if not self.best or math.isnan(self.best["loss"]) or self._worth(values) > self._worth(self.best):
             self.best = values | {"step": self.step, "since": 0}
             self.best_weights = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
         else:
             self.best["since"] += 1
             self.halvings += 1
+
+    def _worth(self, values: dict[str, Any]) -> tuple[float, ...]:
+        """Labels and tags are decisions: their loss turns upwards, from being too sure, while they still get better."""
+        decides = self.batches.task in ("classify", "tag") and not math.isnan(values["loss"])
+        return (values.get("accuracy", 0.0) if decides else 0.0, -values["loss"])
 
     def _begin_average(self, loss: float) -> None:
         """As soon as validation has been no better for long enough."""
