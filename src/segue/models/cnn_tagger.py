@@ -27,6 +27,8 @@ from segue.models.tagger import Tagger
 class CnnTagger(Tagger):
     """A tag for each word from stacked windows over the sentence."""
 
+    task = "tag"
+
     @dataclass(frozen=True)
     class Config:
         """The recipe's [model]."""

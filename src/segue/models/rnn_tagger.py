@@ -28,6 +28,8 @@ from segue.models.tagger import Tagger
 class RnnTagger(Tagger):
     """A tag for each word from the whole sentence, read from both ends."""
 
+    task = "tag"
+
     @dataclass(frozen=True)
     class Config:
         """The recipe's [model]."""

@@ -25,6 +25,8 @@ from segue.models.tagger import Tagger
 class WindowTagger(Tagger):
     """A tag for each word from a window of words around it."""
 
+    task = "tag"
+
     @dataclass(frozen=True)
     class Config:
         """The recipe's [model]."""
