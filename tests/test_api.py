@@ -254,7 +254,7 @@ def test_folds_test_every_row_once() -> None:
     rows = [(f"film number{i}", "good" if i % 2 else "bad") for i in range(20)]
     tested = 0
     for fold in range(1, 5):
-        settings = {"data.fold": f"{fold}/4", "train.steps": 2, "tokens.min_count": 1}
+        settings = {"data.test": f"{fold}/4", "train.steps": 2, "tokens.min_count": 1}
         run = segue.train("bow", rows, f"fold{fold}", settings)
         result = json.loads((run.path / "result.json").read_text())
         assert result["split"] == "test"

@@ -293,11 +293,10 @@ def test_a_budget_that_means_nothing(call: Segue, budget: str) -> None:
         ("data.validation=1", "ngram"),
         ("data.validation=-0.1", "ngram"),
         ("data.path=", "ngram"),
-        ("data.fold=3", "ngram"),
-        ("data.fold=0/10", "ngram"),
-        ("data.fold=11/10", "ngram"),
-        ("data.fold=1/1", "ngram"),
-        ("data.fold=x/y", "ngram"),
+        ("data.test=3", "ngram"),
+        ("data.test=0/10", "ngram"),
+        ("data.test=11/10", "ngram"),
+        ("data.test=1/1", "ngram"),
     ],
 )
 def test_an_impossible_value_is_named(call: Segue, setting: str, model: str) -> None:
@@ -308,8 +307,9 @@ def test_an_impossible_value_is_named(call: Segue, setting: str, model: str) -> 
 
 def test_values_that_do_not_go_together(call: Segue) -> None:
     refused(call("train ngram book.txt --out x tokens.kind=bpe tokens.vocab_size=3"), "vocab_size is 3", "258")
-    refused(call("train ngram book.txt --out x data.fold=1/5 data.test=0.1"), "data.fold", "data.test")
-    refused(call("train ngram book.txt --out x data.unit=line data.fold=1/500"), "data.fold=1/500", "60 units")
+    refused(call("compare book.txt --models ngram --out x --folds 5 data.test=0.1"), "--folds 5", "data.test")
+    refused(call("train ngram book.txt --out x data.test=x/y"), "x/y does not exist")
+    refused(call("train ngram book.txt --out x data.unit=line data.test=1/500"), "data.test=1/500", "60 units")
     Path("t.conll").write_text("the\tD\ncow\tN\n\n" * 20)
     refused(call("train window_tagger t.conll --out x tokens.kind=char"), "tokens.kind=char")
 

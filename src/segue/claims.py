@@ -245,7 +245,7 @@ def _check_same_text(recipes: Mapping[str, Recipe]) -> None:
                     f"'{first[0]}' reads the data with data.{key}={value}, '{name}' with data.{key}={theirs}. Expected "
                     f"the same text for all; only data.validation may differ, which leaves less to train on."
                 )
-    if not first[1].data.test and not first[1].data.fold:
+    if not first[1].data.test:
         raise InputError("Nothing is held out to score the variants on. Give data.test a path or a share, such as 0.1.")
 
 

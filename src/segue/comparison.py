@@ -130,8 +130,13 @@ def _recipes(
     expanded = list(dict.fromkeys(found for name in names for found in _expand(name)))
     base: dict[str, Any] = {"data": {"path": data, "validation": 0.05, "test": 0.05}}
     if folds:
-        base["data"] |= {"fold": f"1/{folds}", "test": 0.0}
+        base["data"]["test"] = f"1/{folds}"
     first = [load_recipe(name, overrides, base, trust) for name in expanded]
+    for recipe in first if folds else ():
+        if recipe.data.part() is None:
+            raise InputError(
+                f"--folds {folds} makes the test part itself, but data.test is {recipe.data.test!r}. Leave one out."
+            )
     # Text that one model needs in canonical form is canonical for all, or they would not read the same bytes.
     for key in ("canonical", "unit"):
         values = {getattr(recipe.data, key) for recipe in first if recipe.data.canonical}
@@ -192,7 +197,7 @@ def _trial(recipe: Recipe, out: Path, seeds: int, folds: int, progress: Progress
         tables.append([])
         for fold in range(1, (folds or 1) + 1):
             one = recipe.with_values("train", seed=recipe.train.seed + seed) if learns else recipe
-            one = one.with_values("data", fold=f"{fold}/{folds}") if folds else one
+            one = one.with_values("data", test=f"{fold}/{folds}") if folds else one
             place = out / (recipe.name.replace("/", "-") + _suffix(seed, fold, seeds, folds))
             tables[-1].append(train(one, place, progress=progress, trust=trust).evaluation)
             runs.append(Run(place, trust=trust))

@@ -240,7 +240,7 @@ class Run:
 
     def _whole(self, data: Any, folder: Path) -> Any:
         """The run's [data] for other data, none of it held out; a list becomes a file in `folder`."""
-        config = dataclasses.replace(self.recipe.data, validation=0.0, test=0.0, fold="")
+        config = dataclasses.replace(self.recipe.data, validation=0.0, test=0.0)
         if isinstance(data, str | Path):
             return dataclasses.replace(config, path=str(data))
         path = folder / "rows.jsonl"

@@ -176,9 +176,8 @@ def _check_parts(recipe: Recipe, corpus: Corpus, trust: bool) -> None:
 
 def _split(data: Any) -> dict[str, Any]:
     """What decides who is held out; which file a path names is seen by the file's sum."""
-    shares = {key: getattr(data, key) for key in ("validation", "test")}
-    shares = {key: "a file" if isinstance(value, str) else value for key, value in shares.items()}
-    return {**shares, "fold": data.fold, "seed": data.seed}
+    shares = {"validation": data.validation, "test": data.test}
+    return {**shares, **dict.fromkeys(data.given(), "a file"), "seed": data.seed}
 
 
 def _failed_in_training(error: Exception) -> bool:
@@ -383,7 +382,7 @@ class _Walk:
 
     def _check_test_labels(self, labels: list[str]) -> None:
         """Before training, not after it: a label of the test file that cannot be predicted."""
-        if not labels or not isinstance(self.recipe.data.test, str):
+        if not labels or "test" not in self.recipe.data.given():
             return
         known = set(labels)
         for example in self.corpus.examples("test"):

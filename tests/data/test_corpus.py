@@ -61,7 +61,7 @@ def test_a_single_document_is_cut_by_characters(write: Write) -> None:
 
 
 def test_a_fold_of_a_single_document_is_a_stretch_of_it(write: Write) -> None:
-    made = corpus(write("book.txt", "abcdefghij"), fold="3/5", validation=0.25)
+    made = corpus(write("book.txt", "abcdefghij"), test="3/5", validation=0.25)
     assert [joined(made, split) for split in SPLITS] == ["abcdgh", "ij", "ef"]
 
 
@@ -89,7 +89,7 @@ def test_units_are_held_out_from_the_end(write: Write) -> None:
     assert list(chain(*texts.values())) == [f"line {i}" for i in range(100)]
     assert [len(texts[split]) for split in SPLITS] == [85, 10, 5] == list(made.counts.values())
     assert made.ledger.blank_lines == 100
-    folded = corpus(path, unit="line", validation=0.1, fold="2/10")
+    folded = corpus(path, unit="line", validation=0.1, test="2/10")
     assert [e.text for e in folded.examples("test")] == [f"line {i}" for i in range(10, 20)]
     assert [e.text for e in folded.examples("validation")] == [f"line {i}" for i in range(91, 100)]
     assert len(list(folded.examples("train"))) == 81
@@ -164,7 +164,7 @@ def test_labelled_rows_are_held_out_at_random(write: Write) -> None:
 
 def test_folds_of_rows_test_every_row_once(write: Write) -> None:
     path = write("r.tsv", "".join(f"a\ttext {i}\n" for i in range(53)))
-    folds = [corpus(path, "classify", fold=f"{k}/5") for k in range(1, 6)]
+    folds = [corpus(path, "classify", test=f"{k}/5") for k in range(1, 6)]
     assert sorted(e.line for fold in folds for e in fold.examples("test")) == list(range(1, 54))
 
 

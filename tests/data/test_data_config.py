@@ -19,11 +19,10 @@ from segue.data.config import Config
         ({"test": float("nan")}, "below 1"),
         ({"validation": ""}, "below 1"),
         ({"validation": 0.5, "test": 0.5}, "leave some"),
-        ({"fold": "0/10"}, "expected which/of"),
-        ({"fold": "11/10"}, "expected which/of"),
-        ({"fold": "3"}, "expected which/of"),
-        ({"fold": "1/1"}, "expected which/of"),
-        ({"fold": "3/10", "test": 0.1}, "data.test=0"),
+        ({"test": "0/10"}, "expected which/of"),
+        ({"test": "11/10"}, "expected which/of"),
+        ({"test": "3"}, "below 1"),
+        ({"test": "1/1"}, "expected which/of"),
     ],
 )
 def test_impossible_values_are_refused(settings: dict[str, object], message: str) -> None:
@@ -33,8 +32,10 @@ def test_impossible_values_are_refused(settings: dict[str, object], message: str
 
 def test_a_share_may_come_as_a_string() -> None:
     assert Config(validation="0.2", test="held.txt") == Config(validation=0.2, test="held.txt")
-    assert Config(fold="3/10").part() == (3, 10)
+    assert Config(test="3/10").part() == (3, 10)
+    assert Config(test="3/ten").part() is None
+    assert Config(validation="a/1", test="3/10").given() == {"validation": "a/1"}
 
 
 def test_the_config_stays_small() -> None:
-    assert len(fields(Config)) <= 13  # `label` is the one more
+    assert len(fields(Config)) <= 12

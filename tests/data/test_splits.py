@@ -34,7 +34,7 @@ def test_running_text_is_cut_from_the_end_at_exact_shares() -> None:
 def test_folds_cover_everything_once(n: int, of: int) -> None:
     tested = []
     for which in range(1, of + 1):
-        made = plan(Config(fold=f"{which}/{of}", validation=0.1), n, "rows")
+        made = plan(Config(test=f"{which}/{of}", validation=0.1), n, "rows")
         parts = [set(np.flatnonzero(made.member(np.arange(n), s))) for s in ("train", "validation", "test")]
         assert sum(map(len, parts)) == n == len(set.union(*parts))
         assert len(parts[1]) == -(-(n - len(parts[2])) // 10)
@@ -42,7 +42,7 @@ def test_folds_cover_everything_once(n: int, of: int) -> None:
     assert tested == list(range(n))
 
 
-@pytest.mark.parametrize(("n", "config"), [(1, Config()), (2, Config(test=0.1)), (5, Config(fold="1/10"))])
+@pytest.mark.parametrize(("n", "config"), [(1, Config()), (2, Config(test=0.1)), (5, Config(test="1/10"))])
 def test_too_few_units_are_refused_with_what_to_do(n: int, config: Config) -> None:
     with pytest.raises(InputError, match=f"only {n} units, too few .* data.validation=0"):
         plan(config, n, "units")

@@ -36,9 +36,7 @@ class Config:
     validation: str | float = 0.1
     """Held out to watch training: a path, a share of the text, or 0."""
     test: str | float = 0.0
-    """Held out for the last figures: a path, a share of the text, or 0."""
-    fold: str = ""
-    """Cross-validation: 3/10 tests on the third tenth; validation is then a share of the rest."""
+    """Held out for the last figures: a path, a share of the text, 0, or a fold (3/10: the third of ten parts)."""
     seed: int = 0
     """Decides which rows are held out, and the sentences of the built-in grammar."""
 
@@ -53,7 +51,8 @@ class Config:
         held_out = sum(share for share in (self.validation, self.test) if isinstance(share, float))
         if held_out >= 1:
             raise ValueError(f"data.validation and data.test hold out {held_out:g} of the text; leave some to train on")
-        _check_fold(self.fold, self.test)
+        if _FOLD.fullmatch(str(self.test)) and not self.part():
+            raise ValueError(f"data.test is '{self.test}'; expected which/of, from 1/10 to 10/10 for ten folds")
 
     @property
     def pairs(self) -> bool:
@@ -61,11 +60,18 @@ class Config:
         return self.columns.count(",") == 2
 
     def part(self) -> tuple[int, int] | None:
-        """`(3, 10)` for fold = "3/10"; None where there is no fold."""
-        if not self.fold:
-            return None
-        which, of = self.fold.split("/")
-        return int(which), int(of)
+        """`(3, 10)` for test = "3/10", whose validation is then a share of the rest; None where there is no fold."""
+        fold = _FOLD.fullmatch(str(self.test))
+        which, of = (int(fold[1]), int(fold[2])) if fold else (0, 0)
+        return (which, of) if of > 1 and 1 <= which <= of else None
+
+    def given(self) -> dict[str, str]:
+        """The splits that have files of their own, by their paths."""
+        splits = {"validation": self.validation, "test": 0.0 if self.part() else self.test}
+        return {split: path for split, path in splits.items() if isinstance(path, str)}
+
+
+_FOLD = re.compile(r"(\d+)/(\d+)")
 
 
 def _check_encoding(encoding: str) -> None:
@@ -88,13 +94,3 @@ def _share_or_path(name: str, value: str | float) -> str | float:
     if not 0 <= share < 1:
         raise ValueError(f"data.{name} is {value!r}; expected a path, or a share of at least 0 and below 1")
     return share
-
-
-def _check_fold(fold: str, test: str | float) -> None:
-    if not fold:
-        return
-    match = re.fullmatch(r"(\d+)/(\d+)", fold)
-    if match is None or not 1 <= int(match[1]) <= int(match[2]) or int(match[2]) < 2:
-        raise ValueError(f"data.fold is '{fold}'; expected which/of, from 1/10 to 10/10 for ten folds")
-    if test != 0:
-        raise ValueError(f"data.fold makes the test part itself, but data.test is {test!r}; set data.test=0")

@@ -37,12 +37,8 @@ class Corpus:
         self.config, self.task = config, task
         self.ledger = Ledger()
         self.parts = self._open(config.path, config)
-        whole = replace(config, validation=0.0, test=0.0, fold="")
-        self._given = {
-            split: self._open(path, whole)
-            for split, path in (("validation", config.validation), ("test", config.test))
-            if isinstance(path, str)
-        }
+        whole = replace(config, validation=0.0, test=0.0)
+        self._given = {split: self._open(path, whole) for split, path in config.given().items()}
         for part in chain(self.parts, *self._given.values()):
             part.count(progress)
         self.counts = {split: sum(self._size(part, split) for part in self.parts_of(split)) for split in SPLITS}

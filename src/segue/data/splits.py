@@ -85,9 +85,7 @@ def _cut(total: int, train: int, validation: int, test: tuple[int, int]) -> Plan
 
 
 def _too_few(config: Config, total: int, what: str) -> InputError:
-    asked = f"data.validation={config.validation}, " + (
-        f"data.fold={config.fold}" if config.fold else f"data.test={config.test}"
-    )
+    asked = f"data.validation={config.validation}, data.test={config.test}"
     return InputError(
         f"{config.path} has only {total} {what}, too few for {asked}. Expected at least one for each part; give more, "
         "cut it more finely (data.unit=line), hold nothing out (data.validation=0), or name files to hold out."
