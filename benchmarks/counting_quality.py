@@ -106,6 +106,9 @@ def peer(name: str, text: str, order: int, splits: tuple[float, float]) -> None:
 
 
 def main() -> None:
+    if "SEGUE_DATA" not in os.environ:
+        print("skipped: SEGUE_DATA does not say where the data sets are")
+        return
     data = Path(os.environ["SEGUE_DATA"])
     wanted = sys.argv[1:] or list(TEXTS)
     with tempfile.TemporaryDirectory(prefix="segue-quality-") as folder:

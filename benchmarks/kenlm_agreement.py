@@ -104,6 +104,9 @@ def oracle_totals(name: str) -> list[float]:
 
 
 def main() -> None:
+    if not {"SEGUE_DATA", "SEGUE_ORACLES"} <= os.environ.keys():
+        print("skipped: SEGUE_DATA and SEGUE_ORACLES do not say where the data and the peers' figures are")
+        return
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         test, valid = unpacked("ptb/ptb.test.txt.xz", folder), unpacked("ptb/ptb.valid.txt.xz", folder)

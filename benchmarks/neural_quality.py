@@ -100,6 +100,9 @@ PARTS = {"shakespeare": shakespeare, "shakespeare-mixed": shakespeare_mixed, "pt
 
 
 def main() -> None:
+    if "SEGUE_DATA" not in os.environ:
+        print("skipped: SEGUE_DATA does not say where the data sets are")
+        return
     print(f"{date.today()}, {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
     for name in sys.argv[1:] or ["shakespeare", "shakespeare-mixed", "ptb"]:
         with tempfile.TemporaryDirectory() as folder:

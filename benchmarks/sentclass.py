@@ -136,6 +136,9 @@ def interval(right: np.ndarray) -> tuple[float, float]:
 
 
 def main() -> None:
+    if "SEGUE_DATA" not in os.environ:
+        print("skipped: SEGUE_DATA does not say where the data sets are")
+        return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default=",".join(SETS), help="which of mr, sst1, sst2, trec, cr")
     parser.add_argument("--models", default="naive_bayes,nbsvm,ngram_bag", help="kinds or recipes, with :key=value")
