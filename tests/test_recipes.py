@@ -399,3 +399,9 @@ def test_the_keys_of_a_group_are_explained_too(capsys: pytest.CaptureFixture[str
     assert "clip = 1.0  # Longest gradient allowed; 0 for no limit." in written.split("\n")
     assert invoke(["explain", "rnn_lm"]) == 0
     assert re.search(r"train\.optimizer\.clip +1\.0 +Longest gradient allowed", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(("fold", "test"), [("", "held.tsv"), ("3/10", "3/10")])
+def test_runs_from_when_a_fold_had_its_own_key_still_open(tmp_path: Path, fold: str, test: str) -> None:
+    (tmp_path / "recipe.toml").write_text(f'kind = "bow"\n[data]\ntest = "held.tsv"\nfold = "{fold}"\n')
+    assert read_recipe(tmp_path / "recipe.toml").data.test == test

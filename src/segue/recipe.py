@@ -156,6 +156,9 @@ def _parse(path: Path) -> tuple[str, str, dict[str, Any]]:
             raise InputError(f"{path}: there is no section [{section}].{nearest(section, SECTIONS)}")
         if not isinstance(entries, dict):
             raise InputError(f"{path}: [{section}] should be a section with keys.")
+    fold = values.get("data", {}).pop("fold", "")  # of runs made when a fold had a key of its own
+    if fold:
+        values["data"]["test"] = fold
     return kind, name, values
 
 
