@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,12 +15,13 @@ import torch
 import segue
 from segue import folder
 from segue.cli import invoke
-from segue.comparison import Trial, _joined, _ranked, _verdict, mean_of, task_of
+from segue.comparison import LADDERS, Trial, _joined, _ladder, _ranked, _verdict, budgeted, mean_of, task_of
 from segue.data.sources import guess_task
 from segue.inference import metrics
 from segue.inference.evaluate import Evaluation, of_text
 from segue.inference.score import Scored
 from segue.inference.statistics import bootstrap
+from segue.recipe import load_recipe
 
 TEXT = "the cow eats the green grass.\na big dog sees the small cow.\n\n" * 60
 
@@ -131,6 +133,66 @@ def test_few_rows_prove_nothing_but_points_still_count() -> None:
     """With 20 rows three more that are right may be chance; advice still goes to the better one."""
     slow, few = trial("slow", [1.0] * 15 + [0.0] * 5, 30.0, 9), trial("few", [1.0] * 12 + [0.0] * 8, 0.1, 9)
     assert "not surely better than few" in verdict(slow, few) and ": use slow (" in verdict(slow, few)
+
+
+def measured(name: str, errors: list[float], seconds: float, parameters: int) -> Trial:
+    """A model of numbers with these squared errors."""
+    table = np.stack([np.array(errors), np.ones(len(errors))], 1)
+    result = {"task": "classify", "mean_squared_error": float(table[:, 0].mean())}
+    return replace(trial(name, [1.0], seconds, parameters), evaluation=Evaluation(result, table))
+
+
+def test_of_numbers_the_smallest_error_is_best_and_one_near_it_may_be_used() -> None:
+    noise = np.random.default_rng(0).random(500)
+    slow, far = measured("slow", noise.tolist(), 30.0, 2_000_000), measured("far", (noise + 1).tolist(), 0.5, 40)
+    quick = measured("quick", (noise + np.tile([0.21, -0.19], 250)).tolist(), 0.5, 4000)
+    ranked = _ranked([far, quick, slow])
+    assert ranked[-1].recipe.name == "far" and ranked[1].differs == "yes (p < 0.001)"
+    said = _verdict(ranked, "mean squared error")
+    assert said.startswith("slow is best") and "use quick, as good within 5 % (" in said
+
+
+def test_labels_of_every_kind_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    words = [("good film", "fine"), ("dull film", "slow")] * 60
+    Path("numbers.tsv").write_text("".join(f"{i % 7}.5\t{text} {i % 7}\n" for i, (text, _) in enumerate(words)))
+    Path("several.tsv").write_text("".join(f"{label},film\t{text}\n" for text, label in words))
+    command = ["compare", "numbers.tsv", "data.label=number", "--models", "bow,cbow", "--budget", "4", "--folds", "2"]
+    assert invoke([*command, "--out", "n"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "mean squared error" in said
+    result = folder.read_json(Path("n/result.json"))
+    first, second = result["rows"]
+    assert result["figure"] == "mean_squared_error"
+    assert first["mean_squared_error"] <= second["mean_squared_error"] and "pearson" in first
+    assert first["differs_from_next"] and "accuracy" not in first
+    page = Path("n/report.html").read_text(encoding="utf-8")
+    assert "lower is better" in page and "on the validation data" in page
+    assert invoke(["compare", "several.tsv", "data.label=classes", "--models", "bow", "--budget", "4"]) == 0
+    assert invoke(["runs", "n"]) == 0
+    assert "mean squared error" in capsys.readouterr().out
+
+
+def test_a_budget_in_seconds_bounds_every_model_that_has_a_clock() -> None:
+    vectors, network, counted = (load_recipe(kind) for kind in ("word2vec", "bow", "nbsvm"))
+    assert budgeted(vectors, "2min").train.seconds == 120 and budgeted(vectors, "2min").train.epochs == 0
+    assert budgeted(network, "2min").train.seconds == 120
+    assert budgeted(vectors, "500").train == vectors.train and budgeted(counted, "2min") == counted
+
+
+def test_the_page_says_who_did_not_take_all_its_time() -> None:
+    Path("rows.tsv").write_text("".join(f"{'ab'[i % 2]}\tthe {'good' if i % 3 else 'dull'} film\n" for i in range(80)))
+    patient = ["train.patience=1", "train.every=5"]
+    result = segue.compare("rows.tsv", ["bow"], budget="400", out="c", settings=patient)
+    assert result["rows"][0]["steps"] < 400
+    said = Path("c/report.html").read_text(encoding="utf-8")
+    assert "Stopped before its time, as validation got no better: bow." in said
+
+
+def test_the_ladder_leaves_out_models_of_other_labels_and_says_so() -> None:
+    assert _ladder("classify", []) == (LADDERS["classify"], [])
+    names, said = _ladder("classify", ["train.rate=1", "data.label=number"])
+    assert "dan" in names and "nbsvm" not in names
+    assert said == ["Left out, since they learn one class a row: naive_bayes, nbsvm, ngram_bag."]
 
 
 def test_seeds_are_averaged_in_every_column() -> None:

@@ -148,3 +148,35 @@ def test_one_class_alone_is_refused(tmp_path: Path) -> None:
     (tmp_path / "one.tsv").write_text("good\ta b\ngood\ta c\ngood\ta d\n")
     with pytest.raises(InputError, match="there is nothing to learn"):
         segue.train("naive_bayes", str(tmp_path / "one.tsv"), out=tmp_path / "run")
+
+
+def test_a_file_with_its_columns_elsewhere_is_evaluated_when_said(
+    runs: dict[str, segue.Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a message advises can be done there and then."""
+    run, turned = str(runs["naive_bayes"].path), tmp_path / "turned.txt"
+    turned.write_text("the film number 3 is dull\tdull\na fine film\tgood\n")
+    asked = ["evaluate", run, str(turned)]
+    for settings, advised in (([], "data.format=tsv"), (["data.format=tsv"], "data.columns")):
+        assert invoke([*asked, *settings]) == 2
+        assert advised in capsys.readouterr().err
+    assert invoke([*asked, "data.format=tsv", "data.columns=2,1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == 2
+    assert invoke([*asked, "model.alpha=2"]) == 2
+    assert "stays as it was trained" in capsys.readouterr().err
+    assert invoke(["evaluate", run, "data.columns=2,1"]) == 2
+    assert "Name one" in capsys.readouterr().err
+
+
+def test_classifiers_are_not_mixed_but_made_an_ensemble(
+    runs: dict[str, segue.Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pair = [str(runs[kind].path) for kind in ("naive_bayes", "nbsvm")]
+    assert invoke(["evaluate", "+".join(pair), "--mix"]) == 2
+    advised = capsys.readouterr().err.strip().partition("segue train ")[2].split()
+    assert invoke(["train", *advised, "--out", str(tmp_path / "both")]) == 0
+    capsys.readouterr()
+    assert invoke(["evaluate", pair[0], "--mix"]) == 2
+    assert "is of several" in capsys.readouterr().err
+    assert invoke(["generate", pair[0]]) == 2
+    assert "It can: evaluate, predict, predict --explain, challenge." in capsys.readouterr().err

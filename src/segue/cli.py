@@ -24,9 +24,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-DataArgument = Annotated[
-    str | None, typer.Argument(help="A file, a folder, a glob, SOURCE,TARGET, or a corpus that `segue data` lists.")
-]
 RunArgument = Annotated[str, typer.Argument(help="A run folder.")]
 FileArgument = Annotated[str, typer.Argument(help="A file with one text a line; - is standard input.")]
 OutOption = Annotated[str | None, typer.Option("--out", help="The folder to write; by default a free one in runs/.")]
@@ -115,7 +112,7 @@ def train(
 @app.command()
 def evaluate(
     run: Annotated[str, typer.Argument(metavar="RUN[+RUN…]", help="A run folder; several with --mix.")],
-    data: DataArgument = None,
+    rest: Annotated[list[str] | None, typer.Argument(metavar="[DATA] [data.key=value …]")] = None,
     mix: Annotated[
         bool, typer.Option("--mix", help="Score RUN+RUN… as one mixture, weighed on validation text.")
     ] = False,
@@ -132,13 +129,16 @@ def evaluate(
 
     segue evaluate runs/rnn_lm-book other.txt
 
+    segue evaluate runs/bow-reviews other.tsv data.columns=2,1     (the label stands second there)
+
     segue evaluate runs/ngram-book+runs/rnn_lm-book other.txt --mix --cache
     """
     from segue.mixing import evaluate as evaluate_runs
     from segue.tables import print_figures
 
+    data, settings = _data_and_settings(rest)
     with _progress() as progress:
-        result = evaluate_runs(run, data, mix, adapt, cache, validation, device, trust, progress)
+        result = evaluate_runs(run, data, mix, adapt, cache, validation, device, trust, progress, settings)
     _print(result) if json else print_figures(result)
 
 

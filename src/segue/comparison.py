@@ -23,12 +23,13 @@ from segue.data.corpus import Corpus
 from segue.data.sources import guess_task
 from segue.errors import InputError
 from segue.inference import metrics
-from segue.inference.evaluate import LOWER_IS_BETTER, MAIN, NAMES, Evaluation
+from segue.inference.evaluate import LOWER_IS_BETTER, NAMES, Evaluation, main_figure
 from segue.inference.evaluate import compare as compare_two
 from segue.inference.statistics import bootstrap, corpus_bootstrap
 from segue.loaded import Run
 from segue.look.markup import short_count
 from segue.look.report import write
+from segue.models import model_class
 from segue.models.base import Task
 from segue.page import entry_of, page_of, passage_of
 from segue.recipe import Recipe, load_recipe, recipe_names
@@ -67,6 +68,8 @@ LADDERS: dict[Task, tuple[str, ...]] = {
 
 A_POINT = 0.01
 """Accuracy that few would pay for with a model that takes much longer."""
+A_TWENTIETH = 0.05
+"""The same of the error of numbers, as a share of it."""
 FEW_PIECES = 20
 """With fewer independent pieces of test text, intervals and p are rough, and the page says so."""
 
@@ -100,7 +103,8 @@ def compare(
 ) -> dict[str, Any]:
     """Trains every model under the same budget, writes the page, and returns its rows, best first."""
     task = task or task_of(data, names, trust)
-    recipes = _recipes(names or LADDERS[task], data, budget, folds, overrides, trust)
+    ladder, left_out = (names, []) if names else _ladder(task, overrides)
+    recipes = _recipes(ladder, data, budget, folds, overrides, trust)
     called = [recipe.name for recipe in recipes]
     if len(set(called)) < len(called):
         raise InputError(f"Two of the models have the same name: {', '.join(called)}. Give each `name = …` of its own.")
@@ -121,7 +125,18 @@ def compare(
     except InputError:
         files.undo(out, made)
         raise
-    return _report(trials, corpus, out, budget, seeds)
+    return _report(trials, corpus, out, budget, seeds, left_out)
+
+
+def _ladder(task: Task, overrides: Sequence[str]) -> tuple[Sequence[str], list[str]]:
+    """The models of a task that learn such labels as the data has, and a sentence on the others, if there are any."""
+    given = [word.partition("=")[2] for word in overrides if word.startswith("data.label=")]
+    label = given[-1] if given else "class"
+    able = [name for name in LADDERS[task] if label in getattr(model_class(name.split("/")[0]), "labels", ("class",))]
+    others = [name for name in LADDERS[task] if name not in able]
+    if not able or not others:
+        return LADDERS[task], []
+    return able, [f"Left out, since they learn one class a row: {', '.join(others)}."]
 
 
 def _recipes(
@@ -183,6 +198,8 @@ def budgeted(recipe: Recipe, budget: str) -> Recipe:
             f"--budget {budget} is not understood. Expected seconds such as 60s, 5min, or steps such as 500."
         )
     if not hasattr(recipe.train, "steps"):
+        if unit in units and hasattr(recipe.train, "seconds"):
+            return recipe.with_values("train", seconds=amount * units[unit])
         return recipe  # a model that counts reads its text once, whatever the budget
     if unit in units:
         return recipe.with_values("train", seconds=amount * units[unit], steps=0, epochs=0.0)
@@ -202,7 +219,7 @@ def _trial(recipe: Recipe, out: Path, seeds: int, folds: int, progress: Progress
             tables[-1].append(train(one, place, progress=progress, trust=trust).evaluation)
             runs.append(Run(place, trust=trust))
     evaluations = [_joined(folds_of) for folds_of in tables]
-    main = MAIN[recipe.task]
+    main = main_figure(evaluations[0].result)
     by_seed = [evaluation.result[main] for evaluation in evaluations if main in evaluation.result]
     return Trial(recipe, runs, mean_of(evaluations), by_seed)
 
@@ -239,7 +256,10 @@ _SUMMED = (
     *("confusion", "calibration", "rows", "sentences", "words", "tokens", "bytes"),
     *("unknown_tokens", "zero_probability_tokens", "tokens_cut"),
 )
-_AVERAGED = ("macro_f1", "span_f1", "chrf", "exact", "perplexity", "spelling_bits_per_byte", "best_possible")
+_AVERAGED = (
+    *("macro_f1", "micro_f1", "span_f1", "chrf", "exact", "perplexity", "spelling_bits_per_byte", "best_possible"),
+    *("mean_absolute_error", "pearson", "spearman"),
+)
 
 
 def _averages(evaluations: Sequence[Evaluation], weights: Sequence[float]) -> dict[str, float]:
@@ -253,7 +273,7 @@ def _averages(evaluations: Sequence[Evaluation], weights: Sequence[float]) -> di
 
 def _figures(evaluation: Evaluation) -> Evaluation:
     """The main figure and its interval, made anew from the pieces; tokens that lose text have none."""
-    main, table = MAIN[evaluation.task], evaluation.statistics
+    main, table = main_figure(evaluation.result), evaluation.statistics
     if main not in evaluation.result:
         return evaluation
     if sums := evaluation.result.get("calibration"):
@@ -269,7 +289,7 @@ def _figures(evaluation: Evaluation) -> Evaluation:
 
 def _ranked(trials: list[Trial]) -> list[Trial]:
     """Best first, each with a word on whether the next one differs."""
-    main = MAIN[trials[0].recipe.task]
+    main = main_figure(trials[0].evaluation.result)
     sign = 1 if main in LOWER_IS_BETTER else -1
     trials = sorted(trials, key=lambda trial: sign * trial.evaluation.result.get(main, float("inf")))
     ranked = []
@@ -279,14 +299,16 @@ def _ranked(trials: list[Trial]) -> list[Trial]:
 
 
 def _differs(trial: Trial, after: Trial) -> str:
-    if MAIN[after.recipe.task] not in after.evaluation.result:
+    if main_figure(after.evaluation.result) not in after.evaluation.result:
         return ""  # of two such, neither has a figure; they come last
     paired = compare_two(trial.evaluation, after.evaluation)
     p = "p < 0.001" if paired.p < 0.001 else f"p = {paired.p:.3f}"
     return f"{'yes' if paired.p < 0.05 else 'no'} ({p})"
 
 
-def _report(trials: list[Trial], corpus: Corpus, out: Path, budget: str, seeds: int) -> dict[str, Any]:
+def _report(
+    trials: list[Trial], corpus: Corpus, out: Path, budget: str, seeds: int, left_out: list[str]
+) -> dict[str, Any]:
     task = trials[0].recipe.task
     passage = passage_of(corpus, "test") if task == "lm" else None
     results = [files.read_json(trial.runs[0].path / "result.json") for trial in trials]
@@ -294,28 +316,39 @@ def _report(trials: list[Trial], corpus: Corpus, out: Path, budget: str, seeds: 
         entry_of(trial.runs[0], trial.evaluation, result, passage, trial.differs)
         for trial, result in zip(trials, results, strict=True)
     ]
-    summary = _summary(trials, corpus, budget, seeds)
+    *facts, verdict = _summary(trials, corpus, budget, seeds)
+    summary = [*facts, *left_out, *_sooner(results, trials), verdict]
     title = f"{_stem(corpus.config.path)}: {len(trials)} models compared"
     write(page_of(title, summary, entries, passage, trials[0].evaluation), out / "report.html")
     rows = [_row(trial, result) for trial, result in zip(trials, results, strict=True)]
     result = {
         "report": str(out / "report.html"),
         "task": task,
+        "figure": main_figure(trials[0].evaluation.result),
         "best_possible": trials[0].evaluation.result.get("best_possible"),
         "rows": rows,
-        "verdict": summary[-1],
+        "left_out": left_out,
+        "verdict": verdict,
     }
     files.write_json(out / "result.json", result)
     return result
 
 
+_BESIDE = ("perplexity", "micro_f1", "macro_f1", "span_f1", "chrf", "calibration_error")
+
+
+def _sooner(results: Sequence[dict[str, Any]], trials: Sequence[Trial]) -> list[str]:
+    """A sentence on the models that did not take all of their time."""
+    pairs = zip(results, trials, strict=True)
+    names = [trial.recipe.name for result, trial in pairs if result.get("stopped_early")]
+    return [f"Stopped before its time, as validation got no better: {', '.join(names)}."] if names else []
+
+
 def _row(trial: Trial, result: dict[str, Any]) -> dict[str, Any]:
-    main = MAIN[trial.recipe.task]
     figures = trial.evaluation.result
+    main = main_figure(figures)
     extra: dict[str, Any] = {
-        key: figures[key]
-        for key in ("perplexity", "macro_f1", "span_f1", "chrf", "calibration_error")
-        if key in figures
+        key: figures[key] for key in (*_BESIDE, "mean_absolute_error", "pearson", "spearman") if key in figures
     }
     if len(trial.by_seed) > 1:
         extra["seeds"] = trial.by_seed
@@ -337,9 +370,12 @@ def _row(trial: Trial, result: dict[str, Any]) -> dict[str, Any]:
 
 
 def _summary(trials: list[Trial], corpus: Corpus, budget: str, seeds: int) -> list[str]:
-    task, main = trials[0].recipe.task, MAIN[trials[0].recipe.task]
-    figures = trials[0].evaluation.result
-    held = f"{figures['bytes']:,} bytes" if task == "lm" else f"{len(trials[0].evaluation.statistics):,} rows"
+    task, figures = trials[0].recipe.task, trials[0].evaluation.result
+    main = main_figure(figures)
+    held = {
+        "lm": f"{figures.get('bytes', 0):,} bytes",
+        "embed": f"{figures.get('places', 0):,} places of text",
+    }.get(task, f"{len(trials[0].evaluation.statistics):,} rows")
     machine = files.read_json(trials[-1].runs[0].path / "environment.json")
     sentences = [
         f"{len(trials)} models of {_stem(corpus.config.path)}, each with a budget of {budget}, one setting each.",
@@ -357,7 +393,7 @@ def _summary(trials: list[Trial], corpus: Corpus, budget: str, seeds: int) -> li
 
 def _verdict(trials: list[Trial], figure: str) -> str:
     best = trials[0]
-    value = best.evaluation.result.get(MAIN[best.recipe.task])
+    value = best.evaluation.result.get(main_figure(best.evaluation.result))
     if value is None:
         lossy = f"{best.runs[0].tokenizer.kind} tokens lose a part of the text"
         why = lossy if "perplexity" in best.evaluation.result else "scores are no probabilities"
@@ -371,23 +407,25 @@ def _verdict(trials: list[Trial], figure: str) -> str:
         if best.differs.startswith("yes")
         else f"but not surely better than {after}"
     )
-    use = f": {_advice(trials)}" if best.recipe.task in ("classify", "tag") else ""
+    use = f": {_advice(trials)}" if best.recipe.task in ("classify", "tag", "embed") else ""
     return f"{shown}, {clear} {best.differs.partition(' ')[2]}{use}."
 
 
 def _advice(trials: list[Trial]) -> str:
-    """Which to use: of those that are neither surely worse than the best nor by more than a point, the one that was
-    trained soonest; of several that took about as long, the smallest."""
-    main = MAIN[trials[0].recipe.task]
+    """Which to use: of those that are neither surely worse than the best nor by more than a point (of numbers: than a
+    twentieth of its error), the one that was trained soonest; of several that took about as long, the smallest."""
+    best, *others = trials
+    main = main_figure(best.evaluation.result)
+    lower = main in LOWER_IS_BETTER
 
     def figure(trial: Trial) -> float:
-        return float(trial.evaluation.result.get(main, -math.inf))
+        return float(trial.evaluation.result.get(main, math.inf if lower else -math.inf))
 
-    best, *others = trials
+    near = A_TWENTIETH * figure(best) if lower else A_POINT
     alike = [
         trial
         for trial in others
-        if figure(best) - figure(trial) <= A_POINT and compare_two(best.evaluation, trial.evaluation).p >= 0.05
+        if abs(figure(best) - figure(trial)) <= near and compare_two(best.evaluation, trial.evaluation).p >= 0.05
     ]
     costs = {id(trial): _cost(trial) for trial in [best, *alike]}
     soon = max(0.5, 1.5 * min(seconds for seconds, _ in costs.values()))
@@ -397,8 +435,9 @@ def _advice(trials: list[Trial]) -> str:
     (seconds, parameters), (slower, more) = costs[id(chosen)], costs[id(best)]
     if chosen is best:
         return f"use {best.recipe.name} (trained in {seconds:,.1f} s, {short_count(parameters)} parameters)"
+    within = "5 %" if lower else "a point"
     return (
-        f"use {chosen.recipe.name}, as good within a point ({figure(chosen):.3f}) and trained in {seconds:,.1f} s "
+        f"use {chosen.recipe.name}, as good within {within} ({figure(chosen):.3f}) and trained in {seconds:,.1f} s "
         f"rather than {slower:,.1f} s, with {short_count(parameters)} parameters rather than {short_count(more)}"
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -30,11 +30,14 @@ from segue.inference.score import LONG_ROW, score_held, stream_logprobs
 from segue.inference.settings import Config as Decode
 from segue.models import fingerprint
 from segue.models.base import Sizes, Task
-from segue.recipe import make, read_recipe
+from segue.recipe import load_recipe, make, read_recipe
 from segue.tokens.spelling import Speller
 from segue.tokens.tokenizer import Tokenizer
 from segue.training.begin import pick_device
 from segue.training.log import Progress, silent
+
+_READING = ("data.format", "data.columns", "data.encoding", "data.on_error")
+"""What may be said of a file that a run is evaluated on."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,17 +132,18 @@ class Run:
         adapt: bool = False,
         cache: bool = False,
         validation: str | None = None,
+        settings: Sequence[str] = (),
     ) -> dict[str, Any]:
         """The figures of the task, on `data` (used whole) or on the run's own test or validation split.
 
-        `data` is what `segue.train` takes: a path, the name of a corpus, or a list of texts or pairs. With `adapt` the
-        model goes on learning while it reads; with `cache` what it read lately counts more (weighed on `validation`, by
-        default the run's own).
+        `data` is what `segue.train` takes: a path, the name of a corpus, or a list of texts or pairs; it is read as the
+        run's own was, unless `settings` (data.columns=2,1) say otherwise. With `adapt` the model goes on learning while
+        it reads; with `cache` what it read lately counts more (weighed on `validation`, by default the run's own).
         """
         if adapt or cache:
             from segue.mixing import Mixing
 
-            return Mixing([self], adapt, cache).evaluate(data, validation, progress)
+            return Mixing([self], adapt, cache).evaluate(data, validation, progress, settings)
         if self.task == "embed" and isinstance(data, str | Path):
             from segue.inference.words import of_questions, questions_in, words_of
 
@@ -150,16 +154,19 @@ class Run:
                 f"The vectors of {self.path} were imported, and predict no words of a text. Name a file of pairs with "
                 "scores, or of analogies, to evaluate them on."
             )
-        with self.corpus_for(data, progress) as (corpus, split):
+        with self.corpus_for(data, progress, settings) as (corpus, split):
             result = self.evaluate_split(corpus, split, progress).result
         return {**({} if split == "all" else {"split": split}), **result}
 
     @contextmanager
-    def corpus_for(self, data: Any, progress: Progress = silent) -> Iterator[tuple[Corpus, str]]:
+    def corpus_for(
+        self, data: Any, progress: Progress = silent, settings: Sequence[str] = ()
+    ) -> Iterator[tuple[Corpus, str]]:
         """A corpus and which of its splits to evaluate on: `data` whole, or what the run held back itself."""
+        self._check_reading(data, settings)
         if data is not None:
             with tempfile.TemporaryDirectory(prefix="segue-") as folder:
-                yield Corpus(self._whole(data, Path(folder)), self.recipe.reads, progress), "all"
+                yield Corpus(self._whole(data, Path(folder), settings), self.recipe.reads, progress), "all"
             return
         corpus = self._own_corpus(progress)
         split = "test" if corpus.counts["test"] else "validation"
@@ -238,9 +245,23 @@ class Run:
     def _held(self, corpus: Corpus, split: str, limit: int = 0) -> _Held:
         return _Held(corpus, split, self.tokenizer, self.speller, limit)
 
-    def _whole(self, data: Any, folder: Path) -> Any:
+    def _check_reading(self, data: Any, settings: Sequence[str]) -> None:
+        """How a file is written may be said of another file; all else is what the run was trained with."""
+        wrong = [word for word in settings if word.partition("=")[0] not in _READING]
+        if wrong:
+            raise InputError(
+                f"{wrong[0]} cannot be set for an evaluation: the run in {self.path} stays as it was trained. What can "
+                f"be said is how the file is written: {', '.join(_READING)}."
+            )
+        if settings and data is None:
+            raise InputError(f"{settings[0]} says how a file is written, and none is named. Name one to evaluate on.")
+
+    def _whole(self, data: Any, folder: Path, settings: Sequence[str] = ()) -> Any:
         """The run's [data] for other data, none of it held out; a list becomes a file in `folder`."""
-        config = dataclasses.replace(self.recipe.data, validation=0.0, test=0.0)
+        own = self.recipe.data
+        if settings:
+            own = load_recipe(str(self.path / "recipe.toml"), settings, trust=True).data  # it is open: it was trusted
+        config = dataclasses.replace(own, validation=0.0, test=0.0)
         if isinstance(data, str | Path):
             return dataclasses.replace(config, path=str(data))
         path = folder / "rows.jsonl"
@@ -382,8 +403,8 @@ class Run:
 
     def _must_be(self, task: str, verb: str, *others: str) -> None:
         if self.task not in (task, *others):
-            verbs = {"lm": "generate, score", "classify": "predict", "tag": "predict", "seq2seq": "predict"}
-            verbs["embed"] = "nearest, analogy"
+            verbs = {"lm": "generate, score, look", "tag": "predict", "seq2seq": "predict", "embed": "nearest, analogy"}
+            verbs["classify"] = "predict, predict --explain, challenge"
             raise InputError(
                 f"{self.recipe.name} is made for {self.task} and cannot {verb}. It can: evaluate, {verbs[self.task]}."
             )

@@ -40,14 +40,20 @@ class Mixing:
     def name(self) -> str:
         return " + ".join([*(run.recipe.name for run in self.runs), *(["cache"] if self.cache else [])])
 
-    def evaluate(self, data: Any = None, validation: str | None = None, progress: Progress = silent) -> dict[str, Any]:
+    def evaluate(
+        self,
+        data: Any = None,
+        validation: str | None = None,
+        progress: Progress = silent,
+        settings: Sequence[str] = (),
+    ) -> dict[str, Any]:
         """The figures as those of one model, with the weights; where it adapts, also those of it standing still."""
         first = self.runs[0]
         held = None
         if self.cache or len(self.runs) > 1:
             with first.held_out(validation, HELD_OUT, progress) as text:
                 held = np.array(text.store.tokens)
-        with first.corpus_for(data, progress) as (corpus, split):
+        with first.corpus_for(data, progress, settings) as (corpus, split):
             still = self._score(corpus, split, held, False, progress)
             if not (self.adapt or self.cache):
                 return still
@@ -131,20 +137,29 @@ def evaluate(
     device: str = "auto",
     trust: bool = False,
     progress: Progress = silent,
+    settings: Sequence[str] = (),
 ) -> dict[str, Any]:
     """`segue evaluate`: of a run, or with `mix` of runs written a+b+c."""
     paths = [names] if Path(names).is_dir() else [name for name in names.split("+") if name]
     if len(paths) > 1 and not mix:
         raise InputError(f"{names} names {len(paths)} runs. To score them as one mixture, say --mix.")
+    if len(paths) == 1 and mix:
+        raise InputError(f"{names} is one run, and --mix is of several. Expected them with a + between: {names}+RUN")
     runs = [Run(path, device, trust) for path in paths or [names]]
     if len(runs) == 1 and not (adapt or cache):
-        return runs[0].evaluate(data, progress)
-    return Mixing(runs, adapt, cache).evaluate(data, validation, progress)
+        return runs[0].evaluate(data, progress, settings=settings)
+    return Mixing(runs, adapt, cache).evaluate(data, validation, progress, settings)
 
 
 def _check(runs: Sequence[Run]) -> None:
     """A mixture is of language models that cut the same text into the same tokens."""
     first = runs[0]
+    if len(runs) > 1 and all(run.task == "classify" for run in runs):
+        named = ",".join(str(run.path) for run in runs)
+        raise InputError(
+            "--mix is for language models; several classifiers become one as an ensemble, weighed on validation rows: "
+            f"segue train ensemble model.runs={named}"
+        )
     for run in runs:
         if run.task != "lm":
             raise InputError(f"{run.path} is made for {run.task}; only language models are mixed or adapted.")

@@ -17,7 +17,7 @@ from segue import __version__
 from segue.data.corpus import Corpus
 from segue.errors import SegueError
 from segue.folder import read_json
-from segue.inference.evaluate import MAIN, NAMES, Evaluation
+from segue.inference.evaluate import NAMES, Evaluation, main_figure
 from segue.inference.evidence import context_text, evenest, has_counts, token_name
 from segue.inference.projection import word_map
 from segue.inference.words import FIRST, words_of
@@ -25,9 +25,10 @@ from segue.loaded import Line, Run
 from segue.look.report import Curve, Entry, Expected, Page, Quiz, write
 from segue.training.log import read_metrics
 
+_OF_NUMBERS = ("mean_squared_error", "mean_absolute_error", "pearson", "spearman")
 _METRICS = {
     "lm": ("bits_per_byte", "spelling_bits_per_byte", "perplexity"),
-    "classify": ("accuracy", "micro_f1", "macro_f1", "calibration_error", "mean_squared_error", "pearson", "spearman"),
+    "classify": ("accuracy", "micro_f1", "macro_f1", "calibration_error", *_OF_NUMBERS),
     "tag": ("accuracy", "span_f1", "calibration_error"),
     "seq2seq": ("bleu", "chrf"),
     "embed": ("cloze",),
@@ -138,8 +139,9 @@ def entry_of(
 ) -> Entry:
     """What the page says of one run; `result` is that of its training."""
     figures = evaluation.result
-    names = [name for name in _METRICS[run.task] if figures.get(name) is not None or name == MAIN[run.task]]
-    interval = figures.get(f"{MAIN[run.task]}_ci")
+    main = main_figure(figures)
+    names = [name for name in _METRICS[run.task] if figures.get(name) is not None or name == main]
+    interval = figures.get(f"{main}_ci")
     return Entry(
         model=run.recipe.name,
         tokens=run.tokenizer.kind,
@@ -149,7 +151,7 @@ def entry_of(
         parameters=result["parameters"],
         train_seconds=result["train_seconds"],
         tokens_per_second=result["tokens_per_second"],
-        steps=result["steps"],
+        steps=0 if run.task == "embed" else result["steps"],
         curve=curve_of(run.path, run.task),
         sample=_sample(run, passage.prompt) if passage else "",
         surprisal=word_bits(run, passage.units) if passage else [],
@@ -157,6 +159,7 @@ def entry_of(
         examples=evaluation.examples,
         calibration=figures.get("calibration", []),
         run=str(run.path),
+        note=f"{result['epochs']:.3g} epochs" if run.task == "embed" else "",
         rung=_rung(run),
         guesses=_guesses(run, passage.asked[0]) if passage and passage.asked else [],
     )
@@ -167,7 +170,7 @@ def write_run_page(run: Run, evaluation: Evaluation, corpus: Corpus, split: str,
     passage = passage_of(corpus, split) if run.task == "lm" else None
     figures = evaluation.result
     # Tokens that lose text have no bits per byte: the sentence then gives their perplexity. Scores have neither.
-    shown = next((name for name in (MAIN[run.task], "perplexity", "mean_squared_error") if name in figures), None)
+    shown = next((name for name in (main_figure(figures), "perplexity") if name in figures), None)
     figure = f"{figures[shown]:.3f} {NAMES.get(shown, shown)}" if shown else "Scores, not probabilities,"
     summary = [
         f"{run.recipe.name} trained on {run.recipe.data.path} for {result['train_seconds']:.1f} s.",
@@ -202,10 +205,14 @@ def page_of(title: str, summary: list[str], entries: list[Entry], passage: Passa
 
 
 def curve_of(run: Path, task: str) -> Curve:
-    """The validation figure over training; a translator's is of single tokens, the right words before them given."""
+    """The validation figure over training; a translator's is of single tokens, the right words before them given, and
+    that of a model of numbers its loss."""
     name = {"lm": "bits_per_byte", "embed": "cloze"}.get(task, "accuracy")
     metric = "token accuracy" if task == "seq2seq" else ""
-    points = [line for line in read_metrics(run) if line["kind"] == "validation" and line.get(name) is not None]
+    validated = [line for line in read_metrics(run) if line["kind"] == "validation"]
+    if task == "classify" and not any(name in line for line in validated):
+        name = metric = "loss"
+    points = [line for line in validated if line.get(name) is not None]
     return Curve([p["seconds"] for p in points], [p["step"] for p in points], [p[name] for p in points], metric)
 
 

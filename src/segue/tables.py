@@ -15,7 +15,7 @@ from rich.text import Text
 
 from segue.errors import InputError
 from segue.folder import read_json
-from segue.inference.evaluate import MAIN, NAMES
+from segue.inference.evaluate import MAIN, NAMES, main_figure
 
 
 def _console() -> Console:
@@ -52,7 +52,7 @@ def interval(pair: Sequence[float | None] | None) -> str:
 
 def print_comparison(result: dict[str, Any]) -> None:
     """The table of a comparison, best first, the verdict, and where the page is."""
-    main = MAIN[result["task"]]
+    main = result["figure"]
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
     seeds = any("seed_deviation" in row for row in result["rows"])
     table.add_column("model", no_wrap=True)
@@ -83,6 +83,8 @@ def print_comparison(result: dict[str, Any]) -> None:
     console.print(table)
     if result.get("best_possible") is not None:
         console.print(f"The best possible on this text is {number(result['best_possible'])}.")
+    for sentence in result["left_out"]:
+        console.print(Text(sentence))
     console.print(f"\n{result['verdict']}")
     console.print(f"The page: {result['report']}")
 
@@ -138,8 +140,10 @@ def print_result(run: Any, result: dict[str, Any]) -> None:
     console = _console()
     if run.finished_before:
         console.print("This run was finished before; there was nothing left to do.")
-    steps = result["steps"]
-    trained = f"{number(result['train_seconds'], 1)} s, {number(steps)} step{'s' if steps != 1 else ''}"
+    done, of = result["steps"], "step"
+    if result.get("task") == "embed":  # it has no steps; where time was over first, its last epoch is not whole
+        done, of = round(result["epochs"], 2), "epoch"
+    trained = f"{number(result['train_seconds'], 1)} s, {done:,g} {of}{'s' if done != 1 else ''}"
     console.print(f"{result['model']}: {size(result['parameters'])} parameters, trained {trained}.")
     if result.get("stopped_early"):
         console.print(f"Stopped early: the best validation was at step {result['best_step']}.")
@@ -561,7 +565,7 @@ def find_runs(folder: Path) -> list[dict[str, Any]]:
             found.append({"run": str(path), "finished": False})
             continue
         result = read_json(path / "result.json")
-        main = MAIN.get(result.get("task", ""), "")
+        main = main_figure(result) if result.get("task") in MAIN else ""
         # Tokens that lose text have no bits per byte; scores that are no probabilities have no perplexity either.
         main = next((name for name in (main, "perplexity") if name in result), "mean_negative_log_score")
         found.append(

@@ -223,6 +223,15 @@ def test_pieces_are_read_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(reads) == 10 and list(reads) == sorted(reads) and reads[-1] == 500 and sum(places) == 400
 
 
+def test_time_ends_it() -> None:
+    """By a clock that is over at the fourth look: three batches are read, and no more."""
+    made = work([[2, 3, 4, 5]] * 100)
+    made.size = 64
+    ticks = iter(range(10))
+    made.epoch(1, lambda share: None, lambda: next(ticks) / 3)
+    assert next(ticks) == 4 and made.tokens == pytest.approx(500 * 3 * 64 / 400)
+
+
 # Which way a run takes
 
 

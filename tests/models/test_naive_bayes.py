@@ -93,3 +93,10 @@ def test_one_class_a_row_and_no_other_label() -> None:
     model = NaiveBayes(NaiveBayes.Config(), Sizes(20, 2, label="classes"))
     with pytest.raises(InputError, match=r"data\.label=classes is not for this model"):
         list(model.fit(store_of([[2], [3]], [0, 1]), NaiveBayes.Train()))
+
+
+def test_where_no_word_is_known_the_shares_of_the_classes_are_left() -> None:
+    """UNK comes with the rare class here, and says nothing when it stands alone."""
+    model = fitted([[2, 3], [2], [3, 2], [1, 1, 4]], [0, 0, 0, 1])
+    np.testing.assert_allclose(predicted(model, [], [1, 1]), [[0.75, 0.25]] * 2)
+    assert predicted(model, [1, 2])[0, 1] != pytest.approx(0.25)

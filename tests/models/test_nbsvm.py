@@ -93,3 +93,23 @@ def test_held_out_rows_choose_but_are_not_learnt_from() -> None:
     model = fitted(rows, labels, held=store_of(*held))
     assert model.linear.choice.accuracy == pytest.approx(float((said(model, held[0]).argmax(1) == held[1]).mean()))
     assert len(model.grams.spell()) == len({ids for ids in fitted(rows, labels).grams.spell()})
+
+
+@pytest.mark.parametrize("silent", [[], [1, 1, 1]])
+def test_where_no_word_is_known_the_shares_of_the_classes_are_left(silent: list[int]) -> None:
+    """Rare words lean to the rare class here, which is no reason to take what is unknown for it."""
+    texts, labels = data(400, 3, classes=3)
+    common = [i for i, label in enumerate(labels) if label != 2 or i % 10 == 0]
+    rows = [texts[i] + [1] * (labels[i] == 2) for i in common]
+    own = [labels[i] for i in common]
+    found = np.exp(said(fitted(rows, own, 3), [silent, rows[0]]))
+    np.testing.assert_allclose(found[0], np.bincount(own) / len(own), atol=1e-9)
+    assert np.abs(found[1] - found[0]).max() > 0.01
+
+
+def test_empty_rows_that_were_learnt_from_are_known_again() -> None:
+    texts, labels = data(200, 4)
+    found = np.exp(said(fitted([*texts, *[[]] * 9], [*labels, *[1] * 9]), [[]]))
+    assert found[0, 1] > 0.9
+    even = np.exp(said(fitted([*texts[:90], [3]], [0] * 90 + [1], balanced=True), [[]]))
+    np.testing.assert_allclose(even[0], [0.5, 0.5])

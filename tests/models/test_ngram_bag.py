@@ -136,3 +136,13 @@ def test_the_kind_of_tokens_is_its_own() -> None:
 def test_a_long_row_is_read_to_its_end(tmp_path: Path) -> None:
     data = [("so so " * 3_000 + word, word) for word in ("good", "bad")] * 10
     assert accuracy(trained(tmp_path / "run", data, weighing="binary"), data) == 1
+
+
+def test_a_text_without_a_known_feature_gets_the_shares_of_the_classes(tmp_path: Path) -> None:
+    data = reviews(120, 5)
+    run = trained(tmp_path / "run", data)
+    share = sum(label == "neg" for _, label in data) / len(data)
+    for answer in run.predict(["", "日本"]):
+        assert answer.probabilities == pytest.approx((share, 1 - share))
+    again = Run(tmp_path / "run")
+    assert next(iter(again.predict([""]))).probabilities == pytest.approx((share, 1 - share))

@@ -13,6 +13,7 @@ import pytest
 
 from segue.embedding import draws, learning
 from segue.errors import InputError
+from segue.models import word2vec
 from segue.models.base import Sizes
 from segue.models.word2vec import Word2vec
 
@@ -345,6 +346,33 @@ def test_a_short_text_is_read_more_often(words: int, epochs: int) -> None:
     assert model.epochs == len(losses) == epochs
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_time_ends_it_and_the_rate_falls_with_the_time(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text that would take far longer, by a clock that is over after ten looks."""
+    ticks = iter(range(1_000_000))
+    monkeypatch.setattr(word2vec, "_stopwatch", lambda seconds: lambda: next(ticks) / 10 if seconds else 0.0)
+    monkeypatch.setattr(word2vec, "_LOOK", 0.01)
+    seen: list[float] = []
+    heed = word2vec._Work._heed
+
+    def watched(work: Any, spent: float) -> None:
+        heed(work, spent)
+        seen.append(int(work.read[:-1].sum()) / work.total)  # by which the rate goes
+        assert seen[-1] >= min(1.0, spent) - 1e-6
+
+    monkeypatch.setattr(word2vec._Work, "_heed", watched)
+    text = SimpleNamespace(tokens=np.random.default_rng(0).integers(0, 500, 2_000_000).astype(np.uint16))
+    model, losses = fitted(text, 500, {"epochs": 50, "seconds": 1.0, "threads": threads}, width=16)
+    assert 0 < model.epochs < 20 and len(losses) == math.ceil(model.epochs)
+    assert seen == sorted(seen) and len(seen) >= 10 and seen[-1] >= 1
+
+
+def test_time_that_suffices_changes_nothing() -> None:
+    text, vocab = topics(60)
+    bound, free = (fitted(text, vocab, {"epochs": 3, "seconds": seconds}, width=8)[0] for seconds in (1e6, 0.0))
+    assert np.array_equal(bound.vectors, free.vectors) and bound.epochs == free.epochs == 3
+
+
 def test_texts_longer_than_a_piece_and_without_an_end() -> None:
     long = SimpleNamespace(tokens=np.random.default_rng(0).integers(2, 6, 25_000).astype(np.uint32))
     for threads in (1, 3):
@@ -357,7 +385,9 @@ def test_padding_behind_a_row_stays_empty_and_rows_begin_at_cache_lines() -> Non
     assert table.shape == (5, 32) and table.ctypes.data % 64 == 0 and table.strides == (128, 4)
 
 
-@pytest.mark.parametrize("values", [{"epochs": -1}, {"threads": 0}, {"rate": 0.0}, {"seed": -1}], ids=str)
+@pytest.mark.parametrize(
+    "values", [{"epochs": -1}, {"threads": 0}, {"rate": 0.0}, {"seed": -1}, {"seconds": -1.0}], ids=str
+)
 def test_impossible_training_is_refused(values: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(values))):
         Word2vec.Train(**values)

@@ -206,6 +206,22 @@ def test_predict_labels_tags_and_translates(client: TestClient, engine: Engine) 
     assert ask(client, "predict", run="tags", texts=[])["predictions"] == []
 
 
+def test_the_words_that_mattered_are_given_when_asked_for(client: TestClient, engine: Engine) -> None:
+    texts = ["a fine film", "dull", ""]
+    rows = ask(client, "predict", run="classes", texts=texts, explain=True)["predictions"]
+    for row, (own, words) in zip(rows, engine["classes"].run.explain(texts), strict=True):
+        assert row["label"] == own.label
+        assert [word["word"] for word in row["words"]] == [word.word for word in words]
+        assert [word["drop"] for word in row["words"]] == pytest.approx([word.drop for word in words])
+    fine = {word["word"]: word["drop"] for word in rows[0]["words"]}
+    assert fine["fine"] == max(fine.values()) > 0
+    assert "words" not in ask(client, "predict", run="classes", texts=texts)["predictions"][0]
+    assert "cannot explain" in refused(client, "predict", run="tags", texts=["the cow"], explain=True)
+    many = ["a film"] * (limits.MAX_EXPLAINED + 1)
+    assert "explain" in refused(client, "predict", run="classes", texts=many, explain=True)
+    assert len(ask(client, "predict", run="classes", texts=many)["predictions"]) == len(many)
+
+
 def test_nearest_is_what_the_vectors_say(client: TestClient, engine: Engine) -> None:
     run = engine["words"].run
     vectors = run.model.vectors[2:]  # without STOP and UNK

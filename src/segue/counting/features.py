@@ -23,6 +23,8 @@ Array = NDArray[Any]
 BLANK = 32
 _PAIR = np.uint64(1 << 63)
 _ROOM = 1 << 12
+FIRST = 2
+"""The first id that is a token of the text: STOP and UNK stand before it."""
 
 
 class Rows(NamedTuple):
@@ -30,6 +32,11 @@ class Rows(NamedTuple):
 
     flat: Array
     starts: Array
+
+    def known(self) -> Array:
+        """Whether each row has a token that is neither STOP nor UNK: an empty text is read as a lone UNK."""
+        words = np.concatenate(([0], np.cumsum(self.flat >= FIRST, dtype=np.int64)))
+        return np.asarray(words[self.starts[1:]] > words[self.starts[:-1]])
 
 
 class Bags(NamedTuple):

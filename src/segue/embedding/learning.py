@@ -58,7 +58,7 @@ def learn(text, span, tables, chances, shape, rates, table, state, read, own, lo
 
     `tables` are inputs and outputs; `chances` are those to be kept and the noise; `shape` is what model.Config says;
     `rates` are the first and the last rate and all tokens that will be read; `read[own]` counts those of this thread,
-    and read[-1] asks it to stop; loss[own] is (sum, count).
+    read[-2] is by how many the time is ahead of them all, and read[-1] asks to stop; loss[own] is (sum, count).
     """
     inputs, outputs = tables
     keep, mark, other = chances

@@ -93,13 +93,18 @@ class DeviceWork:
         self.method, self.window, self.dynamic, self.negatives, self.of_centre, self.by_window = shape
         self.rates, self.total, self.device = rates, len(text) * epochs, device
         self.draw = torch.Generator(device).manual_seed(seed)
+        self.tokens = 0.0
+        """How many were read."""
         self.size = min(MOST, max(LEAST, len(text) // BATCHES))
 
-    def epoch(self, number: int, done: Callable[[float], None]) -> float:
-        """Once through the text; the mean loss of a prediction."""
+    def epoch(self, number: int, done: Callable[[float], None], spent: Callable[[], float]) -> float:
+        """Once through the text, or until time is over; the mean loss of a prediction."""
         loss = torch.zeros(2, dtype=torch.float64, device=self.device)
         for steps, (batch, read) in enumerate(self._batches()):
-            share = ((number - 1) * len(self.text) + read) / self.total
+            if (over := spent()) >= 1:
+                break
+            self.tokens = (number - 1) * len(self.text) + read
+            share = max(over, self.tokens / self.total)
             rate = self.rates[0] - (self.rates[0] - self.rates[1]) * share
             found = step(self.tables, batch, rate, self.method == CBOW, look=steps % _LOOKS == 0)
             if found is not None:

@@ -69,6 +69,11 @@ class Evaluation:
         return str(self.result["task"])
 
 
+def main_figure(result: dict[str, Any]) -> str:
+    """The figure that ranks a model with this result: of numbers their error, else that of the task."""
+    return "mean_squared_error" if "mean_squared_error" in result else MAIN[result["task"]]
+
+
 def of_text(scored: Scored, lossless: bool = True, normalised: bool = True) -> Evaluation:
     """The figures of a language model. Tokens that lose text get a perplexity and no bits per byte; scores that do not
     sum to one get neither."""
@@ -140,7 +145,8 @@ def _check_labels(rows: Sequence[Example], truth: Sequence[Sequence[str]], known
         for label in labels:
             if label not in known:
                 raise InputError(
-                    f"{row.path}:{row.line}: the label '{label}' was never seen in training.{nearest(label, known)}"
+                    f"{row.path}:{row.line}: the label '{label[:60]}' was never seen in training."
+                    f"{nearest(label, known)} Mend the row, or say which columns to read (data.columns)."
                 )
 
 

@@ -41,6 +41,7 @@ def calibration(models: Sequence[Sure]) -> str:
     )
     said = "Dots are predictions of like confidence: across, how sure the model was; up, how often it was right. Below "
     said += "the line it is surer than it should be. The figure is the expected calibration error, lower is better."
+    said += f" The best {MOST_MODELS} are drawn." if len(models) > MOST_MODELS else ""
     return (
         f'<p class="aside">{said}</p><figure style="max-width:440px">{_picture(models[:MOST_MODELS])}</figure>'
         f'<ul class="legend" style="display:flex">{errors}</ul>'

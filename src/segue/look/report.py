@@ -35,7 +35,7 @@ from segue.look.surprisal import Reading, surprisal
 from segue.look.trend import Trend, trend_chart
 from segue.look.word_map import word_map_charts
 
-_LOWER_IS_BETTER = ("bits", "perplexity", "loss", "ter")
+_LOWER_IS_BETTER = ("bits", "perplexity", "loss", "ter", "error")
 _LONG_LIST = 12
 
 

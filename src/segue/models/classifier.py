@@ -50,6 +50,17 @@ class Labelled(NamedTuple):
         return len(self.training.starts) - 1
 
 
+def shares(labels: NDArray[np.int64], known: NDArray[np.bool_], classes: int, balanced: bool) -> Floats:
+    """(C,): what is said of a text in which nothing is known, be it empty: log of each class's share of such training
+    rows and, counting as one row more, of all of them. A bias would not do: it was learnt beside features."""
+    counts, empty = (np.bincount(some, minlength=classes).astype(np.float64) for some in (labels, labels[~known]))
+    if balanced:
+        counts, empty = np.minimum(counts, 1.0), empty / np.maximum(counts, 1.0)
+    found = empty + counts / counts.sum()
+    with np.errstate(divide="ignore"):  # a class without a row is never predicted
+        return np.asarray(np.maximum(np.log(found / found.sum()), -1e30))
+
+
 def labelled(sizes: Sizes, store: Any, held: Any) -> Labelled:
     """The rows of a store and of another one that was held out (or None)."""
     if sizes.label != "class":

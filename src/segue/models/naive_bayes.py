@@ -7,9 +7,9 @@
 
 The features are n-grams of tokens, 1 to `words` long; x_f is how often f is in the text, or, binarised, 1 if it is
 there (what a word says when it comes again is not new). F is the number of different features of all training rows;
-what none of them had is left out of a text. The class is predicted as if features did not depend on each other, which
-they do, so that its probabilities lie nearer to 0 and 1 than they should. Departs from Pang et al. in that n-grams of
-several lengths are features together.
+what none of them had is left out of a text, and where no word is known only p(class) is left. The class is predicted as
+if features did not depend on each other, which they do, so that its probabilities lie nearer to 0 and 1 than they
+should. Departs from Pang et al. in that n-grams of several lengths are features together.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from segue.counting.features import Bags, Grams, Rows
 from segue.counting.linear import feature_scores, feature_sums, log_softmax
 from segue.counting.trie import map_arrays, write_arrays
 from segue.models.base import Record, Sizes, Task
-from segue.models.classifier import Classifier, Floats, labelled
+from segue.models.classifier import Classifier, Floats, labelled, shares
 
 
 class NaiveBayes(Classifier):
@@ -61,6 +61,8 @@ class NaiveBayes(Classifier):
         self.grams = Grams(1, config.words)
         self.weights: Floats = np.zeros((1, sizes.classes))
         """(F + 1, C): log p(f | class), and log p(class) last."""
+        self.shares: Floats = np.full(sizes.classes, -np.log(max(1, sizes.classes)))
+        """(C,): log p(class) where no word is known."""
 
     @property
     def parameters_count(self) -> int:
@@ -80,18 +82,22 @@ class NaiveBayes(Classifier):
         with np.errstate(divide="ignore"):  # a class without a row is never predicted
             weights = np.concatenate((np.log(smoothed / smoothed.sum(0)), np.log(prior / prior.sum())[None]))
         self.weights = np.maximum(weights, -1e30)
+        self.shares = shares(labels, rows.known(), self.sizes.classes, self.config.balanced)
         yield Record(1, "train", {"features": bags.width, "rows": len(labels)})
 
     def _counted(self, bags: Bags) -> Bags:
         return bags._replace(values=np.minimum(bags.values, 1)) if self.config.binary else bags
 
     def rows_logprobs(self, rows: Rows) -> Floats:
-        return log_softmax(feature_scores(self._counted(self.grams.bags(rows)), self.weights))
+        logp = log_softmax(feature_scores(self._counted(self.grams.bags(rows)), self.weights))
+        return np.where(rows.known()[:, None], logp, self.shares)
 
     def save(self, folder: Path) -> None:
-        write_arrays(Path(folder) / "model.safetensors", {**self.grams.arrays(), "weights": self.weights})
+        arrays = {**self.grams.arrays(), "weights": self.weights, "shares": self.shares}
+        write_arrays(Path(folder) / "model.safetensors", arrays)
 
     def load(self, folder: Path) -> None:
         arrays = map_arrays(Path(folder) / "model.safetensors")
         self.grams.take(arrays["keys"], arrays["columns"])
         self.weights = np.array(arrays["weights"])
+        self.shares = np.array(arrays.get("shares", self.weights[-1]))

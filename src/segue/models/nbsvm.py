@@ -9,7 +9,7 @@
 The features are n-grams of tokens, 1 to `words` long. What naive Bayes says of a feature (r) is what the support vector
 machine gets for it, and w' leans to naive Bayes itself (keep = 0). Departs from the paper: C is chosen, by
 the likelihood of held-out rows, unless it is given; t, which does not change the best class of two, is chosen with it;
-more than two classes are each separated from the rest.
+more than two classes are each separated from the rest; a text without a known word gets the classes' shares.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+
 from segue.counting.features import Grams, Rows, one_below_the_other
 from segue.counting.linear import Linear, Solver
 from segue.counting.trie import map_arrays, write_arrays
 from segue.models.base import Record, Sizes, Task
-from segue.models.classifier import Classifier, Floats, labelled
+from segue.models.classifier import Classifier, Floats, labelled, shares
 
 
 class Nbsvm(Classifier):
@@ -63,6 +65,8 @@ class Nbsvm(Classifier):
         self.config, self.sizes = config, sizes
         self.grams = Grams(1, config.words)
         self.linear = self._made(0)
+        self.shares: Floats = np.full(sizes.classes, -np.log(max(1, sizes.classes)))
+        """(C,): log p of each class where no word is known."""
 
     def _made(self, seed: int) -> Linear:
         solver = Solver("squared_hinge", self.config.cost, self.config.balanced, seed)
@@ -81,17 +85,21 @@ class Nbsvm(Classifier):
         if rows.held is not None:
             bags = one_below_the_other(bags, self.grams.bags(rows.held))
         self.linear = self._made(train.seed)
+        own = rows.labels[: rows.first_held]
+        self.shares = shares(own, rows.training.known(), self.sizes.classes, self.config.balanced)
         tried = self.linear.fit(bags, rows.labels, self.sizes.classes, rows.first_held, (0, bags.width))
         for step, choice in enumerate(tried, 1):
             yield Record(step, "train", choice._asdict())
 
     def rows_logprobs(self, rows: Rows) -> Floats:
-        return self.linear.class_logprobs(self.grams.bags(rows))
+        return np.where(rows.known()[:, None], self.linear.class_logprobs(self.grams.bags(rows)), self.shares)
 
     def save(self, folder: Path) -> None:
-        write_arrays(Path(folder) / "model.safetensors", {**self.grams.arrays(), **self.linear.arrays()})
+        arrays = {**self.grams.arrays(), **self.linear.arrays(), "shares": self.shares}
+        write_arrays(Path(folder) / "model.safetensors", arrays)
 
     def load(self, folder: Path) -> None:
         arrays = map_arrays(Path(folder) / "model.safetensors")
         self.grams.take(arrays["keys"], arrays["columns"])
         self.linear.take(arrays)
+        self.shares = np.array(arrays.get("shares", self.shares))

@@ -22,11 +22,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from segue.counting.features import Bags, Grams, Rows, Words, one_below_the_other, side_by_side
 from segue.counting.linear import Linear, Solver
 from segue.counting.trie import map_arrays, write_arrays
 from segue.models.base import Record, Sizes, Task
-from segue.models.classifier import Classifier, Floats, labelled
+from segue.models.classifier import Classifier, Floats, labelled, shares
 
 
 class NgramBag(Classifier):
@@ -85,6 +88,8 @@ class NgramBag(Classifier):
         self.words = Grams(1, config.words, config.pairs)
         self.characters = Grams(2, config.characters)
         self.linear = self._made(0)
+        self.shares: Floats = np.full(sizes.classes, -np.log(max(1, sizes.classes)))
+        """(C,): log p of each class where a text has no known feature."""
 
     def _made(self, seed: int) -> Linear:
         solver = Solver(self.config.loss, self.config.cost, self.config.balanced, seed)
@@ -100,6 +105,8 @@ class NgramBag(Classifier):
         """Learns from the rows of `store`; those of `held` (a store, or None: parts of the rows) choose the cost."""
         rows = labelled(self.sizes, store, held)
         bags = self._learn(rows.training)
+        own = rows.labels[: rows.first_held]
+        self.shares = shares(own, _found(bags), self.sizes.classes, self.config.balanced)
         if rows.held is not None:
             bags = one_below_the_other(bags, self._bags(rows.held))
         self.linear = self._made(train.seed)
@@ -122,7 +129,8 @@ class NgramBag(Classifier):
         return side_by_side([self.words.bags(words), self.characters.bags(letters)])
 
     def rows_logprobs(self, rows: Rows) -> Floats:
-        return self.linear.class_logprobs(self._bags(rows))
+        bags = self._bags(rows)
+        return np.where(_found(bags)[:, None], self.linear.class_logprobs(bags), self.shares)
 
     def features(self) -> list[str]:
         """What each column is, as text; a pair with … between its words."""
@@ -132,7 +140,7 @@ class NgramBag(Classifier):
     def save(self, folder: Path) -> None:
         arrays = {f"words.{name}": array for name, array in self.words.arrays().items()}
         arrays |= {f"characters.{name}": array for name, array in self.characters.arrays().items()}
-        arrays |= {"letters.keys": self.cut.keys, **self.linear.arrays()}
+        arrays |= {"letters.keys": self.cut.keys, **self.linear.arrays(), "shares": self.shares}
         write_arrays(Path(folder) / "model.safetensors", arrays)
 
     def load(self, folder: Path) -> None:
@@ -141,3 +149,9 @@ class NgramBag(Classifier):
             grams.take(arrays[f"{name}.keys"], arrays[f"{name}.columns"])
         self.cut.take(arrays["letters.keys"])
         self.linear.take(arrays)
+        self.shares = np.array(arrays.get("shares", self.shares))
+
+
+def _found(bags: Bags) -> NDArray[np.bool_]:
+    """Whether each row has a feature at all."""
+    return np.diff(bags.starts) > 0

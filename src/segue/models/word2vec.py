@@ -32,6 +32,7 @@ With a GPU, skip-gram and cbow with noise are learnt there, many places at a tim
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
@@ -60,6 +61,8 @@ WHOLE, LEAST, MOST = 10_000_000, 5, 25
 """Words that are read in all where train.epochs is 0, and the least and the most epochs then."""
 LAST = 500
 """The last learning rate is the first divided by this."""
+_LOOK = 0.05
+"""Seconds between two looks at the clock."""
 _METHODS = {"skipgram": learning.SKIPGRAM, "cbow": learning.CBOW, "next": learning.NEXT}
 
 
@@ -104,6 +107,8 @@ class Word2vec:
     class Train:
         epochs: int = 0
         """Times that the whole text is read; 0: until ten million words are read, but from 5 to 25 times."""
+        seconds: float = 0.0
+        """Ends sooner when this much time is over, the rate falling with the time; 0: no such bound."""
         rate: float = 0.05
         """The learning rate at the beginning; it falls in a straight line to 1/500 of that."""
         threads: int = 2
@@ -114,6 +119,8 @@ class Word2vec:
         def __post_init__(self) -> None:
             if self.epochs < 0:
                 raise ValueError(f"epochs is {self.epochs}; it must be 0 (as the text needs) or more")
+            if not 0 <= self.seconds < float("inf"):
+                raise ValueError(f"seconds is {self.seconds}; it must be 0 (no bound) or more")
             if self.threads < 1:
                 raise ValueError(f"threads is {self.threads}; it must be 1 or more")
             if not 0 < self.rate < float("inf"):
@@ -130,8 +137,8 @@ class Word2vec:
         """u of each id; None where vectors were imported, and nothing can be predicted."""
         self.counts: Ids = np.zeros(sizes.vocab_size, np.int64)
         """How often each word was there to learn from."""
-        self.epochs = 0
-        """How often the text was read in `fit`."""
+        self.epochs = 0.0
+        """How often the text was read in `fit`: a whole number, unless time was over first."""
         self.device: str | None = None
         """Where `fit` learns in batches, by torch; None: place by place, on the processor's threads."""
 
@@ -165,11 +172,15 @@ class Word2vec:
                 f"The text has {int((self.counts > 0).sum())} different words, and a word is told from another. "
                 "Expected two or more; tokens.min_count=1 keeps those that are seen once."
             )
-        self.epochs = train.epochs or min(MOST, max(LEAST, WHOLE // len(text)))
-        work = self._work(text, replace(train, epochs=self.epochs))
-        for epoch in range(1, self.epochs + 1):
-            loss = work.epoch(epoch, done)
-            yield Record(step=epoch, kind="train", values={"loss": loss, "epoch": epoch})
+        most = train.epochs or min(MOST, max(LEAST, WHOLE // len(text)))
+        work = self._work(text, replace(train, epochs=most))
+        spent = _stopwatch(train.seconds)
+        for epoch in range(1, most + 1):
+            loss = work.epoch(epoch, done, spent)
+            self.epochs = work.tokens / len(text)
+            yield Record(step=epoch, kind="train", values={"loss": loss, "epoch": self.epochs})
+            if spent() >= 1:
+                break
         self.vectors, self.outputs = (np.ascontiguousarray(table[:, : self.config.width]) for table in work.learnt())
 
     def _work(self, text: NDArray[Any], train: Train) -> _Work | DeviceWork:
@@ -302,19 +313,26 @@ class _Work:
         rates = (train.rate, train.rate / LAST, float(self.total))
         self.same = (text, tables, chances, shape, rates, learning.sigmoid_table())
         self.states = draws.seeds(train.seed, count)
-        self.read = np.zeros(count + 1, np.int64)
+        self.read = np.zeros(count + 2, np.int64)
+        """Tokens that each thread has read; those by which time is ahead of them; and whether to stop."""
         self.loss = np.zeros((count, 2))
         self.pool = ThreadPoolExecutor(count)
         self._part(0, (0, 0))  # what is to be compiled is compiled here, and not in every thread
 
-    def epoch(self, number: int, done: Callable[[float], None]) -> float:
-        """All threads once through their part of the text; the mean loss of a prediction."""
+    @property
+    def tokens(self) -> int:
+        """How many were read."""
+        return int(self.read[:-2].sum())
+
+    def epoch(self, number: int, done: Callable[[float], None], spent: Callable[[], float]) -> float:
+        """All threads once through their part of the text, or until time is over; the mean loss of a prediction."""
         self.loss[:] = 0
         learned = [self.pool.submit(self._part, i) for i in range(len(self.spans))]
         try:
             pending: Any = learned
             while pending:
-                pending = wait(pending, 0.1).not_done
+                pending = wait(pending, _LOOK).not_done
+                self._heed(spent())
                 done(min(1.0, float(self.read[:-1].sum()) / self.total))
         except BaseException:
             self.read[-1] = 1  # an interrupted training asks its threads to stop
@@ -323,6 +341,12 @@ class _Work:
             part.result()
         total, count = self.loss.sum(0)
         return float(total / max(1, count))
+
+    def _heed(self, spent: float) -> None:
+        """Where a larger share of the time is over than of the text, the rate goes by the time."""
+        self.read[-2] = max(0, int(spent * self.total) - self.tokens)
+        if spent >= 1:
+            self.read[-1] = 1
 
     def learnt(self) -> tuple[Vectors, Vectors]:
         """The two tables as they are now."""
@@ -334,6 +358,12 @@ class _Work:
         state = np.ones(1, np.uint64) if span else self.states[i : i + 1]
         span = span or self.spans[i]
         learning.learn(text, span, tables, chances, shape, rates, table, state, self.read, i, self.loss)
+
+
+def _stopwatch(seconds: float) -> Callable[[], float]:
+    """The share of the time that is over, from now on; where there is no bound, always 0."""
+    began = time.perf_counter()
+    return lambda: (time.perf_counter() - began) / seconds if seconds else 0.0
 
 
 def _spans(text: NDArray[Any], threads: int) -> list[tuple[int, int]]:

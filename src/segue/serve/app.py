@@ -93,6 +93,7 @@ class Predict(Question):
     """Texts to be labelled, tagged or translated."""
 
     texts: Annotated[list[Text], Field(max_length=limits.MAX_ROWS)]
+    explain: Annotated[bool, Field(description="Classifiers: also how much each word mattered.")] = False
 
 
 class Problem(BaseModel):
@@ -171,11 +172,16 @@ def _add_routes(app: FastAPI, engine: Engine) -> None:
 
     @app.post("/api/predict")
     async def predict(ask: Predict) -> StrictJSON:
-        """{predictions: [{label, probabilities} or {words, tags} or {translation, logprob}, each with cut]}."""
+        """{predictions: [{label, probabilities} or {words, tags} or {translation, logprob}, each with cut]}.
+
+        With explain each label comes with words: [{word, drop}], the log-odds that the decision loses without the word.
+        """
         if sum(map(len, ask.texts)) > limits.MAX_CHARACTERS:
             raise HTTPException(400, f"The texts have more than {limits.MAX_CHARACTERS:,} characters together.")
+        if ask.explain and len(ask.texts) > limits.MAX_EXPLAINED:
+            raise HTTPException(400, f"explain: at most {limits.MAX_EXPLAINED} texts are explained at once.")
         served = engine[ask.run]
-        return StrictJSON(await served.do(served.predict, ask.texts))
+        return StrictJSON(await served.do(served.predict, ask.texts, ask.explain))
 
 
 async def _messages(first: Answer, rest: AsyncIterator[Answer]) -> AsyncGenerator[str, None]:

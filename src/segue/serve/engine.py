@@ -29,6 +29,8 @@ MAX_ROWS = 256
 """Texts that one request may have labelled, tagged or translated."""
 MAX_TOP = 100
 """Likeliest tokens, or nearest words, that one request may ask for."""
+MAX_EXPLAINED = 32
+"""Texts that one request may have explained: each is read as often as it has words."""
 _BROKEN = "\ufffd"
 
 Answer = dict[str, Any]
@@ -161,10 +163,15 @@ class Served:
 
     # All others
 
-    def predict(self, texts: Sequence[str]) -> Answer:
-        """A label with probabilities, tags or a translation for each text; `cut` counts tokens that were not read."""
-        answers = zip(texts, self.run.predict(texts), strict=True)
-        return {"predictions": [{**self._prediction(text, a), "cut": self.run.cut(text)} for text, a in answers]}
+    def predict(self, texts: Sequence[str], explain: bool = False) -> Answer:
+        """A label with probabilities, tags or a translation for each text; `cut` counts tokens that were not read. With
+        `explain` (classifiers) also how much each word mattered."""
+        answers = self.run.explain(texts) if explain else ((answer, None) for answer in self.run.predict(texts))
+        rows = []
+        for text, (answer, words) in zip(texts, answers, strict=True):
+            told = {} if words is None else {"words": [word._asdict() for word in words]}
+            rows.append({**self._prediction(text, answer), **told, "cut": self.run.cut(text)})
+        return {"predictions": rows}
 
     def _prediction(self, text: str, answer: Any) -> Answer:
         if self.run.task == "classify":

@@ -17,6 +17,7 @@ const FIGURES = { // the main figure of a task, and how it is said
 const PAUSE = 250; // milliseconds without a key before a model is asked
 const MOST_COLOURED = 20000; // tokens; a browser becomes slow beyond
 const MOST_WORDS = 20; // lines that are looked up at once
+const LEAST_DROP = 0.5; // nats; where no word matters more, none is shaded fully
 const END = "</s>";
 const HUES = 10;
 const SHADES = 9;
@@ -259,11 +260,24 @@ class Classifier extends Panel {
   async follow(text) {
     const signal = this.again();
     if (!text.trim()) return this.body.replaceChildren(make("p", { className: "empty" }, "No text yet."));
-    const { predictions: [{ label, labels = [label], probabilities, number, cut }] } = await answer("predict", { run: this.run.name, texts: [text] }, signal);
+    const { predictions: [{ label, labels = [label], probabilities, number, words, cut }] } = await answer("predict", { run: this.run.name, texts: [text], explain: true }, signal);
     const ranked = Object.entries(probabilities ?? {}).sort(([, p], [, q]) => q - p);
     const bars = ranked.map(([name, p]) => bar(make("span", { className: "label" }, name), p, labels.includes(name) ? "best" : ""));
-    this.body.replaceChildren(probabilities ? make("ol", { className: "bars wide" }, ...bars) : make("p", {}, number.toPrecision(4)));
+    this.body.replaceChildren(probabilities ? make("ol", { className: "bars wide" }, ...bars) : make("p", {}, number.toPrecision(4)), ...this.mattered(words, ranked[0]?.[0], text));
     this.tell(cut ? `${many(cut, "token")} at the end were not read.` : "");
+  }
+
+  /** The words, each shaded by what the decision would lose without it. */
+  mattered(words, label, text) {
+    const most = Math.max(LEAST_DROP, ...words.map(({ drop }) => Math.abs(drop)));
+    const spans = words.flatMap(({ word, drop }) => {
+      const span = make("span", { className: drop < 0 ? "against" : "", title: `${drop < 0 ? "−" : "+"}${Math.abs(drop).toFixed(2)}` }, word);
+      span.style.setProperty("--share", Math.abs(drop) / most);
+      return [span, " "];
+    });
+    const [shaded, underlined] = label === undefined ? ["made it larger", "smaller"] : [`spoke for ${label}`, "against it"];
+    const rest = words.length < text.trim().split(/\s+/).length ? "…" : "";
+    return [make("h4", {}, "Words that mattered"), make("p", { className: "mattered", dir: "auto" }, ...spans, rest), make("p", { className: "reading" }, `Shaded words ${shaded}, underlined ones ${underlined}.`)];
   }
 }
 
