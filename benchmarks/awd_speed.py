@@ -27,7 +27,7 @@ from segue.batches.collate import Batches
 from segue.batches.collate import Config as Layout
 from segue.batches.store import StoreWriter
 from segue.models.base import Sizes
-from segue.models.rnn_lm import Drop, RnnLm
+from segue.models.rnn_lm import Drop, Penalty, RnnLm
 from segue.training.optim import Config as Optimizer
 from segue.training.trainer import Config, Trainer
 
@@ -91,7 +91,7 @@ def our_step(folder: Path) -> Callable[[], None]:
     writer.append("text", np.random.default_rng(0).integers(0, WORDS, 930_000))
     batches = Batches(writer.close(), "lm", Layout(ROWS, LENGTH), seed=0)
     drop = Drop(words=0.1, input=0.4, between=0.25, output=0.4, weights=0.5)
-    config = RnnLm.Config(layers=3, width=1150, embedding=400, tied=True, ar=2.0, tar=1.0, drop=drop)
+    config = RnnLm.Config(layers=3, width=1150, embedding=400, tied=True, penalty=Penalty(2.0, 1.0), drop=drop)
     model = RnnLm(config, Sizes(WORDS)).cuda()
     sgd = Optimizer(name="sgd", rate=1.0, momentum=0.0, clip=0.25, schedule="constant", warmup=0)
     train = Config(steps=10**6, every=10**6, log_every=1, optimizer=sgd)

@@ -24,7 +24,6 @@ from segue.batches.store import StoreWriter
 from segue.models.base import Sizes
 from segue.models.gpt import Gpt
 from segue.training import optim
-from segue.training.engine import compile_regions
 from segue.training.trainer import Config, Trainer
 
 ROWS, LENGTH, VOCABULARY, STEPS = 32, 1024, 50_257, 20
@@ -41,8 +40,9 @@ class Ours:
         batches = Batches(writer.close(), "lm", BatchesConfig(ROWS, LENGTH), 0)
         config = Config(steps=10**9, log_every=STEPS, optimizer=optim.Config(rate=6e-4, weight_decay=0.1))
         self.trainer = Trainer(self.model, batches, config, None, "cuda")
-        compile_regions(self.model, "cuda", (ROWS, LENGTH))
         self.records = self.trainer.fit()
+        while self.trainer.compiler.waits:
+            self.run()
 
     def run(self) -> float:
         """Tokens a second over some steps, to the reading of their loss."""

@@ -43,10 +43,14 @@ def shakespeare(data: Path, place: Path) -> None:
 
 
 def shakespeare_mixed(data: Path, place: Path) -> None:
-    """The weights need text that neither has learnt from: the end of the training part, which is the beginning of the
-    play that the test goes on with, so that to leave it out costs much."""
+    """The weights need text that neither has learnt from: the beginning. The end of the training part is the beginning
+    of the play that the test goes on with, so that to leave that out would cost much."""
     common, test = shakespeare_files(data, place)
-    common = [*common, "data.validation=0.02"]
+    text, held = Path(common[0]).read_text(), place / "held.txt"
+    cut = len(text) // 50
+    held.write_text(text[:cut])
+    Path(common[0]).write_text(text[cut:])
+    common = [*common, f"data.validation={held}"]
     network, counted, begun = str(place / "network"), str(place / "counted"), time.perf_counter()
     segue("train", "rnn_lm/minutes", *common, "--out", network, "train.seconds=140")
     segue("train", "weighted_ngram", *common, "--out", counted)

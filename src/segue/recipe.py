@@ -49,6 +49,13 @@ _FOR_LABELS = {
 }
 _OTHER_KINDS = {"char", "byte", "word", "bpe", "wordpiece", "unigram"}
 """Tokens that are not the words as they were given."""
+_GROUPED = {
+    "rnn_lm": ("penalty", ("ar", "tar")),
+    **dict.fromkeys(
+        ("window_tagger", "cnn_tagger", "rnn_tagger"), ("word", ("folded", "letters", "affixes", "shapes"))
+    ),
+}
+"""Keys of a kind's [model] that stood outside a group before."""
 
 
 @dataclass(frozen=True)
@@ -156,10 +163,19 @@ def _parse(path: Path) -> tuple[str, str, dict[str, Any]]:
             raise InputError(f"{path}: there is no section [{section}].{nearest(section, SECTIONS)}")
         if not isinstance(entries, dict):
             raise InputError(f"{path}: [{section}] should be a section with keys.")
-    fold = values.get("data", {}).pop("fold", "")  # of runs made when a fold had a key of its own
+    _renew(kind, values)
+    return kind, name, values
+
+
+def _renew(kind: str, values: dict[str, Any]) -> None:
+    """Keys of runs made when a fold had one of its own, and before some of a model's were put into a group."""
+    fold = values.get("data", {}).pop("fold", "")
     if fold:
         values["data"]["test"] = fold
-    return kind, name, values
+    group, keys = _GROUPED.get(kind, ("", ()))
+    model = values.get("model", {})
+    if group not in model and (old := [key for key in keys if key in model]):
+        model[group] = {key: model.pop(key) for key in old}
 
 
 def _override(values: dict[str, Any], override: str) -> None:
@@ -246,7 +262,9 @@ def make(cls: Any, values: Mapping[str, Any], section: str) -> Any:
     hints = typing.get_type_hints(cls)
     for key in values:
         if key not in hints:
-            other = [f"{name}.{key}" for name in _sections_with(key) if name != section]
+            groups = [name for name, hint in hints.items() if is_dataclass(hint) and key in typing.get_type_hints(hint)]
+            other = [f"{section}.{name}.{key}" for name in groups]  # where it may have stood before there was a group
+            other += [f"{name}.{key}" for name in _sections_with(key) if name != section]
             hint = f" Did you mean '{other[0]}'?" if other else nearest(key, hints)
             hint = hint if hints else f" This model has no keys in [{section}]. Leave it out."
             raise InputError(f"There is no key '{section}.{key}'.{hint}")

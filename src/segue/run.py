@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import math
 import shutil
 import sys
 import time
@@ -468,7 +469,7 @@ class _Walk:
         self.progress(what, 1.0)
         epochs = getattr(model, "epochs", 1)
         speed = epochs * len(data.store.tokens) / max(seconds, 1e-9)
-        return _fitted(seconds, epochs, speed, float(epochs), model.parameters_count), model
+        return _fitted(seconds, math.ceil(epochs), speed, float(epochs), model.parameters_count), model
 
     def learn(self, data: Prepared) -> tuple[dict[str, Any], Any]:
         """A model that learns by gradient, from the last checkpoint if there is one."""
@@ -477,7 +478,6 @@ class _Walk:
         from segue.training.begin import freeze, take_labels, take_vectors, take_weights
         from segue.training.checkpoint import clear_unfinished, latest, save_checkpoint
         from segue.training.distributed import World
-        from segue.training.engine import compile_regions
         from segue.training.profile import Profile
         from segue.training.trainer import DivergedError, Trainer
 
@@ -488,7 +488,7 @@ class _Walk:
             world.tell({"out": str(self.out.resolve()), "labels": data.labels, "validates": validates})
         torch.manual_seed(recipe.train.seed)
         model = recipe.model_class(recipe.model, data.sizes)
-        take_vectors(model, getattr(recipe.model, "embeddings", ""), data.tokenizer, self.progress)
+        take_vectors(model, recipe.model, data.tokenizer, self.progress)
         take_weights(model, recipe.train.init)
         take_labels(model, data.store)
         freeze(model, recipe.train.freeze)
@@ -516,7 +516,6 @@ class _Walk:
             self.progress(sentence, 0.0)
         if checkpoint:
             trainer.restore(*checkpoint)
-        compile_regions(model, self.device, (recipe.batches.size, recipe.batches.length))
         metrics = Metrics(self.out, trainer.step, recipe.train.tensorboard) if world.first else None
         self.progress(what, trainer.progress)
         try:

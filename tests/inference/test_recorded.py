@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import gc
 import itertools
+import sys
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,10 +18,12 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+import segue.layers
 from segue.errors import SegueError
 from segue.inference import decode, recorded
 from segue.inference.decode import generate, stream
 from segue.inference.settings import Config
+from segue.layers import single
 from segue.models import gpt
 from segue.models.base import Sizes
 from segue.models.gpt import Gpt
@@ -255,35 +259,69 @@ def test_few_graphs_wait_and_none_outlives_its_model(monkeypatch: pytest.MonkeyP
     assert len(recorded._recorders) <= before
 
 
-def test_after_long_use_steps_are_recorded_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def kernels(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """In the place of a GPU's kernels, which cannot run here: the loops of a CPU, and a plain draw. What was asked."""
+    asked: list[str] = []
+
+    class Layers(single.Layers):
+        @staticmethod
+        def fit(model: Gpt, rows: int) -> bool:
+            return True
+
+        def __call__(self, *given: Tensor) -> tuple[Tensor, Tensor]:
+            asked.append("layers")
+            return super().__call__(*given)
+
+    def draw(logits_BV: Tensor, uniform_BN: Tensor, column_B: Tensor, *rest: Any) -> None:
+        ids_BN, logp_BN, next_B, forbid, temperature, *_ = rest
+        asked.append("draw")
+        column = int(column_B[0])
+        drawn = decode._pick(logits_BV, uniform_BN[:, column], forbid, Config(temperature=temperature))
+        ids_BN[:, column], logp_BN[:, column] = drawn
+        next_B.copy_(drawn[0])
+        column_B.add_(1)
+
+    stood = SimpleNamespace(Layers=Layers, draw=draw)
+    monkeypatch.setitem(sys.modules, "segue.layers.kernels", stood)
+    monkeypatch.setattr(segue.layers, "kernels", stood, raising=False)
+    monkeypatch.setattr(recorded, "find_spec", lambda name: object())
+    return asked
+
+
+def test_after_long_use_steps_are_recorded_anew(kernels: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     record(monkeypatch)
     monkeypatch.setattr(recorded, "_LONG", 20)
     made = counted(monkeypatch)
-    model = make()
+    model = make().float()
     for _ in range(5):  # 9 steps each: the first token is drawn after the prompt
         generate(model, [[]], Sizes(V), Config(max_tokens=10), forbid=[STOP])
     assert made == [4, 8, 16] * 2
+    assert kernels == ["layers", "draw"] * 18
 
 
-def test_layers_are_compiled_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, plain, seen = make(), make().blocks[0].forward.__func__, []
+def test_without_a_compiler_nothing_is_recorded_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    record(monkeypatch)
+    monkeypatch.setattr(recorded, "_LONG", 0)
+    monkeypatch.setattr(recorded, "find_spec", lambda name: None)
+    made = counted(monkeypatch)
+    for _ in range(3):
+        generate(make().float(), [[]], Sizes(V), Config(max_tokens=10), forbid=[STOP])
+    assert made == [4, 8, 16] * 3
 
-    def compile(forward: Callable[..., Tensor], dynamic: bool) -> Callable[..., Tensor]:
-        def run(*given: Any) -> Tensor:
-            seen.append(forward.__func__)
-            return forward(*given)
 
-        return run
-
-    monkeypatch.setattr(torch, "compile", compile)
-    ids = torch.tensor([[3, 4, 5]])
-    mask = torch.ones_like(ids, dtype=torch.bool)
-    expected, _ = model.step(ids, mask, model.start(1, 3))
-    with recorded.compiled_layers(model):
-        said, _ = model.step(ids, mask, model.start(1, 3))
-    again, _ = model.step(ids, mask, model.start(1, 3))
-    assert torch.equal(said, expected) and torch.equal(again, expected)
-    assert seen == [plain] * model.config.layers
+@pytest.mark.parametrize("config", CONFIGS)
+def test_kernels_write_what_plain_steps_write(
+    config: Config, kernels: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make().float()
+    plain = generate(Plain(model), PROMPTS, Sizes(V), config, forbid=[STOP])
+    record(monkeypatch)
+    monkeypatch.setattr(recorded, "_LONG", 0)
+    fast = generate(model, PROMPTS, Sizes(V), config, forbid=[STOP])
+    assert [text.ids for text in fast] == [text.ids for text in plain]
+    whole = config.temperature and not config.top_k
+    assert "layers" in kernels and ("draw" in kernels) == bool(whole)
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:

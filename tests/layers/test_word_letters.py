@@ -17,9 +17,9 @@ from segue.layers.letters import (
     SHAPES,
     UNK,
     Word,
+    Written,
     _alphabet,
     affix_buckets,
-    check_spelling,
     shape_buckets,
 )
 
@@ -28,8 +28,9 @@ WORDS = ["the", "The", "McDonald's", "a", "running", "1.50", "x-ray", "ὁδός
 
 def word(**values: float) -> Word:
     torch.manual_seed(0)
-    given = {"embedding": 4, "folded": False, "letters": 0, "affixes": 0, "shapes": False, "unknown": 0.0} | values
-    return Word(20, **given).double().eval()  # type: ignore[arg-type]
+    unknown = values.pop("unknown", 0.0)
+    written = Written(**({"folded": False, "letters": 0, "affixes": 0, "shapes": False} | values))  # type: ignore[arg-type]
+    return Word(20, 4, written, unknown).double().eval()
 
 
 def batch_of(*rows: list[str]) -> Batch:
@@ -123,15 +124,14 @@ def test_a_batch_without_letters_is_refused() -> None:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ((-1, 0, 0.0), "letters"),
-        ((0, -1, 0.0), "affixes"),
-        ((0, LONGEST_AFFIX + 1, 0.0), "affixes"),
-        ((0, 0, 1.0), "unknown"),
+        ({"letters": -1}, "letters"),
+        ({"affixes": -1}, "affixes"),
+        ({"affixes": LONGEST_AFFIX + 1}, "affixes"),
     ],
 )
-def test_impossible_values_are_refused(values: tuple[int, int, float], said: str) -> None:
+def test_impossible_values_are_refused(values: dict[str, int], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        check_spelling(*values)
+        Written(**values)  # type: ignore[arg-type]
 
 
 def test_a_word_is_known_in_another_case() -> None:

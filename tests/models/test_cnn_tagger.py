@@ -9,11 +9,12 @@ from torch import Tensor
 
 from segue.batches.batch import Batch
 from segue.batches.collate import tag
+from segue.layers.letters import Written
 from segue.models.base import Sizes
 from segue.models.cnn_tagger import CnnTagger
 
 VOCAB, TAGS = 15, 4
-PLAIN = {"embedding": 4, "folded": False, "letters": 0, "affixes": 0, "shapes": False, "width": 6}
+PLAIN = {"embedding": 4, "word": Written(False, 0, 0, False), "width": 6}
 CALM = {"dropout": 0.0, "unknown": 0.0}
 
 
@@ -78,7 +79,8 @@ def test_it_learns_what_only_a_word_three_places_away_tells() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "said"), [({"window": 2}, "odd"), ({"layers": 0}, "layers"), ({"dropout": 1.0}, "share")]
+    ("values", "said"),
+    [({"window": 2}, "odd"), ({"layers": 0}, "layers"), ({"dropout": 1.0}, "share"), ({"unknown": 1.0}, "unknown")],
 )
 def test_impossible_values_are_refused(values: dict[str, float], said: str) -> None:
     with pytest.raises(ValueError, match=said):

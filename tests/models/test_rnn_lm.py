@@ -12,7 +12,7 @@ from segue.batches.batch import IGNORE, Batch
 from segue.errors import InputError
 from segue.layers.losses import target_logprobs
 from segue.models.base import Sizes
-from segue.models.rnn_lm import Drop, RnnLm, Stack
+from segue.models.rnn_lm import Drop, Penalty, RnnLm, Stack
 from segue.recipe import load_recipe, recipe_names
 
 V = 11
@@ -202,8 +202,6 @@ def test_tied_weights_are_one_table() -> None:
         {"tied": True, "embedding": 64, "width": 128},
         {"activation": "relu"},
         {"reset": "before"},
-        {"ar": -1.0},
-        {"tar": math.inf},
     ],
 )
 def test_impossible_configs_are_refused(wrong) -> None:
@@ -211,9 +209,15 @@ def test_impossible_configs_are_refused(wrong) -> None:
         RnnLm.Config(**wrong)
 
 
+@pytest.mark.parametrize("wrong", [{"ar": -1.0}, {"tar": math.inf}])
+def test_impossible_weights_in_the_loss_are_refused(wrong) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        Penalty(**wrong)
+
+
 # AWD-LSTM
 
-ALL = {"drop": Drop(0.1, 0.4, 0.25, 0.4, 0.5), "ar": 2.0, "tar": 1.0}
+ALL = {"drop": Drop(0.1, 0.4, 0.25, 0.4, 0.5), "penalty": Penalty(2.0, 1.0)}
 AWD = [
     RnnLm.Config(width=8, embedding=5, layers=3, tied=True, **ALL),
     RnnLm.Config(width=5, embedding=8, layers=2, tied=True, dropout=0.1, **ALL),
@@ -301,7 +305,7 @@ def test_evaluating_drops_nothing_and_draws_nothing(awd) -> None:
 
 def test_ar_and_tar_by_hand() -> None:
     """Over the real tokens, and pairs of neighbours, of each row; h after and before its dropout."""
-    config = RnnLm.Config(width=4, embedding=3, ar=2.0, tar=1.0, drop=Drop(output=0.5))
+    config = RnnLm.Config(width=4, embedding=3, penalty=Penalty(2.0, 1.0), drop=Drop(output=0.5))
     model = RnnLm(config, Sizes(V)).double()
     batch = ragged()
     torch.manual_seed(0)
@@ -323,7 +327,7 @@ def test_ar_and_tar_by_hand() -> None:
 
 @pytest.mark.parametrize("part", ["ar", "tar"])
 def test_each_term_comes_alone(part) -> None:
-    model = RnnLm(RnnLm.Config(width=4, embedding=3, **{part: 0.5}), Sizes(V))
+    model = RnnLm(RnnLm.Config(width=4, embedding=3, penalty=Penalty(**{part: 0.5})), Sizes(V))
     assert [term.name for term in model.loss(ragged()).terms] == ["cross_entropy", part]
     assert list(model.counts(ragged())) == ["cross_entropy", part]
 

@@ -15,11 +15,12 @@ from segue.batches.batch import IGNORE, Batch
 from segue.batches.collate import tag
 from segue.batches.letters import spelt
 from segue.errors import InputError
+from segue.layers.letters import Written
 from segue.models.base import Sizes
 from segue.models.rnn_tagger import RnnTagger
 
 VOCAB, TAGS = 15, 4
-PLAIN: dict[str, Any] = {"embedding": 4, "folded": False, "letters": 0, "affixes": 0, "shapes": False, "width": 6}
+PLAIN: dict[str, Any] = {"embedding": 4, "word": Written(False, 0, 0, False), "width": 6}
 CALM = {"dropout": 0.0, "unknown": 0.0}
 
 
@@ -97,20 +98,20 @@ def words_batch(words: list[list[str]], tags: list[list[int]]) -> Batch:
     return tag(ids, [np.array(row) for row in tags], [spelt(row) for row in words]).to("cpu")
 
 
-@pytest.mark.parametrize("inputs", [{"letters": 16}, {"affixes": 3}])
-def test_words_never_seen_are_known_by_their_endings(inputs: dict[str, int]) -> None:
+@pytest.mark.parametrize("inputs", [Written(False, 16, 0, False), Written(False, 0, 3, False)])
+def test_words_never_seen_are_known_by_their_endings(inputs: Written) -> None:
     stems = ["walk", "jump", "play", "kick", "row", "load", "lift", "mend", "post", "bolt"]
     endings = ["ing", "ed", "s"]
     seen = [[stem + ending for ending in endings] for stem in stems[:7]]
     new = [[stem + ending for ending in endings] for stem in stems[7:]]
-    model = learnt(made(Sizes(VOCAB, 3), **inputs), words_batch(seen, [[0, 1, 2]] * 7))
+    model = learnt(made(Sizes(VOCAB, 3), word=inputs), words_batch(seen, [[0, 1, 2]] * 7))
     assert model.best(words_batch(new, [[0, 1, 2]] * 3)).tolist() == [[0, 1, 2]] * 3
     assert len(set(model.best(words_batch(new, [[0, 1, 2]] * 3)).flatten().tolist())) == 3
 
 
 def test_shapes_tell_names_from_words() -> None:
     seen, new = [["Bob", "ran", "22"], ["Ann", "sat", "7"]], [["Zoe", "dug", "1984"]]
-    model = learnt(made(Sizes(VOCAB, 3), shapes=True), words_batch(seen, [[0, 1, 2]] * 2))
+    model = learnt(made(Sizes(VOCAB, 3), word=Written(False, 0, 0, True)), words_batch(seen, [[0, 1, 2]] * 2))
     assert model.best(words_batch(new, [[0, 1, 2]])).tolist() == [[0, 1, 2]]
 
 

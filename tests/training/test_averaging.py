@@ -16,7 +16,7 @@ from segue.batches.collate import Config as Layout
 from segue.batches.store import StoreWriter
 from segue.models.base import Sizes
 from segue.models.neural_lm import NeuralLm
-from segue.models.rnn_lm import Drop, RnnLm
+from segue.models.rnn_lm import Drop, Penalty, RnnLm
 from segue.training.checkpoint import latest, save_checkpoint
 from segue.training.optim import Average, stalled
 from segue.training.optim import Config as Optimizer
@@ -24,7 +24,13 @@ from segue.training.trainer import Config, Trainer
 
 V = 12
 AWD = RnnLm.Config(
-    width=7, embedding=5, layers=3, tied=True, drop=Drop(0.1, 0.4, 0.25, 0.4, 0.5), ar=2.0, tar=1.0, dropout=0.1
+    width=7,
+    embedding=5,
+    layers=3,
+    tied=True,
+    dropout=0.1,
+    drop=Drop(0.1, 0.4, 0.25, 0.4, 0.5),
+    penalty=Penalty(2.0, 1.0),
 )
 SGD = Optimizer(
     name="sgd", rate=2.0, momentum=0.0, clip=0.25, schedule="constant", warmup=0, weight_decay=1e-6, average=1

@@ -19,7 +19,7 @@ from segue.training.distributed import World
 
 # Rows that do not divide evenly, by processes or by parts; state that is carried; terms beside the loss.
 RECURRENT = [
-    *("batches.size=9", "batches.length=16", "batches.accumulate=2", "model.width=12", "model.ar=0.5"),
+    *("batches.size=9", "batches.length=16", "batches.accumulate=2", "model.width=12", "model.penalty.ar=0.5"),
     *("train.log_every=1", "train.every=6", "data.unit=line", "train.validate_tokens=2000"),
     *("train.optimizer.schedule=constant", "train.optimizer.name=adamw"),
 ]

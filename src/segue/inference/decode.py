@@ -33,7 +33,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from segue.errors import InputError, SegueError
-from segue.inference.recorded import BLOCK, Writer, may_record, recorder
+from segue.inference.recorded import BLOCK, BROKEN, DEAD, Writer, may_record, recorder
 from segue.inference.settings import Config
 from segue.models.base import Sizes
 
@@ -43,8 +43,6 @@ _PART = 256
 """Ids whose probabilities are summed before one of them is looked for."""
 _ALMOST = 1 - 2.0**-53
 """The largest number below 1."""
-_DEAD, _BROKEN = -1, -2
-"""Drawn in place of an id: no allowed token has any probability; the logits hold NaN or +inf."""
 
 Watch = Callable[[int, int], bool]
 """Told each (row, id) that is written; True ends the row's text there."""
@@ -133,7 +131,9 @@ class _Rows:
         if config.beam < 2 and may_record(model, device):
             found, pick = recorder(model), partial(_pick, forbid=self.forbid, config=config)
             settings = (tuple(forbid), config.greedy, config.temperature, config.top_k, config.top_p)
-            self.model, self.writer = found.model, Writer(found, pick, settings)
+            whole = not (config.greedy or config.top_k or config.top_p < 1)
+            plain = (self.forbid, config.temperature) if whole else None
+            self.model, self.writer = found.model, Writer(found, pick, settings, plain)
         self._parts = list(self.model.modules()) if isinstance(self.model, nn.Module) else []
 
     def close(self) -> None:
@@ -282,7 +282,7 @@ def _sample(
                 if row in ended:
                     continue
                 if token < 0:
-                    raise _broken() if token == _BROKEN else _dead_end(written, row)
+                    raise _broken() if token == BROKEN else _dead_end(written, row)
                 if token == rows.sizes.stop or (watch is not None and watch(row, token)):
                     ended.add(row)
                 drawn.append((row, token, logp, row in ended))
@@ -301,7 +301,7 @@ def _without_ended(rows: _Rows, live: list[int], ended: set[int]) -> list[int]:
 
 
 def _pick(logits_BV: Tensor, uniform_B: Tensor, forbid: Tensor, config: Config) -> tuple[Tensor, Tensor]:
-    """The next id of each row (or _DEAD, or _BROKEN), and its log p by the model's own distribution.
+    """The next id of each row (or DEAD, or BROKEN), and its log p by the model's own distribution.
 
     Nothing here waits for the device, and all shapes are known beforehand.
     """
@@ -312,7 +312,7 @@ def _pick(logits_BV: Tensor, uniform_B: Tensor, forbid: Tensor, config: Config) 
     ids_B = allowed_BV.argmax(-1) if config.greedy else _draw(allowed_BV - best_B1, uniform_B, config)
     picked_B = logits_BV.gather(1, ids_B[:, None])[:, 0] - whole_B
     # NaN and +inf are in the sum too.
-    ids_B = ids_B.masked_fill(~(whole_B < math.inf), _BROKEN).masked_fill(best_B1[:, 0] == -math.inf, _DEAD)
+    ids_B = ids_B.masked_fill(~(whole_B < math.inf), BROKEN).masked_fill(best_B1[:, 0] == -math.inf, DEAD)
     return ids_B, picked_B
 
 

@@ -12,7 +12,8 @@ are; logits and draws are in float32 and float64.
 
 Attention looks at so many places of the memory as are filled, rounded up to a power of two: one graph for each.
 Graphs are kept for the next call, a few for each model, and are lent: two texts that are written in turns never share
-one. Compiling the layers makes a step shorter but takes seconds: it is done once a model has written for as long.
+one. Kernels made for a token a row (layers/kernels.py) more than halve a step, but take seconds to compile: a model
+gets them once it has written for a while.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from __future__ import annotations
 import copy
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Hashable
+from importlib.util import find_spec
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -34,13 +35,17 @@ _LEAST = 256
 """Fewer places are not worth a graph of their own."""
 _KEPT = 6
 """Graphs that wait for their next use, of a model."""
-_LONG = 30_000
-"""Steps after which graphs are recorded anew with compiled layers."""
+_LONG = 2_000
+"""Steps after which graphs are recorded anew with kernels made for them, which take seconds to compile."""
 _WARM = 3
 """Steps before a graph is recorded: kernels are chosen and loaded in them."""
 
 Pick = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-"""Ids and their log p from logits_BV and a uniform number of each row."""
+"""Ids (or DEAD, or BROKEN) and their log p from logits_BV and a uniform number of each row."""
+Plain = tuple[Tensor, float] | None
+"""Where all that may be written is drawn from: what may not, and the temperature."""
+DEAD, BROKEN = -1, -2
+"""In the place of an id: nothing may be written; the logits are no numbers."""
 
 
 def may_record(model: Any, device: Any) -> bool:
@@ -78,13 +83,22 @@ class Recorder:
         for own, theirs in zip(self.model.parameters(), model.parameters(), strict=True):
             own.copy_(theirs)
 
-    def lend(self, rows: int, places: int, pick: Pick, settings: Hashable) -> Recorded:
+    def lend(self, rows: int, places: int, pick: Pick, settings: Hashable, plain: Plain = None) -> Recorded:
         """A graph for so many rows and places; what `pick` does is told apart by `settings`."""
-        key = (rows, places, settings, self.steps >= _LONG)
+        fast = self.steps >= _LONG and self.has_kernels(rows)
+        key = (rows, places, settings, fast)
         waiting = self._idle.get(key)
-        found = waiting.pop() if waiting else Recorded(self.model, rows, places, pick, self.steps >= _LONG)
+        found = waiting.pop() if waiting else Recorded(self.model, rows, places, pick, fast, plain)
         found.key = key
         return found
+
+    def has_kernels(self, rows: int) -> bool:
+        """Whether there are kernels for such a model, and a compiler for them."""
+        if find_spec("triton") is None:
+            return False
+        from segue.layers.kernels import Layers
+
+        return Layers.fit(self.model, rows)
 
     def give_back(self, recorded: Recorded) -> None:
         self.steps, recorded.steps = self.steps + recorded.steps, 0
@@ -107,7 +121,7 @@ class Recorded:
     steps = 0
     """Taken since it was lent."""
 
-    def __init__(self, model: Any, rows: int, places: int, pick: Pick, compiled: bool = False) -> None:
+    def __init__(self, model: Any, rows: int, places: int, pick: Pick, fast: bool = False, plain: Plain = None) -> None:
         self.places, self.pick = places, pick
         self.steady = model.steady(model.start(rows, places))
         like = self.steady.length_B
@@ -116,10 +130,14 @@ class Recorded:
         self.logp_BN = torch.zeros(rows, BLOCK, dtype=torch.float32, device=like.device)
         self.next_B = torch.zeros_like(like)
         """What was drawn last and is read next."""
-        self.column = torch.zeros(1, dtype=torch.long, device=like.device)
-        """Of the numbers to draw by, and of what is drawn."""
-        with compiled_layers(model) if compiled and like.is_cuda else nullcontext():
-            self._graph = self._record() if like.is_cuda else None
+        self.column_B = torch.zeros_like(like)
+        """Of the numbers to draw by, and of what is drawn: the same in all rows."""
+        self.fast, self.plain = fast, plain
+        if fast:
+            from segue.layers.kernels import Layers
+
+            self.steady.loops = Layers(model)
+        self._graph = self._record() if like.is_cuda else None
 
     @property
     def room(self) -> int:
@@ -131,7 +149,7 @@ class Recorded:
         steps = uniform_BN.shape[1]
         self.uniform_BN[:, :steps] = uniform_BN
         self.next_B.copy_(next_B)
-        self.column.zero_()
+        self.column_B.zero_()
         for _ in range(steps):
             self._step() if self._graph is None else self._graph.replay()
         self.steady.most += steps
@@ -140,11 +158,18 @@ class Recorded:
 
     def _step(self) -> None:
         logits_BV = self.steady.read(self.next_B, self.places)
-        ids_B, logp_B = self.pick(logits_BV, self.uniform_BN.index_select(1, self.column)[:, 0])
-        self.ids_BN.index_copy_(1, self.column, ids_B[:, None])
-        self.logp_BN.index_copy_(1, self.column, logp_B[:, None])
+        if self.fast and self.plain is not None:
+            from segue.layers.kernels import draw
+
+            drawn = (self.uniform_BN, self.column_B, self.ids_BN, self.logp_BN, self.next_B)
+            draw(logits_BV, *drawn, *self.plain, BROKEN, DEAD)
+            return
+        column = self.column_B[:1]
+        ids_B, logp_B = self.pick(logits_BV, self.uniform_BN.index_select(1, column)[:, 0])
+        self.ids_BN.index_copy_(1, column, ids_B[:, None])
+        self.logp_BN.index_copy_(1, column, logp_B[:, None])
         self.next_B.copy_(ids_B.clamp(min=0))
-        self.column.add_(1)
+        self.column_B.add_(1)
 
     def _record(self) -> torch.cuda.CUDAGraph | None:
         """Warm up and record on one stream, while nothing else is under way; what was fed by then is forgotten."""
@@ -170,22 +195,7 @@ class Recorded:
 
     def _begin(self) -> None:
         self.steady.length_B.zero_()
-        self.column.zero_()
-
-
-@contextmanager
-def compiled_layers(model: Any) -> Iterator[None]:
-    """What the model names in `regions` is compiled in here for the shapes that come; elsewhere it is as before."""
-    import torch._dynamo
-
-    torch._dynamo.config.suppress_errors = True  # what cannot be compiled runs as it is written, with a warning
-    for region in model.regions:
-        region.forward = torch.compile(region.forward, dynamic=False)
-    try:
-        yield
-    finally:
-        for region in model.regions:
-            del region.forward
+        self.column_B.zero_()
 
 
 _streams: dict[torch.device, torch.cuda.Stream] = {}
@@ -201,8 +211,8 @@ def _stream(device: torch.device) -> torch.cuda.Stream:
 class Writer:
     """Some rows, written by recorded steps as far as a window goes."""
 
-    def __init__(self, recorder: Recorder, pick: Pick, settings: Hashable) -> None:
-        self.recorder, self.pick, self.settings = recorder, pick, settings
+    def __init__(self, recorder: Recorder, pick: Pick, settings: Hashable, plain: Plain = None) -> None:
+        self.recorder, self.pick, self.settings, self.plain = recorder, pick, settings, plain
         self._lent: dict[int, Recorded] = {}
         self._now: Recorded | None = None
 
@@ -230,7 +240,7 @@ class Writer:
         if places <= state.most:
             return None
         if places not in self._lent:
-            self._lent[places] = self.recorder.lend(len(state.length_B), places, self.pick, self.settings)
+            self._lent[places] = self.recorder.lend(len(state.length_B), places, self.pick, self.settings, self.plain)
         self._now = self._lent[places]
         self._now.steady.take(state)
         return self._now

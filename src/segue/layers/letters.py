@@ -15,6 +15,7 @@ as known only in another case.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 
 import torch
@@ -38,16 +39,35 @@ REACH = 3
 """Letters that one number of c_t looks at."""
 
 
+@dataclass(frozen=True)
+class Written:
+    """A tagger's [model.word]: what it reads of a word beside the vector of the word itself."""
+
+    folded: bool = True
+    """Give each word a second vector that is the same whatever its case."""
+    letters: int = 64
+    """Numbers made from a word's letters by a convolution (0: do not look at letters)."""
+    affixes: int = 3
+    """Longest beginnings and ends of a word that have vectors, in letters (0: none)."""
+    shapes: bool = True
+    """Give the shape of a word a vector: capitals, small letters, digits, signs."""
+
+    def __post_init__(self) -> None:
+        if self.letters < 0:
+            raise ValueError(f"letters={self.letters} must be 0 (do not look at letters) or more")
+        if not 0 <= self.affixes <= LONGEST_AFFIX:
+            raise ValueError(f"affixes={self.affixes} must be from 0 (none) to {LONGEST_AFFIX} letters")
+
+
 class Word(nn.Module):
-    """The vector of each word: `letters` numbers for its spelling, `affixes` up to that length, its shape or none."""
+    """The vector of each word, and beside it what `written` asks for; a share of the words is `unknown` in training."""
 
     lower_C: Tensor
     class_C: Tensor
 
-    def __init__(
-        self, vocab_size: int, embedding: int, folded: bool, letters: int, affixes: int, shapes: bool, unknown: float
-    ) -> None:
+    def __init__(self, vocab_size: int, embedding: int, written: Written, unknown: float) -> None:
         super().__init__()
+        folded, letters, affixes, shapes = written.folded, written.letters, written.affixes, written.shapes
         self.unknown, self.affixes = unknown, affixes
         self.embedding = nn.Embedding(vocab_size, embedding)
         self.folded = nn.Embedding(vocab_size, embedding) if folded else None
@@ -139,13 +159,3 @@ def _alphabet() -> tuple[list[int], list[int]]:
     small = [c.lower() if len(c.lower()) == 1 and ord(c.lower()) < ALPHABET - 1 else c for c in letters]
     kinds = [1 if c.isupper() else 2 if c.islower() else 3 if c.isdigit() else 4 if c.isalpha() else 5 for c in letters]
     return [0, *(ord(c) + 1 for c in small)], [0, *kinds]
-
-
-def check_spelling(letters: int, affixes: int, unknown: float) -> None:
-    """ValueError where these cannot be."""
-    if letters < 0:
-        raise ValueError(f"letters={letters} must be 0 (do not look at letters) or more")
-    if not 0 <= affixes <= LONGEST_AFFIX:
-        raise ValueError(f"affixes={affixes} must be from 0 (none) to {LONGEST_AFFIX} letters")
-    if not 0 <= unknown < 1:
-        raise ValueError(f"unknown={unknown} is not a share: expected 0 or more and less than 1")

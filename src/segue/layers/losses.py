@@ -16,6 +16,7 @@ them go: dl/dlogits = softmax - onehot(target), dl/dx = dl/dlogits W, dl/dW = dl
 
 from __future__ import annotations
 
+import importlib.util
 from functools import cache
 from typing import Any
 
@@ -90,14 +91,13 @@ class _InParts(torch.autograd.Function):
         least = -(-len(x_ND) * len(padded_VD) // HELD)
         parts = 1 << (least - 1).bit_length()  # a power of two, so that parts are most often of one size
         rows = -(-len(x_ND) // parts)
-        slopes = _compiled_slopes() if device == "cuda" else _slopes
         with torch.autocast(device, enabled=False):
             for begin in range(0, len(x_ND), rows):
                 part = slice(begin, begin + rows)
-                loss, slopes_NV = slopes(x_ND[part] @ padded_VD.T, targets_N[part], size)
+                loss, slopes_NV = _slopes_on(x_ND[part] @ padded_VD.T, targets_N[part], size)
                 total += loss
                 torch.mm(slopes_NV, padded_VD, out=grad_x_ND[part])
-                grad_weight_VD += slopes_NV.T @ x_ND[part]
+                _add_product(grad_weight_VD, slopes_NV.T, x_ND[part])
         ctx.save_for_backward(grad_x_ND, grad_weight_VD[:size])
         return total
 
@@ -105,6 +105,14 @@ class _InParts(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:  # type: ignore[override]
         grad_x_ND, grad_weight_VD = ctx.saved_tensors
         return grad_x_ND * grad.to(grad_x_ND.dtype), grad_weight_VD * grad, None
+
+
+def _add_product(sums: Tensor, a: Tensor, b: Tensor) -> None:
+    """sums += a b; on CUDA in one go, and not rounded to half precision on the way."""
+    if sums.is_cuda and a.dtype != sums.dtype:
+        torch.addmm(sums, a, b, out_dtype=sums.dtype, out=sums)
+    else:
+        sums += a @ b
 
 
 def _slopes(logits_NV: Tensor, targets_N: Tensor, size: int) -> tuple[Tensor, Tensor]:
@@ -122,6 +130,15 @@ def _slopes(logits_NV: Tensor, targets_N: Tensor, size: int) -> tuple[Tensor, Te
 
 
 @cache
-def _compiled_slopes() -> Any:
-    """Compiled when it is first wanted: importing the compiler takes a second."""
-    return torch.compile(_slopes, dynamic=False)
+def _own_kernel() -> bool:
+    """Whether there is a compiler for kernels of our own."""
+    return importlib.util.find_spec("triton") is not None
+
+
+def _slopes_on(logits_NV: Tensor, targets_N: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """`_slopes`, on a GPU by one kernel that reads the logits once from memory."""
+    if not logits_NV.is_cuda or logits_NV.dtype == torch.float64 or not _own_kernel():
+        return _slopes(logits_NV, targets_N, size)
+    from segue.layers.kernels import slopes
+
+    return slopes(logits_NV, targets_N, size)

@@ -8,7 +8,7 @@ waiting for another. In float32; compiled at the first use, and kept on disk.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import pairwise
@@ -55,14 +55,17 @@ def _turns(positions: Positions, context: int) -> Turns:
 
 
 class Layers:
-    """The layers of a model, over its weights as they lie in memory: what trains them is seen here."""
+    """A GPT-like model, for one token a row, over its weights as they lie in memory: what trains them is seen here."""
 
-    def __init__(self, blocks: Iterable[Any], positions: Positions, context: int) -> None:
-        self.layers = [(_weights(block), _kind(block)) for block in blocks]
-        self.turns = _turns(positions, context)
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self.layers = [(_weights(block), _kind(block)) for block in model.blocks]
+        self.turns = _turns(model.positions, model.config.context)
 
-    def __call__(self, x_BD: Tensor, k_LBHSK: Tensor, v_LBHSK: Tensor, places_B: Tensor) -> None:
-        """x becomes what the last layer puts out; the new keys and values are written to their places."""
+    def __call__(self, ids_B: Tensor, places_B: Tensor, k_LBHSK: Tensor, v_LBHSK: Tensor) -> tuple[Tensor, Tensor]:
+        """What the last layer puts out, x_BD, and logits_BV; the new keys and values are written to their places."""
+        model = self.model
+        x_BD = model.positions.add(model.vectors(ids_B[:, None]), places_B[:, None])[:, 0].contiguous()
         x, k, v, places = x_BD.numpy(), k_LBHSK.numpy(), v_LBHSK.numpy(), places_B.numpy()
 
         def run(rows: slice) -> None:
@@ -70,11 +73,11 @@ class Layers:
                 _layer(x[rows], *weights, k[i, rows], v[i, rows], places[rows], *self.turns, *kind)
 
         _by_rows(run, len(x))
+        return x_BD, self._logits(x_BD)
 
-    def product(self, x_BI: Tensor, w_OI: Tensor) -> Tensor:
-        """W x, without a bias."""
-        x, w, none = x_BI.numpy(), _array(w_OI), np.zeros(len(w_OI), np.float32)
-        y = np.empty((len(x), len(w)), np.float32)
+    def _logits(self, x_BD: Tensor) -> Tensor:
+        x, w = self.model.norm(x_BD).numpy(), _array(self.model._out)
+        y, none = np.empty((len(x), len(w)), np.float32), np.zeros(len(w), np.float32)
         _by_rows(lambda rows: _linear(x[rows], w, none, y[rows]), len(x))
         return torch.from_numpy(y)
 

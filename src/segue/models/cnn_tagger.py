@@ -13,13 +13,13 @@ sweep for every word), layers above one another instead; what a layer adds to th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
 from segue.batches.batch import Batch
 from segue.layers.convolution import Window
-from segue.layers.letters import Word, check_spelling
+from segue.layers.letters import Word, Written
 from segue.models.base import Sizes
 from segue.models.tagger import Tagger
 
@@ -39,14 +39,8 @@ class CnnTagger(Tagger):
         """Convolutions, one above the other."""
         embedding: int = 100
         """Numbers in a word's vector."""
-        folded: bool = True
-        """Give each word a second vector that is the same whatever its case."""
-        letters: int = 64
-        """Numbers made from a word's letters by a convolution (0: do not look at letters)."""
-        affixes: int = 3
-        """Longest beginnings and ends of a word that have vectors, in letters (0: none)."""
-        shapes: bool = True
-        """Give the shape of a word a vector: capitals, small letters, digits, signs."""
+        word: Written = field(default_factory=Written)
+        """What is read of a word beside its vector."""
         width: int = 200
         """Hidden units in a layer."""
         dropout: float = 0.4
@@ -55,6 +49,8 @@ class CnnTagger(Tagger):
         """Share of the words read as unknown at each step of training."""
         crf: bool = False
         """Choose the tags of a sentence together, by a conditional random field."""
+        embeddings: str = ""
+        """Begin with the vectors of a word2vec run or file (still with train.freeze=word.embedding,word.folded)."""
 
         def __post_init__(self) -> None:
             if self.window < 1 or self.window % 2 == 0:
@@ -62,15 +58,14 @@ class CnnTagger(Tagger):
             for name in ("embedding", "width", "layers"):
                 if getattr(self, name) < 1:
                     raise ValueError(f"{name}={getattr(self, name)} must be 1 or more")
-            if not 0 <= self.dropout < 1:
-                raise ValueError(f"dropout={self.dropout} is not a share: expected 0 or more and less than 1")
-            check_spelling(self.letters, self.affixes, self.unknown)
+            for name in ("dropout", "unknown"):
+                if not 0 <= getattr(self, name) < 1:
+                    raise ValueError(f"{name}={getattr(self, name)} is not a share: expected 0 or more and less than 1")
 
     def __init__(self, config: Config, sizes: Sizes) -> None:
         super().__init__(sizes, config.crf)
         self.dropout = nn.Dropout(config.dropout)
-        written = (config.folded, config.letters, config.affixes, config.shapes)
-        self.word = Word(sizes.vocab_size, config.embedding, *written, config.unknown)
+        self.word = Word(sizes.vocab_size, config.embedding, config.word, config.unknown)
         self.first = Window(self.word.width, config.width, config.window)
         self.above = nn.ModuleList(Window(config.width, config.width, config.window) for _ in range(config.layers - 1))
         self.head = nn.Linear(config.width, sizes.classes)

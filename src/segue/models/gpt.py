@@ -14,15 +14,17 @@ outputs and of the attention's weights; first weights N(0, 0.02), and those that
 1 / sqrt(2 · layers) of that. With norm = post there is no last LN, as in GPT and in the lectures.
 Without residuals, layers of such weights would drown what they are given in averages; each begins as one that looks at
 itself and passes that on (after He et al. 2023): W_q = W_k = 2 I, W_v = W_O = I, and an orthogonal small network.
+Given vectors (embeddings) are made as small as the model's own, by one number for all, or they would drown P, and tied
+the first guesses would be far too sure.
 Departures from the lectures: the heads are mixed by a matrix W_O. GPT-3's sparse layers are dense here.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -37,9 +39,8 @@ from segue.layers.transformer import Activation, Block, LayerNorm, Norm
 from segue.models.base import Loss, Sizes, Task, Term
 from segue.models.network import Network
 
-if TYPE_CHECKING:
-    from segue.layers.single import Layers
-
+Loops = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+"""A step of one token a row: ids_B, their places_B, keys and values; x_BD of the last layer, and logits_BV."""
 Size = Literal[
     "own",
     "gpt",
@@ -119,6 +120,8 @@ class Gpt(Network):
         """Use the tokens' vectors as the output weights too."""
         dropout: float = 0.0
         """Share of units dropped: of the vectors, of the attention's weights and of what each part puts out."""
+        embeddings: str = ""
+        """Begin with the vectors of a word2vec run or file, spread as its own (still with train.freeze=vectors)."""
 
         def __post_init__(self) -> None:
             if self.size != "own":
@@ -297,7 +300,7 @@ class Gpt(Network):
         """Goes on from a state by one token a row at a time, as `step` would, for less."""
         return Steady(self, state)
 
-    def _loops(self, rows: int) -> Layers | None:
+    def _loops(self, rows: int) -> Loops | None:
         """Compiled loops for a step of so many rows, where they are faster; None elsewhere."""
         weight, threads = self.vectors.weight, torch.get_num_threads()
         plain = weight.device.type == "cpu" and weight.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
@@ -307,7 +310,7 @@ class Gpt(Network):
             return None
         from segue.layers.single import Layers
 
-        return Layers(self.blocks, self.positions, self.config.context)
+        return Layers(self)
 
     def _sharp(self, x_BD: Tensor) -> Tensor:
         """The logits of few places, not rounded to bfloat16 as weights may be: near 10 its numbers lie 0.06 apart."""
@@ -452,7 +455,8 @@ class Steady:
         """Tokens of the longest row."""
         self.even = bool((self.length_B == self.most).all())
         """Whether all rows are as long as that: attention then needs to leave nothing out."""
-        self.loops = model._loops(len(self.length_B))
+        self.loops: Loops | None = model._loops(len(self.length_B))
+        """What is made for one token a row (layers/single.py, layers/kernels.py), where it is the faster way."""
 
     @property
     def room(self) -> int:
@@ -480,27 +484,26 @@ class Steady:
         self.most += 1
         self.kept.stamp += 1
         self.kept.grow(self.most, self.model.config.context)
-        return self._looped(ids_B) if self.loops and not looking() else self.read(ids_B, self.most, self.even)
+        return self.read(ids_B, self.most, self.even)
 
     def read(self, ids_B: Tensor, seen: int, even: bool = False) -> Tensor:
         """logits_BV after one more token of each row; `even` rows have their new token at the last place seen."""
         places_B1, ids_B1 = self.length_B[:, None], ids_B[:, None]
         self.kept.tokens_BS.scatter_(1, places_B1, ids_B1)
+        if self.loops is not None and not looking():
+            return self._looped(ids_B)
         room = Room(self.kept, seen, None if even else places_B1)
         self.last_BD.copy_(_last(self.model._layers(ids_B1, room))[:, 0])
         self.length_B.add_(1)
         return self.model._sharp(self.last_BD)
 
     def _looped(self, ids_B: Tensor) -> Tensor:
-        """The same by loops that are compiled for it."""
+        """The same by what is made for it."""
         assert self.loops is not None
-        model, kept, places_B1, ids_B1 = self.model, self.kept, self.length_B[:, None], ids_B[:, None]
-        kept.tokens_BS.scatter_(1, places_B1, ids_B1)
-        x_BD = model.positions.add(model.vectors(ids_B1), places_B1)[:, 0].contiguous()
-        self.loops(x_BD, kept.k_LBHSK, kept.v_LBHSK, self.length_B)
+        x_BD, logits_BV = self.loops(ids_B, self.length_B, self.kept.k_LBHSK, self.kept.v_LBHSK)
         self.last_BD.copy_(x_BD)
         self.length_B.add_(1)
-        return self.loops.product(model.norm(x_BD), model._out)
+        return logits_BV
 
 
 def _pass_on(block: Block) -> None:

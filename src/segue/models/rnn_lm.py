@@ -63,6 +63,20 @@ class Drop:
                 raise ValueError(f"{found}: a share must be at least 0 and less than 1")
 
 
+@dataclass(frozen=True)
+class Penalty:
+    """AWD-LSTM's regularisers, as weights in the loss."""
+
+    ar: float = 0.0
+    """Activation regularisation: how much the mean square of the outputs weighs in the loss."""
+    tar: float = 0.0
+    """Temporal activation regularisation: how much the mean square of the outputs' changes weighs in the loss."""
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.ar < math.inf and 0 <= self.tar < math.inf):
+            raise ValueError(f"ar = {self.ar}, tar = {self.tar}: weights in the loss must be 0 or more")
+
+
 class RnnLm(Network):
     """Elman, LSTM or GRU that predicts the next token."""
 
@@ -89,12 +103,12 @@ class RnnLm(Network):
         """Use the tokens' vectors as the output weights too; of several layers the last is then as wide as they are."""
         drop: Drop = field(default_factory=Drop)
         """AWD-LSTM's dropouts, beside the plain one."""
-        ar: float = 0.0
-        """Activation regularisation: how much the mean square of the outputs weighs in the loss."""
-        tar: float = 0.0
-        """Temporal activation regularisation: how much the mean square of the outputs' changes weighs in the loss."""
+        penalty: Penalty = field(default_factory=Penalty)
+        """AWD-LSTM's regularisers."""
         forget: float = 1.0
         """Bias that an LSTM's forget gate begins with: s(0) = .5, s(1) = .731, s(2) = .881 is kept at a step."""
+        embeddings: str = ""
+        """Begin with the vectors of a word2vec run or file, spread as its own (still with train.freeze=vectors)."""
 
         def __post_init__(self) -> None:
             if self.width < 1 or self.layers < 1 or self.embedding < 0:
@@ -102,8 +116,6 @@ class RnnLm(Network):
                 raise ValueError(f"{found}: width and layers must be 1 or more, embedding 0 or more")
             if not 0 <= self.dropout < 1:
                 raise ValueError(f"dropout = {self.dropout}: must be at least 0 and less than 1")
-            if not (0 <= self.ar < math.inf and 0 <= self.tar < math.inf):
-                raise ValueError(f"ar = {self.ar}, tar = {self.tar}: weights in the loss must be 0 or more")
             if self.tied and self.layers == 1 and self.embedding not in (0, self.width):
                 found = f"tied with one layer, embedding = {self.embedding}, width = {self.width}"
                 raise ValueError(f"{found}: they must be equal; set embedding = 0")
@@ -152,9 +164,9 @@ class RnnLm(Network):
     def counts(self, batch: Batch) -> dict[str, int]:
         mask_BT, (rows, length) = batch.mask_BT, batch.mask_BT.shape
         counts = {"cross_entropy": batch.count}
-        if self.config.ar:
+        if self.config.penalty.ar:
             counts["ar"] = rows * length if batch.full else int(mask_BT.sum())
-        if self.config.tar:
+        if self.config.penalty.tar:
             both = mask_BT[:, 1:] & mask_BT[:, :-1]
             counts["tar"] = rows * (length - 1) if batch.full else int(both.sum())
         return counts
@@ -163,11 +175,11 @@ class RnnLm(Network):
         h_BTD, state = self._read(batch, state)
         dropped_BTD = self._dropped(h_BTD)
         terms = [Term("cross_entropy", *cross_entropy(self.head(dropped_BTD), batch.targets))]
-        if self.config.ar:
-            terms.append(Term("ar", *mean_squares(dropped_BTD, batch.mask_BT), self.config.ar))
-        if self.config.tar:
+        if self.config.penalty.ar:
+            terms.append(Term("ar", *mean_squares(dropped_BTD, batch.mask_BT), self.config.penalty.ar))
+        if self.config.penalty.tar:
             both_BT = batch.mask_BT[:, 1:] & batch.mask_BT[:, :-1]
-            terms.append(Term("tar", *mean_squares(h_BTD[:, 1:] - h_BTD[:, :-1], both_BT), self.config.tar))
+            terms.append(Term("tar", *mean_squares(h_BTD[:, 1:] - h_BTD[:, :-1], both_BT), self.config.penalty.tar))
         return Loss(tuple(terms), state)
 
     def encode(self, batch: Batch, state: RecurrentState | None = None) -> Tensor:

@@ -12,6 +12,8 @@ and the STOP at the end is predicted from the source and the target's tokens bef
 
 Departures: "every" shows the decoder the last layer's h and starts it from zero, where Cho et al. also compute d_0
 from the context. One tokenizer serves both sides, so their vectors may be shared. The forget gate's bias begins at 1.
+Given vectors (embeddings) go into both tables, spread as the model's own; train.freeze=target_vectors keeps a shared
+table still, train.freeze=target_vectors,source_vectors two.
 """
 
 from __future__ import annotations
@@ -72,6 +74,8 @@ class RnnSeq2seq(Network):
         """One table of vectors for source and target."""
         tied: bool = False
         """Use the target's vectors as the output weights too (context "start" only)."""
+        embeddings: str = ""
+        """Begin with the vectors of a word2vec run or file (still with train.freeze=target_vectors if shared)."""
 
         def __post_init__(self) -> None:
             if self.width < 1 or self.layers < 1:
@@ -99,6 +103,12 @@ class RnnSeq2seq(Network):
         table = nn.Embedding(self.sizes.vocab_size, self.config.width)
         nn.init.normal_(table.weight, std=0.4)
         return table
+
+    @property
+    def token_tables(self) -> list[tuple[nn.Embedding, bool]]:
+        """What model.embeddings fills, none of them of small letters."""
+        tables = [self.target_vectors] if self.config.shared else [self.target_vectors, self.source_vectors]
+        return [(table, False) for table in tables]
 
     def read(self, source_BS: Tensor, source_mask_BS: Tensor | None) -> Decoding:
         """The encoder: what the decoder begins with. Padding changes nothing."""

@@ -7,19 +7,20 @@
 Predicts the tag of each word from the whole sentence. With several layers, [f; b] of one is x of the next. With
 `both = false` only what comes before a word is read, and one sees which tags need what follows.
 Departs from the paper: affixes and shapes beside the letters; dropout masks that are the same for all words of a
-sentence (Gal and Ghahramani 2016); a share of the words is read as unknown; random vectors for words, no others.
+sentence (Gal and Ghahramani 2016); a share of the words is read as unknown; random vectors for words, unless others
+are given (embeddings).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from torch import Tensor, nn
 
 from segue.batches.batch import Batch
 from segue.layers.dropout import locked_dropout
-from segue.layers.letters import Word, check_spelling
+from segue.layers.letters import Word, Written
 from segue.layers.recurrent import Cell, Recurrent
 from segue.models.base import Sizes
 from segue.models.tagger import Tagger
@@ -40,14 +41,8 @@ class RnnTagger(Tagger):
         """Read from both ends; false: only what comes before a word."""
         embedding: int = 100
         """Numbers in a word's vector."""
-        folded: bool = True
-        """Give each word a second vector that is the same whatever its case."""
-        letters: int = 64
-        """Numbers made from a word's letters by a convolution (0: do not look at letters)."""
-        affixes: int = 3
-        """Longest beginnings and ends of a word that have vectors, in letters (0: none)."""
-        shapes: bool = True
-        """Give the shape of a word a vector: capitals, small letters, digits, signs."""
+        word: Written = field(default_factory=Written)
+        """What is read of a word beside its vector."""
         width: int = 200
         """Units in a layer, for each direction."""
         layers: int = 1
@@ -58,20 +53,21 @@ class RnnTagger(Tagger):
         """Share of the words read as unknown at each step of training."""
         crf: bool = False
         """Choose the tags of a sentence together, by a conditional random field."""
+        embeddings: str = ""
+        """Begin with the vectors of a word2vec run or file (still with train.freeze=word.embedding,word.folded)."""
 
         def __post_init__(self) -> None:
             for name in ("embedding", "width", "layers"):
                 if getattr(self, name) < 1:
                     raise ValueError(f"{name}={getattr(self, name)} must be 1 or more")
-            if not 0 <= self.dropout < 1:
-                raise ValueError(f"dropout={self.dropout} is not a share: expected 0 or more and less than 1")
-            check_spelling(self.letters, self.affixes, self.unknown)
+            for name in ("dropout", "unknown"):
+                if not 0 <= getattr(self, name) < 1:
+                    raise ValueError(f"{name}={getattr(self, name)} is not a share: expected 0 or more and less than 1")
 
     def __init__(self, config: Config, sizes: Sizes) -> None:
         super().__init__(sizes, config.crf)
         self.dropout = config.dropout
-        written = (config.folded, config.letters, config.affixes, config.shapes)
-        self.word = Word(sizes.vocab_size, config.embedding, *written, config.unknown)
+        self.word = Word(sizes.vocab_size, config.embedding, config.word, config.unknown)
         width = config.width * (1 + config.both)
         widths = [self.word.width, *[width] * config.layers]
         self.layers = nn.ModuleList(

@@ -1,7 +1,7 @@
 """What the taggers share: whether a word has one tag or several, chosen one by one or together.
 
-A subclass calls `super().__init__(sizes, config.crf)` and gives `Config` and `scores(batch)`: (B, T, C) numbers for
-every tag of every word.
+A subclass calls `super().__init__(sizes, config.crf)` and gives `Config`, `word` (what is known of each word by itself)
+and `scores(batch)`: (B, T, C) numbers for every tag of every word.
 
     one tag, by itself    p(y_t | x) = softmax(scores_t)
     one tag, together     p(y | x) by a CRF over the scores (layers/crf.py); learnt by -log p(y | x), judged by
@@ -14,11 +14,12 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from segue.batches.batch import IGNORE, Batch
 from segue.errors import InputError
 from segue.layers.crf import Crf
+from segue.layers.letters import Word
 from segue.models.base import Loss, Sizes, Task, Term
 from segue.models.network import Network
 
@@ -31,6 +32,7 @@ class Tagger(Network):
     labels: ClassVar[tuple[str, ...]] = ("class", "classes", "iob1", "bio", "bioes")
     """The kinds of tag (data.label) that it learns."""
     crf: Crf | None
+    word: Word
 
     def __init__(self, sizes: Sizes, crf: bool) -> None:
         super().__init__()
@@ -38,6 +40,12 @@ class Tagger(Network):
         if crf and self.several:
             raise InputError("A CRF gives each word one tag: leave model.crf out, or set data.label=class.")
         self.crf = Crf(sizes.classes) if crf else None
+
+    @property
+    def token_tables(self) -> list[tuple[nn.Embedding, bool]]:
+        """What model.embeddings fills: the words' vectors, and those of their small letters."""
+        words = [(self.word.embedding, False)]
+        return words if self.word.folded is None else [*words, (self.word.folded, True)]
 
     def scores(self, batch: Batch) -> Tensor:
         """(B, T, C), from the words of the batch."""

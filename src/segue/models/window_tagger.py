@@ -11,15 +11,29 @@ paper: tanh in place of its piecewise-linear version.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
 from segue.batches.batch import Batch
 from segue.layers.convolution import Window
-from segue.layers.letters import Word, check_spelling
+from segue.layers.letters import Word, Written
 from segue.models.base import Sizes
 from segue.models.tagger import Tagger
+
+
+@dataclass(frozen=True)
+class Bare(Written):
+    """The recipe's [model.word]: words alone, unless asked for more."""
+
+    folded: bool = False
+    """Give each word a second vector that is the same whatever its case."""
+    letters: int = 0
+    """Numbers made from a word's letters by a convolution (0: do not look at letters)."""
+    affixes: int = 0
+    """Longest beginnings and ends of a word that have vectors, in letters (0: none)."""
+    shapes: bool = False
+    """Give the shape of a word a vector: capitals, small letters, digits, signs."""
 
 
 class WindowTagger(Tagger):
@@ -35,14 +49,8 @@ class WindowTagger(Tagger):
         """Words seen at once, the tagged one in the middle (odd)."""
         embedding: int = 50
         """Numbers in a word's vector."""
-        folded: bool = False
-        """Give each word a second vector that is the same whatever its case."""
-        letters: int = 0
-        """Numbers made from a word's letters by a convolution (0: do not look at letters)."""
-        affixes: int = 0
-        """Longest beginnings and ends of a word that have vectors, in letters (0: none)."""
-        shapes: bool = False
-        """Give the shape of a word a vector: capitals, small letters, digits, signs."""
+        word: Bare = field(default_factory=Bare)
+        """What is read of a word beside its vector."""
         width: int = 100
         """Hidden units."""
         dropout: float = 0.3
@@ -51,20 +59,21 @@ class WindowTagger(Tagger):
         """Share of the words read as unknown at each step of training."""
         crf: bool = False
         """Choose the tags of a sentence together, by a conditional random field."""
+        embeddings: str = ""
+        """Begin with the vectors of a word2vec run or file (still with train.freeze=word.embedding)."""
 
         def __post_init__(self) -> None:
             if self.window < 1 or self.window % 2 == 0:
                 raise ValueError(f"window={self.window} has no middle word: expected an odd number")
             if min(self.embedding, self.width) < 1:
                 raise ValueError("embedding and width must be 1 or more")
-            if not 0 <= self.dropout < 1:
-                raise ValueError(f"dropout={self.dropout} is not a share: expected 0 or more and less than 1")
-            check_spelling(self.letters, self.affixes, self.unknown)
+            for name in ("dropout", "unknown"):
+                if not 0 <= getattr(self, name) < 1:
+                    raise ValueError(f"{name}={getattr(self, name)} is not a share: expected 0 or more and less than 1")
 
     def __init__(self, config: Config, sizes: Sizes) -> None:
         super().__init__(sizes, config.crf)
-        written = (config.folded, config.letters, config.affixes, config.shapes)
-        self.word = Word(sizes.vocab_size, config.embedding, *written, config.unknown)
+        self.word = Word(sizes.vocab_size, config.embedding, config.word, config.unknown)
         self.dropout = nn.Dropout(config.dropout)
         self.window = Window(self.word.width, config.width, config.window)
         self.head = nn.Linear(config.width, sizes.classes)

@@ -67,47 +67,68 @@ def take_labels(model: Any, store: Any) -> None:
         model.read_labels(np.asarray(store.columns["label"].flat))
 
 
-def take_vectors(model: Any, path: str, tokenizer: Tokenizer, progress: Progress = silent) -> None:
+def take_vectors(model: Any, config: Any, tokenizer: Tokenizer, progress: Progress = silent) -> None:
     """model.embeddings: the vectors of a word2vec run or file, for the tokens that have one there.
 
     A token is looked for as it is, without the blanks around it, and then in small letters. The others begin as they
-    were drawn, spread as the vectors are (Kim 2014), so that neither kind drowns the other.
+    were drawn, and all are spread alike, so that neither kind drowns the other: as the given vectors are (Kim 2014),
+    or, in models that predict tokens, as the model's own. There the spread is part of how a model begins, and with
+    large vectors that are output weights too its first guesses would be far too sure.
     """
+    path = getattr(config, "embeddings", "")
     if not path:
         return
-    import torch
-
-    table = next((module for module in model.modules() if isinstance(module, torch.nn.Embedding)), None)
-    if table is None:
+    tables = _token_tables(model)
+    if not tables:
         raise InputError(f"model.embeddings={path} has no place in this model: it has no vectors of tokens.")
     words, vectors = _read_vectors(Path(path))
-    if vectors.shape[1] != table.embedding_dim:
+    width, given = tables[0][0].embedding_dim, vectors.shape[1]
+    if given != width:
+        key = "embedding" if getattr(config, "embedding", 0) else "width"
         raise InputError(
-            f"model.embeddings={path} has vectors of {vectors.shape[1]} numbers, the model of {table.embedding_dim}. "
-            f"Set model.embedding={vectors.shape[1]}."
+            f"model.embeddings={path} has vectors of {given} numbers, the model of {width}. Set model.{key}={given}."
         )
     index = {word: i for i, word in enumerate(words)}
-    first = tokenizer.unk + 1
-    names = [tokenizer.decode([i]) for i in range(first, tokenizer.vocab_size)]
-    places = np.array([_place(name, index) for name in names], np.int64)
+    names = [tokenizer.decode([i]) for i in range(tokenizer.unk + 1, tokenizer.vocab_size)]
+    for table, folded in tables:
+        places = np.array([_place(name, index, folded) for name in names], np.int64)
+        if not (places >= 0).any():
+            raise InputError(
+                f"model.embeddings={path} has a vector for none of the {len(names):,} tokens, such as '{names[0]}'. "
+                "Expected vectors of words, and tokens that are words: set tokens.kind=word or tokens.kind=space."
+            )
+        _fill(table.weight.detach()[tokenizer.unk + 1 :], vectors, places, model.task in ("lm", "seq2seq"))
+    if "still" in dict(model.named_buffers()):
+        model.still.copy_(tables[0][0].weight.detach())
+    progress(f"{int((places >= 0).sum()):,} of {len(names):,} tokens begin with a vector from {path}.", 0.0)
+
+
+def _fill(rows: Any, vectors: NDArray[np.float32], places: NDArray[np.int64], own: bool) -> None:
+    """Puts vectors into the rows, each row's place among them given (-1: none); `own`: spread as the rows are."""
+    import torch
+
+    ratio = float(vectors.std()) / float(rows.std()) or 1.0
     found = torch.from_numpy(places >= 0)
-    if not found.any():
-        raise InputError(
-            f"model.embeddings={path} has a vector for none of the {len(names):,} tokens, such as '{names[0]}'. "
-            "Expected vectors of words, and tokens that are words: set tokens.kind=word or tokens.kind=space."
-        )
-    with torch.no_grad():
-        rows = table.weight[first:]
-        rows *= float(vectors.std()) / rows.std()
-        rows[found] = torch.from_numpy(vectors[places[places >= 0]])
-        if "still" in dict(model.named_buffers()):
-            model.still.copy_(table.weight)
-    progress(f"{int(found.sum()):,} of {len(names):,} tokens begin with a vector from {path}.", 0.0)
+    if not own:
+        rows *= ratio
+    rows[found] = torch.from_numpy(vectors[places[places >= 0]]) / (ratio if own else 1.0)
 
 
-def _place(name: str, index: dict[str, int]) -> int:
+def _token_tables(model: Any) -> list[tuple[Any, bool]]:
+    """The tables of tokens' vectors, each with whether it is of their small letters: those that a model names, or its
+    first one."""
+    from torch.nn import Embedding
+
+    if hasattr(model, "token_tables"):
+        named: list[tuple[Any, bool]] = model.token_tables
+        return named
+    return [(module, False) for module in model.modules() if isinstance(module, Embedding)][:1]
+
+
+def _place(name: str, index: dict[str, int], folded: bool) -> int:
     bare = name.strip()
-    return next((index[form] for form in (name, bare, bare.lower()) if form in index), -1)
+    forms = (bare.lower(), bare) if folded else (name, bare, bare.lower())
+    return next((index[form] for form in forms if form in index), -1)
 
 
 def _read_vectors(path: Path) -> tuple[list[str], NDArray[np.float32]]:

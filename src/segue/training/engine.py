@@ -1,9 +1,9 @@
 """What makes a step fast on a GPU, and is nothing elsewhere: half precision, compiled regions, the step as one graph.
 
-On CUDA matrices are multiplied in bfloat16, the weights and sums stay in float32. Modules that a model names in
-`regions` are compiled one by one: seconds, where the whole model would take a minute, and all layers of a kind share
-what was compiled. A step of running text is then recorded as a CUDA graph, once for each length, forward, backward,
-clipping and update together, and replayed: one launch in place of hundreds.
+On CUDA matrices are multiplied in bfloat16, the weights and sums stay in float32. A step of running text is recorded as
+a CUDA graph, once for each length, forward, backward, clipping and update together, and replayed: one launch in place
+of hundreds. In runs that are long enough, modules that a model names in `regions` are compiled one by one: seconds,
+where the whole model would take a minute, and all layers of a kind share what was compiled.
 
 What cannot be compiled runs as it is written, and torch says so.
 """
@@ -23,6 +23,10 @@ WARM = 3
 """Steps that run as they are written before a graph is recorded: kernels are chosen and memory is found in them."""
 _AHEAD = 32
 """Batches on their way to the device at a time."""
+PACE = 20
+"""Steps by which it is judged how long a run will take."""
+LONG = 40.0
+"""Seconds that are worth compiling."""
 MOST = 64
 """Shapes that are recorded; the steps of others run as they are written."""
 
@@ -32,17 +36,41 @@ def precision(device: str) -> AbstractContextManager[Any]:
     return torch.autocast("cuda", torch.bfloat16) if device.startswith("cuda") else nullcontext()
 
 
-def compile_regions(model: Any, device: str, shape: tuple[int, int]) -> None:
-    """Has what the model names in `regions` compiled at its first use, on CUDA, for batches of one shape."""
-    if not device.startswith("cuda"):
-        return
-    import torch._dynamo
+def prepare(device: str) -> None:
+    """On CUDA, matrices that stay in float32 may be multiplied with fewer digits (TF32)."""
+    if device.startswith("cuda"):
+        torch.set_float32_matmul_precision("high")
 
-    torch.set_float32_matmul_precision("high")
-    torch._dynamo.config.suppress_errors = True  # what cannot be compiled runs as it is written, with a warning
-    for region in getattr(model, "regions", ()):
-        region.compile(dynamic=False)
-        model.compiled = shape
+
+class Compiler:
+    """Has what a model names in `regions` compiled, on CUDA, for batches of one shape, once that pays.
+
+    It takes some ten seconds, and nearly halves a step: a run that has less than LONG to go is done sooner without.
+    """
+
+    def __init__(self, model: Any, device: str, shape: tuple[int, int]) -> None:
+        self.model, self.shape = model, shape
+        self.waits = device.startswith("cuda") and bool(getattr(model, "regions", ()))
+        """Whether it has not yet been decided."""
+        self._first: tuple[int, float] | None = None
+
+    def pays(self, step: int, seconds: float, left: Callable[[float], float]) -> bool:
+        """Decides, once, at the pace of some steps; `left` is how long the run will take at so many seconds a step."""
+        if self._first is None:
+            self._first = step, seconds
+        if step - self._first[0] < PACE:
+            return False
+        self.waits = False
+        return left((seconds - self._first[1]) / (step - self._first[0])) > LONG
+
+    def compile(self) -> None:
+        """At the first use of each region."""
+        import torch._dynamo
+
+        torch._dynamo.config.suppress_errors = True  # what cannot be compiled runs as it is written, with a warning
+        for region in self.model.regions:
+            region.compile(dynamic=False)
+        self.model.compiled = self.shape
 
 
 class Graphs:

@@ -41,18 +41,18 @@ class Muon(torch.optim.Optimizer):
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """Where `found_inf` is 1, weights stay as they are."""
         for group in self.param_groups:
-            rate = torch.as_tensor(group["lr"], device=group["params"][0].device)
-            if self.found_inf is not None:
-                rate = rate * (1 - self.found_inf)
             weights = [p for p in group["params"] if p.grad is not None]
             if group["orthogonal"]:
+                rate = torch.as_tensor(group["lr"], device=group["params"][0].device)
+                if self.found_inf is not None:
+                    rate = rate * (1 - self.found_inf)
                 by_shape: dict[torch.Size, list[Tensor]] = defaultdict(list)
                 for weight in weights:
                     by_shape[weight.shape].append(weight)
                 for same in by_shape.values():
                     self._orthogonal(same, rate, group["momentum"], group["weight_decay"])
             elif weights:
-                self._adam(weights, rate, group["momentum"])
+                self._adam(weights, group["lr"], group["momentum"])
 
     def _orthogonal(self, weights: list[Tensor], rate: Tensor, momentum: float, decay: float) -> None:
         gradients = [torch.nan_to_num(weight.grad, 0.0, 0.0, 0.0) for weight in weights]  # type: ignore[arg-type]
@@ -62,19 +62,22 @@ class Muon(torch.optim.Optimizer):
         rows, columns = weights[0].shape
         steps = orthogonal(torch.stack(gradients)).to(weights[0].dtype)
         steps *= rate * 0.2 * max(rows, columns) ** 0.5
-        for weight, step in zip(weights, steps, strict=True):
-            weight.mul_(1 - rate * decay).sub_(step)
+        torch._foreach_mul_(weights, 1 - rate * decay)
+        torch._foreach_sub_(weights, list(steps))
 
-    def _adam(self, weights: list[Tensor], rate: Tensor, momentum: float) -> None:
-        gradients = [torch.nan_to_num(weight.grad, 0.0, 0.0, 0.0) for weight in weights]  # type: ignore[arg-type]
+    def _adam(self, weights: list[Tensor], rate: Any, momentum: float) -> None:
+        """AdamW's, by torch's own kernel: one for all."""
         means, squares = ([self._kept(weight, name) for weight in weights] for name in ("mean", "square"))
         steps = [self._kept(weight, "steps", ()) for weight in weights]
+        gradients: list[Any] = [weight.grad for weight in weights]
         torch._foreach_add_(steps, 1)
-        torch._foreach_lerp_(means, gradients, 1 - momentum)
-        torch._foreach_lerp_(squares, torch._foreach_mul(gradients, gradients), 1 - SECOND)
-        for weight, mean, square, count in zip(weights, means, squares, steps, strict=True):
-            root = (square / (1 - SECOND**count)).sqrt_().add_(SMALL)
-            weight.sub_(rate / (1 - momentum**count) * mean / root)
+        torch._fused_adamw_(
+            weights, gradients, means, squares, [], steps,
+            lr=rate, beta1=momentum, beta2=SECOND, weight_decay=0.0, eps=SMALL,
+            amsgrad=False, maximize=False, grad_scale=None, found_inf=self.found_inf,
+        )  # fmt: skip
+        if self.found_inf is not None:
+            torch._foreach_sub_(steps, [self.found_inf] * len(steps))
 
     def _kept(self, weight: Tensor, name: str, shape: tuple[int, ...] | None = None) -> Tensor:
         state = self.state[weight]

@@ -81,6 +81,7 @@ class Trainer:
         world: World | None = None,
     ) -> None:
         self.model, self.batches, self.config, self.validate, self.device = model, batches, config, validate, device
+        engine.prepare(device)
         self.world = world or World()
         self.loss = self.world.wrapped(model)
         self.optimizer = optim.optimizer(model, config.optimizer)
@@ -97,6 +98,7 @@ class Trainer:
         self.average: optim.Average | None = optim.Average(model, ema) if ema else None
         self.carried: list[Any] = []
         self.graphs = engine.Graphs()
+        self.compiler = engine.Compiler(model, device, (batches.config.size, batches.config.length))
         self.profile = profile
         # A recorded step has no phases to time.
         alone = batches.config.accumulate == 1 and profile is None and self.world.size == 1
@@ -141,12 +143,28 @@ class Trainer:
                 values = log.read(self)
                 self.seconds += time.perf_counter() - begun
                 yield Record(self.step, "train", values | {"seconds": self.seconds, "progress": self.progress})
+                self._consider_compiling()
             else:
                 self.seconds += time.perf_counter() - begun
             if self.config.seconds:
                 self.seconds = self.world.tell(self.seconds)
             if self._due() or self.progress >= 1:
                 yield self._validated(log)
+
+    def _consider_compiling(self) -> None:
+        """After what was queued is done, so that the clock tells the pace."""
+        if not self.compiler.waits or self.step - self._began <= engine.WARM:
+            return
+        if self.compiler.pays(self.step, self.seconds, self._left):
+            self.compiler.compile()
+            self.graphs, self._began = engine.Graphs(), self.step
+
+    def _left(self, pace: float) -> float:
+        """Seconds to the end of the budget, at so many a step."""
+        ends = [(self.total_steps - self.step) * pace] if self.total_steps else []
+        if self.config.seconds:
+            ends.append(self.config.seconds - self.seconds)
+        return min(ends)
 
     def _due(self) -> bool:
         """Whether to validate: every so many steps; by the clock, whenever another tenth of the budget is spent.

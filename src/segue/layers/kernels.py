@@ -1,0 +1,479 @@
+"""What is made for a GPU by hand, in Triton's language: a token of each row through a Transformer, a draw, a softmax.
+
+The equations are those of transformer.py and attention.py, for pre-LN with residuals, of decode.py and of losses.py.
+With a token a row, a step takes as long as its weights take to be read, if the rest stays out of the way. So what
+stands between two matrices (normalisation, bias, GELU, the sum with x, the places of keys and values) is done by the
+kernel of the matrix after it or before it; and of few rows, on cards that can (AHEAD), a kernel is started while the
+one before it still runs, reads its weights, and only then waits. Sums, x and what is normalised are in float32;
+weights, keys and values in bfloat16. Sums are taken in a fixed order, so that the same ids come out each time.
+
+Kernels are compiled at their first use, which takes seconds, and Triton keeps them on disk. Names in capitals are known
+when they are compiled. Of shapes, R are rows, I inputs, O outputs; they are taken in blocks.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from segue.batches.batch import IGNORE
+
+MOST = 64
+"""Rows at a time; for more, libraries' matrices are as good."""
+FEW = 2
+"""Rows that are taken one by one."""
+PARTS = 4
+"""Of the inputs of a product that is added to x, so that enough kernels share it."""
+
+
+@cache
+def _can_start_ahead() -> bool:
+    return torch.cuda.is_available() and torch.cuda.get_device_capability() >= (9, 0)
+
+
+def _run(kernel: Any, rows: int, grid: tuple[int, ...], *given: Any, **options: Any) -> None:
+    """With few rows, while the kernel before it still runs; with many, one would take the other's room."""
+    ahead = rows <= FEW and _can_start_ahead()
+    kernel[grid](*given, AHEAD=ahead, **options, **({"launch_pdl": True} if ahead else {}))
+
+
+# One token of each row
+
+
+@triton.jit
+def _vector(
+    ids, places, vectors, table, x, D: tl.constexpr, SCALE: tl.constexpr, ADD: tl.constexpr,
+    BLOCK: tl.constexpr, AHEAD: tl.constexpr,
+):  # fmt: skip
+    """x = SCALE · E[id] + P[place], a row."""
+    if AHEAD:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
+    row, d = tl.program_id(0), tl.arange(0, BLOCK)
+    own = SCALE * tl.load(vectors + tl.load(ids + row) * D + d, mask=d < D, other=0.0).to(tl.float32)
+    if ADD:
+        own += tl.load(table + tl.load(places + row) * D + d, mask=d < D, other=0.0).to(tl.float32)
+    tl.store(x + row * D + d, own, mask=d < D)
+
+
+@triton.jit
+def _linear_one(
+    x, w, bias, gain, shift, y, INPUTS: tl.constexpr, outputs, EPS: tl.constexpr,
+    NORM: tl.constexpr, BIAS: tl.constexpr, ACTIVATION: tl.constexpr, ADD: tl.constexpr,
+    BLOCK_I: tl.constexpr, BLOCK_O: tl.constexpr, AHEAD: tl.constexpr,
+):  # fmt: skip
+    """y_RO = f(W LN(x) + b), or y += that: some outputs of one row."""
+    row, o = tl.program_id(1), tl.program_id(0) * BLOCK_O + tl.arange(0, BLOCK_O)
+    i = tl.arange(0, BLOCK_I)
+    at = o[:, None].to(tl.int64) * INPUTS + i[None, :]
+    if AHEAD:
+        tl.extra.cuda.gdc_launch_dependents()
+    weights_OI = tl.load(w + at, mask=(o[:, None] < outputs) & (i[None, :] < INPUTS), other=0.0)
+    if AHEAD:
+        tl.extra.cuda.gdc_wait()
+    mean, scale = 0.0, 1.0
+    if NORM:
+        total, squares = tl.zeros([BLOCK_I], tl.float32), tl.zeros([BLOCK_I], tl.float32)
+        for begin in tl.static_range(0, INPUTS, BLOCK_I):
+            x_I = tl.load(x + row * INPUTS + begin + i, mask=begin + i < INPUTS, other=0.0).to(tl.float32)
+            total += x_I
+            squares += x_I * x_I
+        mean = tl.sum(total, 0) / INPUTS
+        scale = tl.rsqrt(tl.sum(squares, 0) / INPUTS - mean * mean + EPS)
+    sums_OI = tl.zeros([BLOCK_O, BLOCK_I], tl.float32)
+    for begin in tl.static_range(0, INPUTS, BLOCK_I):
+        if begin:
+            real = (o[:, None] < outputs) & (begin + i[None, :] < INPUTS)
+            weights_OI = tl.load(w + at + begin, mask=real, other=0.0)
+        x_I = tl.load(x + row * INPUTS + begin + i, mask=begin + i < INPUTS, other=0.0).to(tl.float32)
+        if NORM:
+            x_I = (x_I - mean) * scale * tl.load(gain + begin + i, mask=begin + i < INPUTS, other=0.0).to(tl.float32)
+            x_I += tl.load(shift + begin + i, mask=begin + i < INPUTS, other=0.0).to(tl.float32)
+        sums_OI += weights_OI.to(tl.float32) * x_I[None, :]
+    out = tl.sum(sums_OI, 1)
+    if BIAS:
+        out += tl.load(bias + o, mask=o < outputs, other=0.0).to(tl.float32)
+    out = _active(out, ACTIVATION)
+    if ADD:
+        out += tl.load(y + row * outputs + o, mask=o < outputs, other=0.0)
+    tl.store(y + row * outputs + o, out, mask=o < outputs)
+
+
+@triton.jit
+def _normal(
+    x, parts, bias, gain, shift, y, R, INPUTS: tl.constexpr, EPS: tl.constexpr, PARTS: tl.constexpr,
+    BLOCK_I: tl.constexpr, AHEAD: tl.constexpr,
+):  # fmt: skip
+    """x += the parts of a product and its bias; y = LN(x), in bfloat16: a row."""
+    if AHEAD:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
+    row, i = tl.program_id(0), tl.arange(0, BLOCK_I)
+    real = i < INPUTS
+    x_I = tl.load(x + row * INPUTS + i, mask=real, other=0.0)
+    if PARTS:
+        x_I += tl.load(bias + i, mask=real, other=0.0).to(tl.float32)
+        for part in tl.static_range(PARTS):
+            x_I += tl.load(parts + (part * R + row) * INPUTS + i, mask=real, other=0.0)
+        tl.store(x + row * INPUTS + i, x_I, mask=real)
+    off_I = tl.where(real, x_I - tl.sum(x_I, 0) / INPUTS, 0.0)
+    scale = tl.rsqrt(tl.sum(off_I * off_I, 0) / INPUTS + EPS)
+    y_I = off_I * scale * tl.load(gain + i, mask=real, other=0.0).to(tl.float32)
+    y_I += tl.load(shift + i, mask=real, other=0.0).to(tl.float32)
+    tl.store(y + row * INPUTS + i, y_I.to(y.dtype.element_ty), mask=real)
+
+
+@triton.jit
+def _linear_many(
+    x, w, bias, y, R, INPUTS: tl.constexpr, outputs, BIAS: tl.constexpr, ACTIVATION: tl.constexpr, PART: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK_I: tl.constexpr, BLOCK_O: tl.constexpr, AHEAD: tl.constexpr,
+):  # fmt: skip
+    """y_RO = f(W x + b): some outputs of all rows, so that W is read once; of one part of the inputs."""
+    if AHEAD:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
+    r, o = tl.arange(0, ROWS), tl.program_id(0) * BLOCK_O + tl.arange(0, BLOCK_O)
+    begin, end = tl.program_id(1) * PART, tl.minimum(INPUTS, (tl.program_id(1) + 1) * PART)
+    sums_RO = tl.zeros([ROWS, BLOCK_O], tl.float32)
+    for first in range(begin, end, BLOCK_I):
+        i = first + tl.arange(0, BLOCK_I)
+        at = o[None, :].to(tl.int64) * INPUTS + i[:, None]
+        weights_IO = tl.load(w + at, mask=(o[None, :] < outputs) & (i[:, None] < end), other=0.0)
+        x_RI = tl.load(x + r[:, None] * INPUTS + i[None, :], mask=(r[:, None] < R) & (i[None, :] < end), other=0.0)
+        sums_RO = tl.dot(x_RI, weights_IO, sums_RO)
+    if BIAS:
+        sums_RO += tl.load(bias + o, mask=o < outputs, other=0.0).to(tl.float32)[None, :]
+    sums_RO = _active(sums_RO, ACTIVATION)
+    at = (tl.program_id(1) * R + r[:, None]) * outputs + o[None, :]
+    tl.store(y + at, sums_RO.to(y.dtype.element_ty), mask=(r[:, None] < R) & (o[None, :] < outputs))
+
+
+@triton.jit
+def _active(a, ACTIVATION: tl.constexpr):
+    if ACTIVATION == "relu":
+        a = tl.maximum(a, 0.0)
+    if ACTIVATION == "gelu":  # (1 + tanh(u)) / 2 is the sigmoid of 2 u
+        a = a * tl.sigmoid(1.5957691216057308 * (a + 0.044715 * a * a * a))
+    return a
+
+
+@triton.jit
+def _turned(x, k, HALF: tl.constexpr, cos, sin, place, ROTARY: tl.constexpr):
+    """A query or key, its coordinates k and k + HALF turned as a pair."""
+    own = tl.load(x + k).to(tl.float32)
+    if ROTARY:
+        other = tl.load(x + tl.where(k < HALF, k + HALF, k - HALF)).to(tl.float32)
+        at = place * HALF + tl.where(k < HALF, k, k - HALF)
+        own = own * tl.load(cos + at) + tl.where(k < HALF, -other, other) * tl.load(sin + at)
+    return own
+
+
+@triton.jit
+def _attend(
+    qkv, keys, values, places, cos, sin, bias, y, H: tl.constexpr, S, CONTEXT, SCALE: tl.constexpr,
+    ROTARY: tl.constexpr, RELATIVE: tl.constexpr, K: tl.constexpr, BLOCK_S: tl.constexpr, AHEAD: tl.constexpr,
+):  # fmt: skip
+    """One head of one row: its new key and value go to their place, and its query looks at all up to there."""
+    if AHEAD:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
+    row, head = tl.program_id(0), tl.program_id(1)
+    k, place = tl.arange(0, K), tl.load(places + row)
+    here = qkv + row * 3 * H * K + head * K
+    q = _turned(here, k, K // 2, cos, sin, place, ROTARY)
+    new = _turned(here + H * K, k, K // 2, cos, sin, place, ROTARY)
+    value = tl.load(here + 2 * H * K + k).to(tl.float32)
+    begin = (row * H + head).to(tl.int64) * S * K
+    tl.store(keys + begin + place * K + k, new.to(keys.dtype.element_ty))
+    tl.store(values + begin + place * K + k, value.to(values.dtype.element_ty))
+    q = q * SCALE
+    # The new place itself comes first; the greatest score so far, the sum of exp(score - greatest), values weighed so.
+    most = tl.sum(q * new, 0)
+    if RELATIVE:
+        most += tl.load(bias + head * CONTEXT)
+    total, sums = 1.0, value
+    for first in range(0, place, BLOCK_S):
+        s = first + tl.arange(0, BLOCK_S)
+        at = begin + s[:, None] * K + k[None, :]
+        key_SK = tl.load(keys + at, mask=s[:, None] < place, other=0.0).to(tl.float32)
+        value_SK = tl.load(values + at, mask=s[:, None] < place, other=0.0).to(tl.float32)
+        score_S = tl.sum(key_SK * q[None, :], 1)
+        if RELATIVE:
+            score_S += tl.load(bias + head * CONTEXT + place - s, mask=s < place, other=0.0)
+        score_S = tl.where(s < place, score_S, -float("inf"))
+        greatest = tl.maximum(most, tl.max(score_S, 0))
+        shrink, weight_S = tl.exp(most - greatest), tl.exp(score_S - greatest)
+        total = total * shrink + tl.sum(weight_S, 0)
+        sums = sums * shrink + tl.sum(weight_S[:, None] * value_SK, 0)
+        most = greatest
+    tl.store(y + (row * H + head) * K + k, (sums / total).to(y.dtype.element_ty))
+
+
+class Layers:
+    """A GPT-like model over its weights as they lie in memory, for one token a row."""
+
+    def __init__(self, model: Any) -> None:
+        self.model, config, positions = model, model.config, model.positions
+        self.heads, self.head_width, self.context = config.heads, config.head_width, config.context
+        none = model.vectors.weight
+        self.rotary, self.relative = config.position == "rotary", config.position == "relative"
+        self.cos, self.sin = (positions.cos_TK, positions.sin_TK) if self.rotary else (none, none)
+        # What is added to each head's scores by how far back a place lies.
+        bias = positions.bias(torch.arange(self.context, device=none.device)[-1:], self.context)
+        self.bias_HS = none if bias is None else bias[:, 0].flip(-1).float().contiguous()
+        fixed = config.position in ("onehot", "sinusoidal")
+        self.scale = math.sqrt(config.width) if fixed else 1.0
+        self.added_TD = (
+            positions.fixed_TD if fixed else positions.table.weight if config.position == "learned" else None
+        )
+
+    @staticmethod
+    def fit(model: Any, rows: int) -> bool:
+        """Whether these kernels are made for such a model."""
+        config = model.config
+        return config.norm == "pre" and config.residual and config.head_width in (16, 32, 64, 128) and rows <= MOST
+
+    def __call__(self, ids_B: Tensor, places_B: Tensor, k_LBHSK: Tensor, v_LBHSK: Tensor) -> tuple[Tensor, Tensor]:
+        """What the last layer puts out, x_BD, and logits_BV; the new keys and values are written to their places."""
+        x_BD, few = self._vectors(ids_B, places_B), len(ids_B) <= FEW
+
+        def attend(layer: int, qkv: Tensor, y_BD: Tensor) -> None:
+            self._attend(qkv, k_LBHSK[layer], v_LBHSK[layer], places_B, y_BD)
+
+        return x_BD, self._few(x_BD, attend) if few else self._many(x_BD, attend)
+
+    def _vectors(self, ids_B: Tensor, places_B: Tensor) -> Tensor:
+        vectors, added = self.model.vectors.weight, self.added_TD
+        width = vectors.shape[1]
+        x_BD: Tensor = vectors.new_empty(len(ids_B), width, dtype=torch.float32)
+        given = (ids_B.contiguous(), places_B, vectors, vectors if added is None else added, x_BD)
+        _run(
+            _vector,
+            len(ids_B),
+            (len(ids_B),),
+            *given,
+            width,
+            self.scale,
+            added is not None,
+            triton.next_power_of_2(width),
+        )
+        return x_BD
+
+    def _few(self, x_BD: Tensor, attend: Any) -> Tensor:
+        """Row by row: each kernel normalises its x by itself, which is quicker than waiting for another."""
+        rows, wide = len(x_BD), self.heads * self.head_width
+        qkv, y_BD = x_BD.new_empty(rows, 3 * wide), x_BD.new_empty(rows, wide)
+        for i, block in enumerate(self.model.blocks):
+            attention, feed = block.attention, block.feed
+            _one(x_BD, attention.qkv.weight, attention.qkv.bias, qkv, norm=block.norm_attention)
+            attend(i, qkv, y_BD)
+            _one(y_BD, attention.out.weight, attention.out.bias, x_BD, add=True)
+            h_BF = x_BD.new_empty(rows, feed.up.out_features)
+            _one(x_BD, feed.up.weight, feed.up.bias, h_BF, norm=block.norm_feed, activation=feed.activation)
+            _one(h_BF, feed.down.weight, feed.down.bias, x_BD, add=True)
+        logits_BV = x_BD.new_empty(rows, len(self.model._out))
+        _one(x_BD, self.model._out, None, logits_BV, norm=self.model.norm)
+        return logits_BV
+
+    def _many(self, x_BD: Tensor, attend: Any) -> Tensor:
+        """All rows at once. A product that is added to x comes in parts, which the next normalisation sums."""
+        rows, wide, half = len(x_BD), self.heads * self.head_width, self.model.vectors.weight.dtype
+        qkv, y_BD = x_BD.new_empty(rows, 3 * wide, dtype=half), x_BD.new_empty(rows, wide, dtype=half)
+        came: tuple[Tensor, Tensor] | None = None
+        for i, block in enumerate(self.model.blocks):
+            attention, feed = block.attention, block.feed
+            z_BD = _normalised(x_BD, block.norm_attention, came)
+            _many(z_BD, attention.qkv.weight, attention.qkv.bias, qkv)
+            attend(i, qkv, y_BD)
+            came = _in_parts(y_BD, attention.out)
+            h_BF = x_BD.new_empty(rows, feed.up.out_features, dtype=half)
+            z_BD = _normalised(x_BD, block.norm_feed, came)
+            _many(z_BD, feed.up.weight, feed.up.bias, h_BF, feed.activation)
+            came = _in_parts(h_BF, feed.down)
+        logits_BV = x_BD.new_empty(rows, len(self.model._out))
+        _many(_normalised(x_BD, self.model.norm, came), self.model._out, None, logits_BV)
+        return logits_BV
+
+    def _attend(self, qkv: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, places_B: Tensor, y_BD: Tensor) -> None:
+        places = k_BHSK.shape[2]
+        block, warps = (256, 8) if len(qkv) <= FEW or places > 256 else (64, 1)
+        _run(
+            _attend, len(qkv), (len(qkv), self.heads), qkv, k_BHSK, v_BHSK, places_B, self.cos, self.sin, self.bias_HS,
+            y_BD, self.heads, places, self.context, self.head_width**-0.5, self.rotary, self.relative, self.head_width,
+            block, num_warps=warps,
+        )  # fmt: skip
+
+
+def _one(
+    x: Tensor, w: Tensor, bias: Tensor | None, y: Tensor, *, norm: Any = None, activation: str = "", add: bool = False
+) -> None:
+    """y = f(W LN(x) + b), or y += that, a row at a time."""
+    (rows, inputs), outputs = x.shape, len(w)
+    gain, shift, eps = (w, w, 0.0) if norm is None else (norm.weight, norm.bias, norm.eps)
+    block_i, block_o = min(4096, triton.next_power_of_2(inputs)), 8 if outputs > 20_000 else 4
+    _run(
+        _linear_one, rows, (triton.cdiv(outputs, block_o), rows), x, w, w if bias is None else bias, gain, shift, y,
+        inputs, outputs, eps, norm is not None, bias is not None, activation, add, block_i, block_o,
+        num_warps=8 if block_i > 1024 else 4,
+    )  # fmt: skip
+
+
+def _normalised(x_BD: Tensor, norm: Any, came: tuple[Tensor, Tensor] | None) -> Tensor:
+    """LN(x), after the parts of a product and its bias were added to x."""
+    rows, width = x_BD.shape
+    y_BD = torch.empty_like(x_BD, dtype=norm.weight.dtype)
+    parts, bias = came or (x_BD, norm.bias)
+    given = (x_BD, parts, bias, norm.weight, norm.bias, y_BD, rows, width, norm.eps, len(parts) if came else 0)
+    _run(_normal, rows, (rows,), *given, triton.next_power_of_2(width), num_warps=4)
+    return y_BD
+
+
+def _many(x: Tensor, w: Tensor, bias: Tensor | None, y: Tensor, activation: str = "", parts: int = 1) -> None:
+    """y = f(W x + b); with several parts, y holds that of each part of the inputs."""
+    (rows, inputs), outputs = x.shape, len(w)
+    block_i, block_o, stages = (64, 128, 3) if outputs > 20_000 else (128, 32, 5)
+    part = triton.cdiv(triton.cdiv(inputs, parts), block_i) * block_i
+    _run(
+        _linear_many, rows, (triton.cdiv(outputs, block_o), parts), x, w, w if bias is None else bias, y,
+        rows, inputs, outputs, bias is not None, activation, part, max(16, triton.next_power_of_2(rows)),
+        block_i, block_o, num_warps=4, num_stages=stages,
+    )  # fmt: skip
+
+
+def _in_parts(x: Tensor, linear: Any) -> tuple[Tensor, Tensor]:
+    """W x in parts that are still to be summed, and the bias."""
+    parts = x.new_empty(PARTS, len(x), linear.out_features, dtype=torch.float32)
+    _many(x, linear.weight, None, parts, parts=PARTS)
+    return parts, linear.bias
+
+
+# A draw from the whole distribution: first the part in which it falls is found, then the place in it
+
+PART = 1024
+
+
+@triton.jit
+def _allowed(logits, v, V, forbid, forbidden):
+    """Some logits, -inf at what may not be written."""
+    found = tl.load(logits + v, mask=v < V, other=-float("inf"))
+    for f in range(forbidden):
+        found = tl.where(v == tl.load(forbid + f), -float("inf"), found)
+    return found
+
+
+@triton.jit
+def _summed(
+    logits, forbid, forbidden, best, whole, sums, V, C, TEMPERATURE: tl.constexpr, PART: tl.constexpr,
+    AHEAD: tl.constexpr,
+):  # fmt: skip
+    """Of each part of a row: the best logit that is allowed, log sum exp of all, the sum of exp((l - best) / t)."""
+    if AHEAD:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
+    row, part = tl.program_id(0), tl.program_id(1)
+    v = part * PART + tl.arange(0, PART)
+    all_V = tl.load(logits + row * V + v, mask=v < V, other=-float("inf"))
+    most = tl.max(all_V, 0)
+    most = tl.where(most == -float("inf"), 0.0, most)
+    allowed_V = _allowed(logits + row * V, v, V, forbid, forbidden)
+    greatest = tl.max(allowed_V, 0)
+    lift = tl.where(greatest == -float("inf"), 0.0, greatest)
+    p_V = tl.exp((allowed_V - lift).to(tl.float64) / TEMPERATURE)
+    tl.store(best + row * C + part, greatest)
+    tl.store(whole + row * C + part, most + tl.log(tl.sum(tl.exp(all_V - most), 0)))
+    tl.store(sums + row * C + part, tl.sum(p_V, 0))
+
+
+@triton.jit
+def _passed(p, share, n):
+    """The first place at which the cumulative sum of p exceeds a share of it all, and how far into it that lies."""
+    sums = tl.cumsum(p, 0)
+    sought = share * tl.sum(p, 0)
+    last = tl.max(tl.where(p > 0, n, 0), 0)  # rounding must not carry a draw beyond it
+    place = tl.minimum(tl.sum((sums <= sought).to(tl.int32), 0), last)
+    own = tl.sum(tl.where(n == place, p, 0.0), 0)
+    before = tl.sum(tl.where(n == place, sums, 0.0), 0) - own
+    return place, tl.minimum(tl.maximum((sought - before) / own, 0.0), 1.0)
+
+
+@triton.jit
+def _drawn(
+    logits, forbid, forbidden, best, whole, sums, uniform, column, ids, logp, after, V, C, N,
+    TEMPERATURE: tl.constexpr, PART: tl.constexpr, PARTS: tl.constexpr, BROKEN: tl.constexpr, DEAD: tl.constexpr,
+    AHEAD: tl.constexpr,
+):  # fmt: skip
+    """The id at which a row's cumulative distribution passes its uniform number."""
+    if AHEAD:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
+    row, c = tl.program_id(0), tl.arange(0, PARTS)
+    at = row * N + tl.load(column + row)
+    best_C = tl.load(best + row * C + c, mask=c < C, other=-float("inf"))
+    whole_C = tl.load(whole + row * C + c, mask=c < C, other=-float("inf"))
+    greatest, most = tl.max(best_C, 0), tl.max(whole_C, 0)
+    total = most + tl.log(tl.sum(tl.exp(whole_C - most), 0))
+    lift = tl.where(greatest == -float("inf"), 0.0, greatest)
+    p_C = tl.load(sums + row * C + c, mask=c < C, other=0.0) * tl.exp((best_C - lift).to(tl.float64) / TEMPERATURE)
+    part, share = _passed(p_C, tl.load(uniform + at), c)
+    n = tl.arange(0, PART)
+    allowed_V = _allowed(logits + row * V, part * PART + n, V, forbid, forbidden)
+    place, _ = _passed(tl.exp((allowed_V - lift).to(tl.float64) / TEMPERATURE), share, n)
+    found = tl.minimum(part * PART + place, V - 1)
+    tl.store(logp + at, tl.load(logits + row * V + found) - total)
+    tl.store(after + row, found.to(tl.int64))
+    found = tl.where(total < float("inf"), found, BROKEN)
+    tl.store(ids + at, tl.where(greatest == -float("inf"), DEAD, found).to(tl.int64))
+    tl.store(column + row, tl.load(column + row) + 1)
+
+
+def draw(
+    logits_BV: Tensor, uniform_BN: Tensor, column_B: Tensor, ids_BN: Tensor, logp_BN: Tensor, next_B: Tensor,
+    forbid: Tensor, temperature: float, broken: int, dead: int,
+) -> None:  # fmt: skip
+    """Ids and their log p, by the uniform numbers of each row's column, which then moves on."""
+    (rows, vocab_size), parts = logits_BV.shape, triton.cdiv(logits_BV.shape[1], PART)
+    best, whole = logits_BV.new_empty(2, rows, parts)
+    sums = logits_BV.new_empty(rows, parts, dtype=torch.float64)
+    given = (logits_BV, forbid, len(forbid), best, whole, sums)
+    _run(_summed, rows, (rows, parts), *given, vocab_size, parts, temperature, PART)
+    _run(
+        _drawn, rows, (rows,), *given, uniform_BN, column_B, ids_BN, logp_BN, next_B, vocab_size, parts,
+        uniform_BN.shape[1], temperature, PART, triton.next_power_of_2(parts), broken, dead,
+    )  # fmt: skip
+
+
+# The loss of many logits, and its slopes in their place
+
+
+@triton.jit
+def _softmax(logits, targets, losses, V, SIZE, IGNORE: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    v, target = tl.arange(0, BLOCK), tl.load(targets + row)
+    here, real = logits + row * V, target != IGNORE
+    most, total = -float("inf"), 0.0
+    for begin in range(0, SIZE, BLOCK):
+        x_V = tl.load(here + begin + v, mask=begin + v < SIZE, other=-float("inf")).to(tl.float32)
+        greatest = tl.maximum(most, tl.max(x_V, 0))
+        total = total * tl.exp(most - greatest) + tl.sum(tl.exp(x_V - greatest), 0)
+        most = greatest
+    whole = most + tl.log(total)
+    own = tl.load(here + target, mask=real, other=0.0).to(tl.float32)
+    tl.store(losses + row, tl.where(real, whole - own, 0.0))
+    for begin in range(0, V, BLOCK):
+        x_V = tl.load(here + begin + v, mask=begin + v < SIZE, other=-float("inf")).to(tl.float32)
+        slope_V = tl.exp(x_V - whole) - tl.where(begin + v == target, 1.0, 0.0)
+        slope_V = tl.where(real, slope_V, 0.0)
+        tl.store(here + begin + v, slope_V.to(logits.dtype.element_ty), mask=begin + v < V)
+
+
+def slopes(logits_NV: Tensor, targets_N: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """The sum of the losses, and d loss / d logits, written over the logits; from column `size` on there is nothing."""
+    losses_N = logits_NV.new_empty(len(logits_NV), dtype=torch.float32)
+    _softmax[(len(logits_NV),)](logits_NV, targets_N, losses_N, logits_NV.shape[1], size, IGNORE, 8192, num_warps=16)
+    return losses_N.sum(), logits_NV
