@@ -1,6 +1,6 @@
 """tinyshakespeare characters on one GPU: validation loss against time, from the start of the command.
 
-    SEGUE_DATA=folder PYTHONPATH=src python3 benchmarks/shakespeare_gpu.py [STEPS ...]
+    SEGUE_DATA=folder PYTHONPATH=src python3 benchmarks/shakespeare_gpu.py [STEPS ...] [key=value ...]
 
 Each number of steps is a run of its own: `segue train gpt`, first 90 % of the text to train on, timed from the start of
 the process to its end, compilation included. The loss is nanoGPT's: 200 batches of 64 random windows of 256 characters
@@ -21,13 +21,17 @@ import numpy as np
 import torch
 
 SETTINGS = [
-    *("model.layers=6", "model.width=384", "model.heads=6", "model.context=256", "model.dropout=0.35"),
+    *("model.layers=6", "model.width=384", "model.heads=6", "model.context=256"),
     "model.position=rotary",
     *("batches.size=64", "batches.length=256", "tokens.kind=char", "data.unit=document"),
     *("data.validation=0.1", "data.test=0", "train.validate_tokens=20000"),
     *("train.optimizer.name=muon", "train.optimizer.rate=0.006", "train.optimizer.weight_decay=0.1"),
     "train.optimizer.warmup=100",
 ]
+
+
+RUNS = {"900": ["model.dropout=0.2"], "1400": ["model.dropout=0.25"]}
+"""Steps, and what is set for that many."""
 
 
 def nanogpt_loss(run: Path) -> float:
@@ -63,7 +67,7 @@ def main() -> None:
         (place / "text.txt").write_bytes(lzma.decompress(source.read_bytes()))
         print(torch.cuda.get_device_name(), torch.__version__)
         extra = [word for word in sys.argv[1:] if "=" in word]
-        for steps in [word for word in sys.argv[1:] if "=" not in word] or ["900", "4000"]:
+        for steps in [word for word in sys.argv[1:] if "=" not in word] or RUNS:
             run = place / steps
             words = [
                 "train",
@@ -73,6 +77,7 @@ def main() -> None:
                 str(run),
                 f"train.steps={steps}",
                 *SETTINGS,
+                *RUNS.get(steps, []),
                 *extra,
             ]
             begun = time.perf_counter()

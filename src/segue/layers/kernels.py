@@ -224,9 +224,7 @@ class Layers:
         none = model.vectors.weight
         self.rotary, self.relative = config.position == "rotary", config.position == "relative"
         self.cos, self.sin = (positions.cos_TK, positions.sin_TK) if self.rotary else (none, none)
-        # What is added to each head's scores by how far back a place lies.
-        bias = positions.bias(torch.arange(self.context, device=none.device)[-1:], self.context)
-        self.bias_HS = none if bias is None else bias[:, 0].flip(-1).float().contiguous()
+        self.last = torch.arange(self.context, device=none.device)[-1:]
         fixed = config.position in ("onehot", "sinusoidal")
         self.scale = math.sqrt(config.width) if fixed else 1.0
         self.added_TD = (
@@ -242,11 +240,17 @@ class Layers:
     def __call__(self, ids_B: Tensor, places_B: Tensor, k_LBHSK: Tensor, v_LBHSK: Tensor) -> tuple[Tensor, Tensor]:
         """What the last layer puts out, x_BD, and logits_BV; the new keys and values are written to their places."""
         x_BD, few = self._vectors(ids_B, places_B), len(ids_B) <= FEW
+        bias_HS = self._bias()
 
         def attend(layer: int, qkv: Tensor, y_BD: Tensor) -> None:
-            self._attend(qkv, k_LBHSK[layer], v_LBHSK[layer], places_B, y_BD)
+            self._attend(qkv, k_LBHSK[layer], v_LBHSK[layer], places_B, bias_HS, y_BD)
 
         return x_BD, self._few(x_BD, attend) if few else self._many(x_BD, attend)
+
+    def _bias(self) -> Tensor:
+        """What is added to each head's scores by how far back a place lies; anew each time, since it is learnt."""
+        bias: Tensor | None = self.model.positions.bias(self.last, self.context)
+        return self.sin if bias is None else bias[:, 0].flip(-1).float().contiguous()
 
     def _vectors(self, ids_B: Tensor, places_B: Tensor) -> Tensor:
         vectors, added = self.model.vectors.weight, self.added_TD
@@ -300,11 +304,13 @@ class Layers:
         _many(_normalised(x_BD, self.model.norm, came), self.model._out, None, logits_BV)
         return logits_BV
 
-    def _attend(self, qkv: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, places_B: Tensor, y_BD: Tensor) -> None:
+    def _attend(
+        self, qkv: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, places_B: Tensor, bias_HS: Tensor, y_BD: Tensor
+    ) -> None:
         places = k_BHSK.shape[2]
         block, warps = (256, 8) if len(qkv) <= FEW or places > 256 else (64, 1)
         _run(
-            _attend, len(qkv), (len(qkv), self.heads), qkv, k_BHSK, v_BHSK, places_B, self.cos, self.sin, self.bias_HS,
+            _attend, len(qkv), (len(qkv), self.heads), qkv, k_BHSK, v_BHSK, places_B, self.cos, self.sin, bias_HS,
             y_BD, self.heads, places, self.context, self.head_width**-0.5, self.rotary, self.relative, self.head_width,
             block, num_warps=warps,
         )  # fmt: skip
