@@ -119,3 +119,37 @@ def test_logits_in_parts_give_the_same_loss_and_gradients(monkeypatch, dtype):
     assert int(again) == int(count) == 19
     for found, right in zip((total.detach(), x.grad, weight.grad), expected, strict=True):
         assert torch.allclose(found.double(), right.double(), rtol=1e-5, atol=1e-5)
+
+
+def test_a_wide_layer_is_rounded_while_it_learns_and_only_then(monkeypatch):
+    monkeypatch.setattr(losses, "WIDE", 0)
+    monkeypatch.setattr(losses, "_has_halves", lambda: True)
+    torch.manual_seed(0)
+    x, weight, bias = torch.randn(3, 7, 32), torch.randn(50, 32), torch.randn(50)
+    leaves = [part.requires_grad_() for part in (x, weight, bias)]
+    targets = torch.randint(0, 50, (3, 7))
+    targets[0, 2] = IGNORE
+    exact, _ = cross_entropy(torch.nn.functional.linear(x, weight, bias), targets)
+    expected = torch.autograd.grad(exact, leaves)
+    with torch.no_grad():
+        assert torch.equal(losses.linear_cross_entropy(x, weight, targets, bias)[0], exact)
+    rounded, count = losses.linear_cross_entropy(x, weight, targets, bias)
+    assert int(count) == 20 and rounded.dtype == torch.float32
+    exact, found = float(exact.detach()), float(rounded.detach())
+    assert found != exact and found == pytest.approx(exact, rel=0.01)
+    for found, right in zip(torch.autograd.grad(rounded, leaves), expected, strict=True):
+        assert found.dtype == torch.float32
+        assert float(torch.nn.functional.cosine_similarity(found.flatten(), right.flatten(), 0)) > 0.999
+
+
+def test_the_bias_is_learnt_in_parts_too(monkeypatch):
+    torch.manual_seed(0)
+    x, weight, bias = (torch.randn(*shape, dtype=torch.float64) for shape in ((9, 4), (6, 4), (6,)))
+    leaves = [part.requires_grad_() for part in (x, weight, bias)]
+    targets = torch.randint(0, 6, (9,))
+    expected = torch.autograd.grad(losses.linear_cross_entropy(x, weight, targets, bias)[0], leaves)
+    monkeypatch.setattr(losses, "SMALL", 0)
+    monkeypatch.setattr(losses, "HELD", 64 * 2)
+    found = torch.autograd.grad(losses.linear_cross_entropy(x, weight, targets, bias)[0], leaves)
+    for one, other in zip(found, expected, strict=True):
+        assert torch.allclose(one, other, rtol=1e-9)

@@ -35,7 +35,7 @@ from torch import Tensor, nn
 
 from segue.batches.batch import Batch
 from segue.layers.dropout import locked_dropout, weight_drop, word_dropout
-from segue.layers.losses import cross_entropy
+from segue.layers.losses import linear_cross_entropy
 from segue.layers.recurrent import Activation, Cell, Readout, Recurrent, RecurrentState, Reset
 from segue.models.base import Loss, Sizes, Task, Term
 from segue.models.network import Network
@@ -174,7 +174,8 @@ class RnnLm(Network):
     def loss(self, batch: Batch, state: RecurrentState | None = None) -> Loss:
         h_BTD, state = self._read(batch, state)
         dropped_BTD = self._dropped(h_BTD)
-        terms = [Term("cross_entropy", *cross_entropy(self.head(dropped_BTD), batch.targets))]
+        sums = linear_cross_entropy(dropped_BTD, self.head.weight, batch.targets, self.head.bias)
+        terms = [Term("cross_entropy", *sums)]
         if self.config.penalty.ar:
             terms.append(Term("ar", *mean_squares(dropped_BTD, batch.mask_BT), self.config.penalty.ar))
         if self.config.penalty.tar:

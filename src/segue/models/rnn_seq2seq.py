@@ -25,8 +25,9 @@ import torch
 from torch import Tensor, nn
 
 from segue.batches.batch import Batch
+from segue.layers.losses import linear_cross_entropy
 from segue.layers.recurrent import Cell, Readout, Recurrent, RecurrentState
-from segue.models.base import Sizes, Task
+from segue.models.base import Loss, Sizes, Task, Term
 from segue.models.network import Network
 
 
@@ -123,17 +124,22 @@ class RnnSeq2seq(Network):
 
     def forward(self, batch: Batch, state: None = None) -> tuple[Tensor, None]:
         """logits_BTV; nothing is carried from batch to batch."""
+        return self.head(self._decoded(batch)), None
+
+    def loss(self, batch: Batch, state: None = None) -> Loss:
+        """The cross-entropy, without all logits at once where the vocabulary is large."""
+        sums = linear_cross_entropy(self._decoded(batch), self.head.weight, batch.targets, self.head.bias)
+        return Loss((Term("cross_entropy", *sums),))
+
+    def _decoded(self, batch: Batch) -> Tensor:
+        """What the head reads for each token of the target."""
         begin = self.read(batch.source, batch.source_mask)
         # No mask: padding stands to the right, and nobody asks for the state after it.
         out_BTD, _ = self.decoder(self._decoder_inputs(batch.tokens_BT, begin.context_BD), None, begin.decoder)
-        return self._logits(out_BTD, begin.context_BD), None
+        return beside(self.drop(out_BTD), begin.context_BD)
 
     def _decoder_inputs(self, tokens_BT: Tensor, context_BD: Tensor | None) -> Tensor:
         return beside(self.drop(self.target_vectors(tokens_BT)), context_BD)
-
-    def _logits(self, out_BTD: Tensor, context_BD: Tensor | None) -> Tensor:
-        logits_BTV: Tensor = self.head(beside(self.drop(out_BTD), context_BD))
-        return logits_BTV
 
     @torch.inference_mode()
     def start(
@@ -149,5 +155,5 @@ class RnnSeq2seq(Network):
         """Read target tokens; logits_BV of what follows each row's last real token."""
         _, decoder = self.decoder(self._decoder_inputs(tokens_BT, state.context_BD), mask_BT, state.decoder)
         # The last layer's state IS its output at the last real token.
-        logits_BTV = self._logits(decoder.h_LBD[-1][:, None], state.context_BD)
+        logits_BTV = self.head(beside(self.drop(decoder.h_LBD[-1][:, None]), state.context_BD))
         return logits_BTV[:, 0], Decoding(decoder, state.context_BD)
