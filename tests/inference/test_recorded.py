@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import itertools
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -308,6 +309,26 @@ def test_without_a_compiler_nothing_is_recorded_anew(monkeypatch: pytest.MonkeyP
     for _ in range(3):
         generate(make().float(), [[]], Sizes(V), Config(max_tokens=10), forbid=[STOP])
     assert made == [4, 8, 16] * 3
+
+
+def test_a_kernel_that_does_not_compile_is_left_alone_and_said_once(
+    kernels: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make().float()
+    plain = generate(Plain(model), PROMPTS, Sizes(V), CONFIGS[0], forbid=[STOP])
+    record(monkeypatch)
+    monkeypatch.setattr(recorded, "_LONG", 0)
+
+    def fails(*given: Any) -> None:
+        raise ValueError("no compiler")
+
+    monkeypatch.setattr(sys.modules["segue.layers.kernels"].Layers, "__init__", fails)
+    with pytest.warns(UserWarning, match="no compiler"):
+        said = generate(model, PROMPTS, Sizes(V), CONFIGS[0], forbid=[STOP])
+    assert [text.ids for text in said] == [text.ids for text in plain]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        generate(model, PROMPTS, Sizes(V), CONFIGS[0], forbid=[STOP])
 
 
 @pytest.mark.parametrize("config", CONFIGS)

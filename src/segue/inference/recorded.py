@@ -73,6 +73,7 @@ class Recorder:
                     parameter.data = parameter.data.to(torch.bfloat16)
         self.steps = 0
         """Taken so far."""
+        self._kernels = find_spec("triton") is not None
         self._idle: OrderedDict[Hashable, list[Recorded]] = OrderedDict()
 
     def fits(self, model: nn.Module) -> bool:
@@ -85,16 +86,26 @@ class Recorder:
 
     def lend(self, rows: int, places: int, pick: Pick, settings: Hashable, plain: Plain = None) -> Recorded:
         """A graph for so many rows and places; what `pick` does is told apart by `settings`."""
-        fast = self.steps >= _LONG and self.has_kernels(rows)
-        key = (rows, places, settings, fast)
-        waiting = self._idle.get(key)
-        found = waiting.pop() if waiting else Recorded(self.model, rows, places, pick, fast, plain)
+        for fast in (True, False) if self.steps >= _LONG and self._has_kernels(rows) else (False,):
+            key = (rows, places, settings, fast)
+            waiting = self._idle.get(key)
+            try:
+                found = waiting.pop() if waiting else Recorded(self.model, rows, places, pick, fast, plain)
+            except torch.cuda.OutOfMemoryError:
+                raise
+            except Exception as error:
+                if not fast:
+                    raise
+                self._kernels = False
+                warnings.warn(f"Kernels could not be compiled, and steps stay as they are: {error}", stacklevel=2)
+            else:
+                break
         found.key = key
         return found
 
-    def has_kernels(self, rows: int) -> bool:
-        """Whether there are kernels for such a model, and a compiler for them."""
-        if find_spec("triton") is None:
+    def _has_kernels(self, rows: int) -> bool:
+        """Whether there are kernels for such a model, and a compiler for them that has not failed."""
+        if not self._kernels:
             return False
         from segue.layers.kernels import Layers
 
@@ -188,6 +199,8 @@ class Recorded:
         except torch.cuda.OutOfMemoryError:
             raise
         except RuntimeError as error:
+            if self.fast:
+                raise
             warnings.warn(f"A step could not be recorded, and runs as it is written: {error}", stacklevel=2)
             return None
         torch.cuda.synchronize()

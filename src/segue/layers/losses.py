@@ -16,8 +16,9 @@ them go: dl/dlogits = softmax - onehot(target), dl/dx = dl/dlogits W, dl/dW = dl
 
 from __future__ import annotations
 
-import importlib.util
+import warnings
 from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -152,16 +153,21 @@ def _slopes(logits_NV: Tensor, targets_N: Tensor, size: int) -> tuple[Tensor, Te
     return loss, slopes_NV.mul_(real_N[:, None]).to(logits_NV.dtype)
 
 
-@cache
-def _own_kernel() -> bool:
-    """Whether there is a compiler for kernels of our own."""
-    return importlib.util.find_spec("triton") is not None
-
-
 def _slopes_on(logits_NV: Tensor, targets_N: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """`_slopes`, on a GPU by one kernel that reads the logits once from memory."""
-    if not logits_NV.is_cuda or logits_NV.dtype == torch.float64 or not _own_kernel():
-        return _slopes(logits_NV, targets_N, size)
-    from segue.layers.kernels import slopes
+    global _kernels
+    if logits_NV.is_cuda and logits_NV.dtype != torch.float64 and _kernels:
+        try:
+            from segue.layers.kernels import slopes
 
-    return slopes(logits_NV, targets_N, size)
+            return slopes(logits_NV, targets_N, size)
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except Exception as error:
+            _kernels = False
+            warnings.warn(f"A kernel could not be compiled, and plain torch takes its place: {error}", stacklevel=2)
+    return _slopes(logits_NV, targets_N, size)
+
+
+_kernels = find_spec("triton") is not None
+"""Whether there is a compiler for kernels of our own, and it has not failed."""
