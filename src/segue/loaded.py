@@ -33,7 +33,7 @@ from segue.models.base import Sizes, Task
 from segue.recipe import load_recipe, make, read_recipe
 from segue.tokens.spelling import Speller
 from segue.tokens.tokenizer import Tokenizer
-from segue.training.begin import pick_device
+from segue.training.begin import keep_memory, pick_device
 from segue.training.log import Progress, silent
 
 _READING = ("data.format", "data.columns", "data.encoding", "data.on_error")
@@ -106,6 +106,7 @@ class Run:
                 f"{weights} is damaged or not of this run ({reason[:200]}). Restore it, or train the run again."
             ) from None
         self.model.eval()
+        keep_memory()
         chosen = pick_device(device)
         self.model.to(chosen)
         return chosen

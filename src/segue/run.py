@@ -32,7 +32,7 @@ from segue.models.base import Record, Sizes
 from segue.recipe import Recipe, read_recipe, to_toml
 from segue.tokens.spelling import Speller
 from segue.tokens.tokenizer import Tokenizer
-from segue.training.begin import pick_device, processes, set_threads
+from segue.training.begin import keep_memory, pick_device, processes, set_threads
 from segue.training.log import Metrics, Progress, silent
 
 MANY_LABELS = 20
@@ -256,6 +256,8 @@ class _Walk:
         self.counts_itself = hasattr(recipe.model_class, "fit")
         self.device = self._own_device(device) if self.counts_itself else pick_device(device)
         self.threads = 0 if self.counts_itself else set_threads(threads)
+        if not self.counts_itself:
+            keep_memory()
 
     def _own_device(self, device: str) -> str:
         """A model that trains itself does so on the CPU, and torch is not asked, unless it says what else it can."""

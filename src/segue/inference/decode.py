@@ -14,14 +14,15 @@ A text begins with the start id and the prompt, fed in one step. Row i draws fro
 `max_tokens`. A beam prefers texts that end: only if none has ended in time is an unfinished one given.
 
 A token is drawn where the logits are, and goes back into the model from there. On a GPU the host looks at
-what was drawn only once a block: every look makes one of the two wait for the other. A row that ended within
-the block is written on meanwhile, and what stands after its end is dropped. Models with a step of fixed shape
-(`steady`) take that, token by token; on a GPU it is recorded, draw and all (recorded.py).
+what was drawn only once a block, the next one being under way already: every look makes one of the two wait for
+the other. A row that ended within the block is written on meanwhile, and what stands after its end is dropped. Models
+with a step of fixed shape (`steady`) take that, token by token; on a GPU it is recorded, draw and all (recorded.py).
 """
 
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
@@ -265,18 +266,24 @@ def _dead_end(written: int, row: int) -> SegueError:
 def _sample(
     rows: _Rows, config: Config, block: int, watch: Watch | None
 ) -> Iterator[list[tuple[int, int, float, bool]]]:
-    """At each time step (row, id, log p, whether the text ends here) of every row that has not ended."""
+    """At each time step (row, id, log p, whether the text ends here) of every row that has not ended.
+
+    Recorded steps go on with the next block while the host looks at this one.
+    """
     live = list(range(len(rows.logits_BV)))
     draws = [np.random.default_rng([config.seed, row]) for row in live]
     ended: set[int] = set()
-    written = 0
+    written = asked = 0
+    under_way: deque[_Block] = deque()
     while written < config.max_tokens and len(ended) < len(draws):
         if written:
             live = _without_ended(rows, live, ended)
-        steps = min(block, config.max_tokens - written)
-        uniform_BN = torch.from_numpy(np.stack([draws[row].random(steps) for row in live])).to(rows.device)
-        ids_BN, logp_BN = rows.write(uniform_BN)
-        for ids, logps in zip(ids_BN.T.tolist(), logp_BN.T.tolist(), strict=True):
+        while asked < config.max_tokens and len(under_way) < (2 if rows.writer is not None and block > 1 else 1):
+            steps = min(block, config.max_tokens - asked)
+            uniform_BN = torch.from_numpy(np.stack([draws[row].random(steps) for row in live]))
+            under_way.append(_Block(*rows.write(_sent(uniform_BN, rows.device))))
+            asked += steps
+        for ids, logps in under_way.popleft().read():
             drawn = []
             for row, token, logp in zip(live, ids, logps, strict=True):
                 if row in ended:
@@ -289,6 +296,26 @@ def _sample(
             written += 1
             if drawn:
                 yield drawn
+
+
+class _Block:
+    """Ids and log p of some time steps, on their way to the host."""
+
+    def __init__(self, ids_BN: Tensor, logp_BN: Tensor) -> None:
+        self.parts = [part.T.to("cpu", non_blocking=True) for part in (ids_BN, logp_BN)]
+        self.sent = torch.cuda.current_stream().record_event() if ids_BN.is_cuda else None
+
+    def read(self) -> Iterator[tuple[list[int], list[float]]]:
+        """Of each time step, those of all rows."""
+        if self.sent is not None:
+            self.sent.synchronize()
+        return zip(*(part.tolist() for part in self.parts), strict=True)
+
+
+def _sent(numbers: Tensor, device: Any) -> Tensor:
+    """To a device, without waiting for what that is doing."""
+    staged = numbers.pin_memory() if torch.device(device).type == "cuda" else numbers
+    return staged.to(device, non_blocking=True)
 
 
 def _without_ended(rows: _Rows, live: list[int], ended: set[int]) -> list[int]:

@@ -43,6 +43,14 @@ def _run(kernel: Any, rows: int, grid: tuple[int, ...], *given: Any, **options: 
     kernel[grid](*given, AHEAD=ahead, **options, **({"launch_pdl": True} if ahead else {}))
 
 
+@triton.jit
+def _after(AHEAD: tl.constexpr):
+    """The kernel before this one is done, and the one after it may be started."""
+    if AHEAD:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
+
+
 # One token of each row
 
 
@@ -52,9 +60,7 @@ def _vector(
     BLOCK: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """x = SCALE · E[id] + P[place], a row."""
-    if AHEAD:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
+    _after(AHEAD)
     row, d = tl.program_id(0), tl.arange(0, BLOCK)
     own = SCALE * tl.load(vectors + tl.load(ids + row) * D + d, mask=d < D, other=0.0).to(tl.float32)
     if ADD:
@@ -111,9 +117,7 @@ def _normal(
     BLOCK_I: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """x += the parts of a product and its bias; y = LN(x), in bfloat16: a row."""
-    if AHEAD:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
+    _after(AHEAD)
     row, i = tl.program_id(0), tl.arange(0, BLOCK_I)
     real = i < INPUTS
     x_I = tl.load(x + row * INPUTS + i, mask=real, other=0.0)
@@ -135,9 +139,7 @@ def _linear_many(
     ROWS: tl.constexpr, BLOCK_I: tl.constexpr, BLOCK_O: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """y_RO = f(W x + b): some outputs of all rows, so that W is read once; of one part of the inputs."""
-    if AHEAD:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
+    _after(AHEAD)
     r, o = tl.arange(0, ROWS), tl.program_id(0) * BLOCK_O + tl.arange(0, BLOCK_O)
     begin, end = tl.program_id(1) * PART, tl.minimum(INPUTS, (tl.program_id(1) + 1) * PART)
     sums_RO = tl.zeros([ROWS, BLOCK_O], tl.float32)
@@ -180,9 +182,7 @@ def _attend(
     ROTARY: tl.constexpr, RELATIVE: tl.constexpr, K: tl.constexpr, BLOCK_S: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """One head of one row: its new key and value go to their place, and its query looks at all up to there."""
-    if AHEAD:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
+    _after(AHEAD)
     row, head = tl.program_id(0), tl.program_id(1)
     k, place = tl.arange(0, K), tl.load(places + row)
     here = qkv + row * 3 * H * K + head * K
@@ -379,9 +379,7 @@ def _summed(
     AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Of each part of a row: the best logit that is allowed, log sum exp of all, the sum of exp((l - best) / t)."""
-    if AHEAD:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
+    _after(AHEAD)
     row, part = tl.program_id(0), tl.program_id(1)
     v = part * PART + tl.arange(0, PART)
     all_V = tl.load(logits + row * V + v, mask=v < V, other=-float("inf"))
@@ -415,9 +413,7 @@ def _drawn(
     AHEAD: tl.constexpr,
 ):  # fmt: skip
     """The id at which a row's cumulative distribution passes its uniform number."""
-    if AHEAD:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
+    _after(AHEAD)
     row, c = tl.program_id(0), tl.arange(0, PARTS)
     at = row * N + tl.load(column + row)
     best_C = tl.load(best + row * C + c, mask=c < C, other=-float("inf"))
