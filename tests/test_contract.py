@@ -456,6 +456,24 @@ def test_cross_entropy_is_the_score(model: Any) -> None:
     close(term.total.item(), -logprobs(model, batch)[0].sum(), 1e-5)
 
 
+RECORDED = [case for case in LEARNING if model_class(case.values[0][0]).task == "lm"]
+
+
+@pytest.mark.parametrize("case", RECORDED, indirect=True)
+def test_a_step_of_running_text_asks_nothing_of_the_device(case: tuple[str, Any]) -> None:
+    """Or it could not be recorded on a GPU. Here the device is one that has no numbers to give."""
+    kind, config = case
+    with torch.device("meta"):
+        model = model_class(kind)(config, Sizes(VOCAB)).train()
+    tokens_BT = np.zeros((2, 8), np.int64)
+    batch = Batch(tokens_BT, tokens_BT, tokens_BT == 0, np.array([True, False]), full=True).to("meta")
+    state = None
+    for _ in range(2):
+        loss = model.loss(batch, state)
+        sum(term.total for term in loss.terms).backward()
+        state = None if loss.state is None else loss.state.detach()
+
+
 # Keeping
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from segue.batches.batch import IGNORE, Batch
 from segue.batches.collate import Batches, Config, classify, seq2seq, settled, tag
 from segue.batches.store import Store, StoreWriter
 
-STOP = 0
+STOP, UNK = 0, 1
 
 
 def text_store(folder: Path, count: int) -> Store:
@@ -243,12 +244,36 @@ def test_defaults_depend_on_the_task() -> None:
         settled(Config(accumulate=40), "lm")
 
 
-@pytest.mark.parametrize(("accumulate", "vary"), [(1, False), (3, False), (2, True)])
-def test_text_held_on_the_device_gives_the_same_batches(tmp_path: Path, accumulate: int, vary: bool) -> None:
-    writer = StoreWriter(tmp_path, {"text": "uint16"})
-    writer.append("text", np.random.default_rng(0).integers(0, 9, 331))
-    store = writer.close()
-    told, held = (Batches(store, "lm", Config(5, 7, accumulate, vary), seed=3) for _ in range(2))
+def test_blanks_are_read_as_unknown_and_predicted_as_they_are(tmp_path: Path) -> None:
+    store = text_store(tmp_path, 6_000)
+    plain, blanked = (Batches(store, "lm", Config(20, 50, blank=share), seed=3) for share in (0.0, 0.3))
+    blanks = []
+    for step in range(2 * plain.per_epoch):
+        (old,), (new,), (again,) = plain.at(step), blanked.at(step), blanked.at(step)
+        assert np.array_equal(new.targets, old.targets) and np.array_equal(new.tokens_BT, again.tokens_BT)
+        blanks.append(new.tokens_BT == UNK)
+        assert np.array_equal(new.tokens_BT[~blanks[-1]], old.tokens_BT[~blanks[-1]])
+    assert abs(np.concatenate(blanks).mean() - 0.3) < 0.02
+    assert not any(np.array_equal(one, other) for one, other in pairwise(blanks))
+    other = Batches(store, "lm", Config(20, 50, blank=0.3), seed=4)
+    assert not np.array_equal(other.at(0)[0].tokens_BT == UNK, blanks[0])
+
+
+def test_blanks_are_for_running_text() -> None:
+    assert settled(Config(blank=0.1), "lm") == Config(32, 128, 1, blank=0.1)
+    with pytest.raises(ValueError, match=r"blank=0\.1 is for running text, and tag reads rows"):
+        settled(Config(blank=0.1), "tag")
+    for share in (-0.1, 1.0, math.nan):
+        with pytest.raises(ValueError, match="is not a share"):
+            Config(blank=share)
+
+
+@pytest.mark.parametrize(("accumulate", "vary", "blank"), [(1, False, 0.0), (3, False, 0.2), (2, True, 0.2)])
+def test_text_held_on_the_device_gives_the_same_batches(
+    tmp_path: Path, accumulate: int, vary: bool, blank: float
+) -> None:
+    store = text_store(tmp_path, 331)
+    told, held = (Batches(store, "lm", Config(5, 7, accumulate, vary, blank), seed=3) for _ in range(2))
     held.hold("cpu")
     for step in range(2 * told.per_epoch + 1):
         for ours, theirs in zip(held.at(step), told.at(step), strict=True):

@@ -175,3 +175,11 @@ def test_without_weights_corpora_are_drawn_by_their_tokens(tmp_path: Path) -> No
     assert weighed.columns["weight"].flat.tolist() == [2, 5]
     assert weighed.tokens.tolist() == by_size.tokens.tolist()
     assert tokenizer.decode(weighed.columns["text"].row(1).tolist()) == "b" * 7
+
+
+def test_blanks_are_drawn_for_several_corpora_too(tmp_path: Path) -> None:
+    store = store_of(tmp_path, [400, 300], [1, 2])
+    plain, blanked = (Batches(store, "lm", Config(8, 16, blank=share), seed=1) for share in (0.0, 0.4))
+    (old,), (new,) = plain.at(3), blanked.at(3)
+    blank = new.tokens_BT != old.tokens_BT
+    assert 0.2 < blank.mean() < 0.6 and (new.tokens_BT[blank] == 1).all() and np.array_equal(new.targets, old.targets)

@@ -5,6 +5,8 @@ to the next:            STOP w1 w2 w3 | w4 w5 …     targets: w1 w2 w3 w4 | …
 Every epoch begins at another place of the text, which is read as a ring: after its end comes its beginning.
 With `vary` the lengths of the steps are drawn, so that a token does not always stand at the same border
 (Merity et al. 2018): near `length`, one in twenty near half of it.
+With `blank` some tokens, others in every epoch, are read as UNK, and predicted as they are (Xie et al. 2017): a text
+that is read many times is not so soon learnt by heart, and UNK gets to mean that anything may stand there.
 Several corpora share the rows of each step (mixture.py).
 Rows are padded on the right to the longest of their batch.
 """
@@ -13,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -25,11 +27,14 @@ from segue.batches.letters import laid_out
 from segue.batches.mixture import STRETCH, Mixture
 from segue.batches.order import rows_at, stream_offset
 from segue.batches.store import Store
+from segue.tokens.layout import UNK
 
 Rows = list[NDArray[Any]]
 OFTEN = 0.95
 """The share of steps whose drawn length is near the full one, not near half of it."""
 MEAN = OFTEN + (1 - OFTEN) / 2
+_BLANKS = 7
+"""Sets the numbers that blanks are drawn by apart from others of the same seed."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +49,14 @@ class Config:
     """Parts that an update is computed in, one after the other, to save memory; the result is the same."""
     vary: bool = False
     """Draw the length of each step of running text near `length`, and let the learning rate rise and fall with it."""
+    blank: float = 0.0
+    """Share of the tokens of running text that are read as unknown: it is then not so soon learnt by heart."""
 
     def __post_init__(self) -> None:
         if min(self.size, self.length) < 0 or self.accumulate < 1:
             raise ValueError("size and length must be 0 or more, accumulate 1 or more")
+        if not 0 <= self.blank < 1:
+            raise ValueError(f"blank={self.blank} is not a share: expected 0 or more and less than 1")
 
 
 def settled(config: Config, task: str) -> Config:
@@ -57,7 +66,9 @@ def settled(config: Config, task: str) -> Config:
         raise ValueError(f"accumulate={config.accumulate} splits a batch of {size} rows into nothing")
     if config.vary and task != "lm":
         raise ValueError(f"vary=true draws the lengths of running text, and {task} reads rows")
-    return Config(size, config.length or (128 if task == "lm" else 1024), config.accumulate, config.vary)
+    if config.blank and task != "lm":
+        raise ValueError(f"blank={config.blank} is for running text, and {task} reads rows")
+    return replace(config, size=size, length=config.length or (128 if task == "lm" else 1024))
 
 
 class Batches:
@@ -128,12 +139,22 @@ class Batches:
         window = np.arange(place * length, min((place + 1) * length, self.columns))
         if self.config.vary:
             window = np.arange(*varied(self.seed, epoch, self.per_epoch, self.columns)[place : place + 2])
+        blank = self._blank(epoch, place, len(window))
         if self.held is not None:
-            return self._held(starts, window, place == 0)
+            return self._held(starts, window, place == 0, blank)
         places = (starts[:, None] + window) % len(tokens)
-        return self._read(places, places == 0, np.full(self.size, place == 0))
+        return self._read(places, places == 0, np.full(self.size, place == 0), blank)
 
-    def _held(self, starts: NDArray[np.int64], window: NDArray[np.int64], fresh: bool) -> list[Batch]:
+    def _blank(self, epoch: int, place: int, columns: int) -> NDArray[np.bool_] | None:
+        """Where UNK is read in a step; None: nowhere."""
+        if not self.config.blank:
+            return None
+        draw = np.random.default_rng((self.seed % (1 << 64), epoch, place, _BLANKS))
+        return draw.random((self.size, columns), np.float32) < self.config.blank
+
+    def _held(
+        self, starts: NDArray[np.int64], window: NDArray[np.int64], fresh: bool, blank: NDArray[np.bool_] | None
+    ) -> list[Batch]:
         """The same of text that is on the device, made there."""
         import torch
 
@@ -141,6 +162,8 @@ class Batches:
         places_BT = (starts_B1 + torch.arange(window[0], window[-1] + 1, device=self.held.device)) % len(self.held)
         targets_BT = self.held[places_BT].long()
         inputs_BT = torch.where(places_BT == 0, 0, self.held[places_BT - 1].long())
+        if blank is not None:
+            inputs_BT.masked_fill_(torch.from_numpy(blank).to(self.held.device, non_blocking=True), UNK)
         mask_BT = torch.ones_like(inputs_BT, dtype=torch.bool)
         fresh_B = torch.full((self.size,), fresh, device=self.held.device)
         whole = Batch(inputs_BT, targets_BT, mask_BT, fresh_B, full=True)
@@ -158,7 +181,8 @@ class Batches:
 
     def _mixed(self, mixture: Mixture, stretch: int, place: int) -> list[Batch]:
         places, fresh = mixture.places(stretch, *self._borders(mixture, stretch)[place : place + 2])
-        return self._read(places, np.isin(places, mixture.begins), fresh)
+        blank = self._blank(stretch, place, places.shape[1])
+        return self._read(places, np.isin(places, mixture.begins), fresh, blank)
 
     def _borders(self, mixture: Mixture, stretch: int) -> list[int]:
         """The columns at which the steps of a stretch begin and end."""
@@ -173,11 +197,19 @@ class Batches:
         stretch, place = divmod(step, STRETCH)
         return self.mixture.drawn(stretch, self._borders(self.mixture, stretch)[place])
 
-    def _read(self, places: NDArray[np.int64], first: NDArray[np.bool_], fresh: NDArray[np.bool_]) -> list[Batch]:
+    def _read(
+        self,
+        places: NDArray[np.int64],
+        first: NDArray[np.bool_],
+        fresh: NDArray[np.bool_],
+        blank: NDArray[np.bool_] | None,
+    ) -> list[Batch]:
         """The tokens at `places`, each predicted from those before it; before the `first` of a text is STOP."""
         tokens = self.store.tokens
         targets = tokens[places].astype(np.int64)
         inputs = np.where(first, 0, tokens[places - 1].astype(np.int64))
+        if blank is not None:
+            inputs[blank] = UNK
         mask = np.ones_like(inputs, dtype=bool)
         return [Batch(inputs[p], targets[p], mask[p], fresh[p], full=True) for p in self._parts()]
 

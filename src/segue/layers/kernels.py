@@ -3,8 +3,8 @@
 The equations are those of transformer.py and attention.py, for pre-LN with residuals, of decode.py and of losses.py.
 With a token a row, a step takes as long as its weights take to be read, if the rest stays out of the way. So what
 stands between two matrices (normalisation, bias, GELU, the sum with x, the places of keys and values) is done by the
-kernel of the matrix after it or before it; and of few rows, on cards that can (AHEAD), a kernel is started while the
-one before it still runs, reads its weights, and only then waits. Sums, x and what is normalised are in float32;
+kernel of the matrix after it or before it; and on cards that can (AHEAD), a kernel is started while the one before it
+still runs; of few rows it even reads its weights before it waits. Sums, x and what is normalised are in float32;
 weights, keys and values in bfloat16. Sums are taken in a fixed order, so that the same ids come out each time.
 
 Kernels are compiled at their first use, which takes seconds, and Triton keeps them on disk. Names in capitals are known
@@ -28,6 +28,8 @@ MOST = 64
 """Rows at a time; for more, libraries' matrices are as good."""
 FEW = 2
 """Rows that are taken one by one."""
+EARLY, LATE = 1, 2
+"""When the next kernel may be started: before this one waits for its turn, or after (AHEAD; 0: when it is done)."""
 PARTS = 4
 """Of the inputs of a product that is added to x, so that enough kernels share it."""
 
@@ -38,17 +40,20 @@ def _can_start_ahead() -> bool:
 
 
 def _run(kernel: Any, rows: int, grid: tuple[int, ...], *given: Any, **options: Any) -> None:
-    """With few rows, while the kernel before it still runs; with many, one would take the other's room."""
-    ahead = rows <= FEW and _can_start_ahead()
+    """While the kernel before it still runs. Of many rows, one that waits starts no other: they would take up room."""
+    ahead = (EARLY if rows <= FEW else LATE) if _can_start_ahead() else 0
     kernel[grid](*given, AHEAD=ahead, **options, **({"launch_pdl": True} if ahead else {}))
 
 
 @triton.jit
 def _after(AHEAD: tl.constexpr):
-    """The kernel before this one is done, and the one after it may be started."""
-    if AHEAD:
+    """The kernel before this one is done; the one after it may be started, EARLY: even before that."""
+    if AHEAD == 1:
         tl.extra.cuda.gdc_launch_dependents()
+    if AHEAD:
         tl.extra.cuda.gdc_wait()
+    if AHEAD == 2:
+        tl.extra.cuda.gdc_launch_dependents()
 
 
 # One token of each row

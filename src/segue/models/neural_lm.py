@@ -29,7 +29,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from segue.batches.batch import Batch
-from segue.models.base import Sizes, Task
+from segue.layers.losses import linear_cross_entropy
+from segue.models.base import Loss, Sizes, Task, Term
 from segue.models.network import Network
 
 
@@ -90,12 +91,13 @@ class NeuralLm(Network):
     def __init__(self, config: Config, sizes: Sizes) -> None:
         super().__init__()
         self.config, self.sizes = config, sizes
+        self.direct: nn.Linear | None = None
         if config.form == "shared":
             wide = config.context * config.embedding
             self.vectors = nn.Embedding(sizes.vocab_size, config.embedding)
             self.hidden = nn.Linear(wide, config.width)
-            self.direct = nn.Linear(wide, sizes.vocab_size, bias=False) if config.direct else None
-            if self.direct is not None:
+            if config.direct:
+                self.direct = nn.Linear(wide, sizes.vocab_size, bias=False)
                 nn.init.zeros_(self.direct.weight)
         else:
             self.first = nn.EmbeddingBag(config.context * sizes.vocab_size, config.width, mode="sum")
@@ -105,20 +107,41 @@ class NeuralLm(Network):
 
     def forward(self, batch: Batch, state: WindowState | None = None) -> tuple[Tensor, WindowState]:
         """logits_BTV and the last tokens of each row."""
-        history, state = self._history(batch.tokens_BT, batch.mask_BT, state, batch.fresh_B)
-        windows_BTK = history.unfold(1, self.config.context, 1)[:, 1:]
-        if not bool(batch.mask_BT.all()):
-            place_BT = (batch.mask_BT.cumsum(1) - 1).clamp(min=0)  # where in its row's history a real token stands
-            windows_BTK = windows_BTK.take_along_dim(place_BT[:, :, None], 1)
+        windows_BTK, state = self._windows(batch, state)
         return self._logits(windows_BTK), state
 
+    def loss(self, batch: Batch, state: WindowState | None = None) -> Loss:
+        """The cross-entropy, without all logits at once where the vocabulary is large."""
+        windows_BTK, state = self._windows(batch, state)
+        (h_BTD, x_BTD), weight_VD = self._layers(windows_BTK), self.head.weight
+        if self.direct is not None:
+            h_BTD, weight_VD = torch.cat([h_BTD, x_BTD], 2), torch.cat([weight_VD, self.direct.weight], 1)
+        total, count = linear_cross_entropy(h_BTD, weight_VD, batch.targets, self.head.bias)
+        return Loss((Term("cross_entropy", total, count),), state)
+
+    def _windows(self, batch: Batch, state: WindowState | None) -> tuple[Tensor, WindowState]:
+        """The last tokens at every place, and after the last."""
+        mask_BT = None if batch.full else batch.mask_BT
+        history, state = self._history(batch.tokens_BT, mask_BT, state, batch.fresh_B)
+        windows_BTK = history.unfold(1, self.config.context, 1)[:, 1:]
+        if mask_BT is not None and not bool(mask_BT.all()):
+            place_BT = (mask_BT.cumsum(1) - 1).clamp(min=0)  # where in its row's history a real token stands
+            windows_BTK = windows_BTK.take_along_dim(place_BT[:, :, None], 1)
+        return windows_BTK, state
+
     def _history(
-        self, tokens_BT: Tensor, mask_BT: Tensor, state: WindowState | None, fresh_B: Tensor | None = None
+        self, tokens_BT: Tensor, mask_BT: Tensor | None, state: WindowState | None, fresh_B: Tensor | None = None
     ) -> tuple[Tensor, WindowState]:
-        """(B, K + T): the last tokens before, then the real ones of each row without a gap; and the last ones after."""
+        """(B, K + T): the last tokens before, then the real ones of each row without a gap; and the last ones after.
+
+        Without a mask all are real, and the device is not asked.
+        """
         before_BK = self._begin(len(tokens_BT)) if state is None else state.tokens_BK
         if fresh_B is not None:
             before_BK = before_BK.masked_fill(fresh_B[:, None], self.sizes.start)
+        if mask_BT is None:
+            history = torch.cat([before_BK, tokens_BT], 1)
+            return history, WindowState(history[:, -self.config.context :].contiguous())
         if not bool(mask_BT.all()):
             tokens_BT = tokens_BT.take_along_dim(torch.argsort(~mask_BT, dim=1, stable=True), 1)
         history = torch.cat([before_BK, tokens_BT], 1)
@@ -126,17 +149,21 @@ class NeuralLm(Network):
         return history, WindowState(history.take_along_dim(ends_BK, 1))
 
     def _logits(self, windows_BTK: Tensor) -> Tensor:
+        h_BTD, x_BTD = self._layers(windows_BTK)
+        logits_BTV: Tensor = self.head(h_BTD)
+        return logits_BTV if self.direct is None else logits_BTV + self.direct(x_BTD)
+
+    def _layers(self, windows_BTK: Tensor) -> tuple[Tensor, Tensor]:
+        """h, and what it was computed from."""
         if self.config.form == "onehot":
             places_K = self.sizes.vocab_size * torch.arange(self.config.context, device=windows_BTK.device)
             rows_NK = (windows_BTK + places_K).flatten(0, 1)
-            return self._output(self.first(rows_NK).unflatten(0, windows_BTK.shape[:2]) + self.bias)
-        x_BTD = self.vectors(windows_BTK).flatten(2)
-        logits_BTV = self._output(self.hidden(x_BTD))
-        return logits_BTV if self.direct is None else logits_BTV + self.direct(x_BTD)
-
-    def _output(self, a_BTD: Tensor) -> Tensor:
-        logits_BTV: Tensor = self.head(F.dropout(a_BTD.tanh(), self.config.dropout, self.training))
-        return logits_BTV
+            x_BTD = self.first(rows_NK).unflatten(0, windows_BTK.shape[:2])
+            a_BTD = x_BTD + self.bias
+        else:
+            x_BTD = self.vectors(windows_BTK).flatten(2)
+            a_BTD = self.hidden(x_BTD)
+        return F.dropout(a_BTD.tanh(), self.config.dropout, self.training), x_BTD
 
     def _begin(self, rows: int) -> Tensor:
         return torch.full((rows, self.config.context), self.sizes.start, device=self.head.weight.device)
