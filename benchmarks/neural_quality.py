@@ -72,10 +72,9 @@ def ptb_files(data: Path, place: Path) -> tuple[list[str], str]:
 def ptb(data: Path, place: Path) -> None:
     common, test = ptb_files(data, place)
     network, begun = str(place / "network"), time.perf_counter()
-    segue("train", "rnn_lm/words", *common, "--out", network, "train.seconds=1560")
-    runs = [network, str(place / "ngram")]
-    segue("train", "ngram", *common, "--out", runs[-1], "model.order=5")
-    for classes in (100, 400):
+    segue("train", "rnn_lm/words", *common, "--out", network, "train.seconds=1590")
+    runs = [network]
+    for classes in (30, 100, 400):
         runs.append(str(place / f"classes-{classes}"))
         segue("train", "class_ngram", *common, "--out", runs[-1], f"model.classes={classes}")
     alone = segue("evaluate", network, test)
