@@ -31,9 +31,9 @@ SETTINGS = [
 
 
 RUNS = {
-    "500": ["model.dropout=0.1", "batches.blank=0.05", "train.optimizer.warmup=50"],
+    "900": ["model.dropout=0.2"],
+    "1400": ["model.dropout=0.25"],
     "2000": ["model.dropout=0.25", "batches.blank=0.1"],
-    "3200": ["model.dropout=0.25", "batches.blank=0.15"],
 }
 """Steps, and what is set for that many."""
 

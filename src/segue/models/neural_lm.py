@@ -139,12 +139,11 @@ class NeuralLm(Network):
         before_BK = self._begin(len(tokens_BT)) if state is None else state.tokens_BK
         if fresh_B is not None:
             before_BK = before_BK.masked_fill(fresh_B[:, None], self.sizes.start)
-        if mask_BT is None:
-            history = torch.cat([before_BK, tokens_BT], 1)
-            return history, WindowState(history[:, -self.config.context :].contiguous())
-        if not bool(mask_BT.all()):
+        if mask_BT is not None and not bool(mask_BT.all()):
             tokens_BT = tokens_BT.take_along_dim(torch.argsort(~mask_BT, dim=1, stable=True), 1)
         history = torch.cat([before_BK, tokens_BT], 1)
+        if mask_BT is None:
+            return history, WindowState(history[:, -self.config.context :].contiguous())
         ends_BK = mask_BT.sum(1)[:, None] + torch.arange(self.config.context, device=history.device)
         return history, WindowState(history.take_along_dim(ends_BK, 1))
 
