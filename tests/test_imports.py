@@ -97,7 +97,7 @@ def test_nothing_is_unpickled(path: Path) -> None:
 # Without torch
 
 
-HEAVY = ("torch", "sacrebleu", "tokenizers", "numpy", "numba")
+HEAVY = ("torch", "torch._dynamo", "sacrebleu", "tokenizers", "numpy", "numba")
 
 
 def left_behind(code: str, *arguments: str) -> set[str]:
@@ -142,3 +142,11 @@ def test_counting_scoring_and_evaluating_need_no_torch(book: Path) -> None:
     assert "torch" not in command("train", "ngram", str(book), "--out", str(run), "data.validation=0", "--json")
     assert "torch" not in command("evaluate", str(run), str(book), "--json")
     assert "torch" not in command("score", str(run), str(book), "--json")
+
+
+@pytest.mark.parametrize("name", ["adamw", "sgd", "muon"])
+def test_training_on_the_cpu_does_not_load_torchs_compiler(book: Path, name: str) -> None:
+    run = book.parent / name
+    words = ("train", "neural_lm", str(book), "--out", str(run), "data.validation=0.1", "train.steps=3")
+    assert "torch._dynamo" not in command(*words, f"train.optimizer.name={name}", "--device", "cpu")
+    assert "torch._dynamo" not in command("generate", str(run), "--max-tokens", "3", "--device", "cpu")

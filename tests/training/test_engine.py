@@ -1,13 +1,16 @@
-"""Whether compiling pays is decided once, by the pace of some steps and what is left of the run."""
+"""Whether compiling pays is decided once, by the pace of some steps and what is left; who waits is not recorded."""
 
 from __future__ import annotations
 
+import warnings
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
-from segue.training.engine import LONG, PACE, Compiler
+from segue.training import engine
+from segue.training.engine import LONG, PACE, Compiler, Graphs
 
 
 def model(regions: int = 2) -> Any:
@@ -37,3 +40,54 @@ def test_the_pace_leaves_the_first_steps_out() -> None:
     compiler.pays(10, 100.0, paces.append)  # type: ignore[arg-type]
     compiler.pays(10 + PACE, 100.0 + 2.0, lambda pace: paces.append(pace) or 0.0)  # type: ignore[func-returns-value]
     assert paces == [2.0 / PACE]
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Which graphs were recorded and replayed, without a GPU."""
+    done: list[str] = []
+
+    class Graph:
+        def __init__(self, *_: Any) -> None:
+            done.append("recorded")
+
+        def replay(self, batch: Any) -> None:
+            done.append("replayed")
+
+    monkeypatch.setattr(engine, "_Graph", Graph)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", lambda mode: done.append(mode))
+    return done
+
+
+def batch() -> Any:
+    found = SimpleNamespace(tokens_BT=torch.zeros(2, 3))
+    found.to = lambda device: found
+    return found
+
+
+def test_a_step_is_written_once_and_then_recorded(recorded: list[str]) -> None:
+    graphs = Graphs()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(3):
+            graphs.run(batch(), [], lambda batch, carried: carried)
+    assert recorded == ["warn", "default", "recorded", "replayed", "replayed"]
+
+
+def test_a_step_that_waits_for_the_device_stays_as_it_is_written(recorded: list[str]) -> None:
+    """As torch tells it, in its debug mode; said once."""
+    graphs, steps = Graphs(), []
+
+    def step(batch: Any, carried: list[Any]) -> list[Any]:
+        warnings.warn("called a synchronizing CUDA operation", stacklevel=1)
+        steps.append(batch)
+        return carried
+
+    with pytest.warns(UserWarning, match=r"test_engine\.py:\d+.* cannot be recorded") as said:
+        graphs.run(batch(), [], step)
+    assert len(said) == 1
+    for _ in range(3):
+        with pytest.warns(UserWarning, match="^called"):  # the step's own word, which nobody looks at any more
+            graphs.run(batch(), [], step)
+    assert len(steps) == 4 and recorded == ["warn", "default"]

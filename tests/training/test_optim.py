@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from segue.training.optim import Config, gradient_norm, optimizer, rate_at
+from segue.training.optimizers import Optimizer
 
 
 def rates(config: Config, steps: int, halvings: int = 0) -> list[float]:
@@ -50,7 +51,7 @@ def test_impossible_values_are_refused(values: dict[str, float]) -> None:
         Config(**values)
 
 
-def pair(decay: float = 0.0, name: str = "sgd", **values: float) -> tuple[nn.Linear, torch.optim.Optimizer]:
+def pair(decay: float = 0.0, name: str = "sgd", **values: float) -> tuple[nn.Linear, Optimizer]:
     model = nn.Linear(2, 1)
     with torch.no_grad():
         model.weight.copy_(torch.tensor([[2.0, -4.0]]))
@@ -91,12 +92,12 @@ def test_the_flag_turns_a_step_into_nothing(name: str) -> None:
     steps.step()
     before = [p.detach().clone() for p in model.parameters()]
     model.weight.grad.fill_(math.nan)
-    steps.found_inf, steps.grad_scale = torch.tensor(1.0), None
+    steps.skip = torch.tensor(1.0)
     steps.step()
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
     # And it leaves nothing bad behind in the moments.
     model.weight.grad.fill_(1.0)
-    steps.found_inf = torch.tensor(0.0)
+    steps.skip = torch.tensor(0.0)
     steps.step()
     assert all(p.isfinite().all() for p in model.parameters())
     assert not torch.equal(before[0], model.weight)
@@ -105,8 +106,8 @@ def test_the_flag_turns_a_step_into_nothing(name: str) -> None:
 def test_what_is_frozen_is_left_out() -> None:
     model = nn.Linear(2, 1)
     model.bias.requires_grad_(False)
-    groups = optimizer(model, Config()).param_groups
-    assert [p is model.weight for group in groups for p in group["params"]] == [True]
+    groups = optimizer(model, Config()).groups
+    assert [p is model.weight for group in groups for p in group.weights] == [True]
 
 
 @pytest.mark.parametrize(("limit", "length"), [(1.0, 1.0), (4.0, 4.0), (10.0, 5.0), (0.0, 5.0)])

@@ -5,13 +5,14 @@ a CUDA graph, once for each length, forward, backward, clipping and update toget
 of hundreds. In runs that are long enough, modules that a model names in `regions` are compiled one by one: seconds,
 where the whole model would take a minute, and all layers of a kind share what was compiled.
 
-What cannot be compiled runs as it is written, and torch says so.
+What cannot be compiled or recorded runs as it is written, and that is said once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -76,11 +77,14 @@ class Compiler:
 class Graphs:
     """One step, recorded on the device for every shape of batch, and replayed on others of that shape.
 
-    `step(batch, carried) -> carried` must do nothing but queue work on the device. What is carried from step to step
-    has one place, which all graphs read and write. They share their memory, for nothing else of a step outlives it.
+    `step(batch, carried) -> carried` does nothing but queue work on the device; one that is seen to wait for it is not
+    recorded. What is carried from step to step has one place, which all graphs read and write. They share their memory,
+    for nothing else of a step outlives it.
     """
 
     def __init__(self) -> None:
+        self.waits = False
+        """Whether a step has waited for the device."""
         self._graphs: dict[Any, _Graph] = {}
         self._met: set[Any] = set()
         self._pool: Any = None
@@ -89,15 +93,33 @@ class Graphs:
     def run(self, batch: Batch, carried: list[Any], step: Callable[[Batch, list[Any]], list[Any]]) -> list[Any]:
         """The step on this batch; what is then carried."""
         shape = batch.tokens_BT.shape
-        if shape not in self._graphs and (shape not in self._met or len(self._graphs) == MOST):
+        if shape not in self._graphs and (self.waits or shape not in self._met or len(self._graphs) == MOST):
             self._met.add(shape)  # kernels are chosen and memory is found in it
-            return step(batch.to("cuda"), carried)
+            placed = batch.to("cuda")
+            with nullcontext() if self.waits else self._watched():
+                return step(placed, carried)
         carried = self._placed(carried)
         if shape not in self._graphs:
             self._pool = self._pool or torch.cuda.graph_pool_handle()
             self._graphs[shape] = _Graph(batch, lambda placed: _write(step(placed, carried), carried), self._pool)
         self._graphs[shape].replay(batch)
         return carried
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Sees whether what is done in here waits for the device. A recording that fails for that cannot be undone."""
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            torch.cuda.set_sync_debug_mode("warn")
+            try:
+                yield
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+        waits = [w for w in found if "synchronizing CUDA operation" in str(w.message)]
+        if waits:
+            self.waits = True
+            where = f"{waits[0].filename}:{waits[0].lineno}"
+            warnings.warn(f"A step waits for the GPU ({where}): it cannot be recorded, and is slower.", stacklevel=2)
 
     def _placed(self, carried: list[Any]) -> list[Any]:
         """What is carried, in the place where the graphs look for it."""

@@ -22,7 +22,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from segue.training.muon import Muon
+from segue.training.optimizers import AdamW, Group, Muon, Optimizer, Sgd
 
 
 @dataclass(frozen=True)
@@ -57,45 +57,20 @@ class Config:
             raise ValueError(f"ema={self.ema} must be at least 0 and below 1, and without average, another mean")
 
 
-def optimizer(model: nn.Module, config: Config) -> torch.optim.Optimizer:
-    """The optimiser over all weights that learn. Biases and gains are not decayed.
-
-    The fused kernels take a flag on the device, `found_inf`, that turns one step into nothing.
-    """
+def optimizer(model: nn.Module, config: Config) -> Optimizer:
+    """The optimiser over all weights that learn. Biases and gains are not decayed."""
     learning = [p for p in model.parameters() if p.requires_grad]
-    groups = [
-        {"params": [p for p in learning if p.dim() >= 2], "weight_decay": config.weight_decay},
-        {"params": [p for p in learning if p.dim() < 2], "weight_decay": 0.0},
-    ]
-    groups = [group for group in groups if group["params"]]
-    on_gpu = learning[0].is_cuda
-    # On the device the rate is a number there, so that a recorded step can be replayed at another rate.
-    rate = torch.tensor(config.rate, device=learning[0].device) if on_gpu else config.rate
+    first = [p for p in learning if p.dim() >= 2]
     if config.name == "muon":
         outer = {id(p) for module in model.modules() if isinstance(module, nn.Embedding) for p in module.parameters()}
         outer |= {id(p) for name, p in model.named_parameters() if name.startswith("head.")}
-        inner = [p for p in learning if p.dim() == 2 and id(p) not in outer]
-        ids = {id(p) for p in inner}
-        others = [p for p in learning if id(p) not in ids]
-        return Muon(inner, others, rate, config.momentum, config.weight_decay)
-    if config.name == "sgd":
-        return torch.optim.SGD(groups, lr=rate, momentum=config.momentum, fused=True)
-    return torch.optim.AdamW(groups, lr=rate, betas=(config.momentum, 0.99), fused=True, capturable=on_gpu)
-
-
-def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """The learning rate of the next step; where it lies on the device it is written there."""
-    for group in optimizer.param_groups:
-        if isinstance(group["lr"], Tensor):
-            group["lr"].fill_(rate)
-        else:
-            group["lr"] = rate
-
-
-def skip_where(optimizer: torch.optim.Optimizer, bad: Tensor) -> None:
-    """The next step does nothing where `bad` is 1."""
-    optimizer.found_inf = bad  # type: ignore[attr-defined]
-    optimizer.grad_scale = None  # type: ignore[attr-defined]
+        first = [p for p in first if p.dim() == 2 and id(p) not in outer]
+    ids = {id(p) for p in first}
+    groups = [Group(first, config.weight_decay), Group([p for p in learning if id(p) not in ids])]
+    # On a GPU the rate is a number there, so that a recorded step can be replayed at another rate.
+    device = learning[0].device
+    rate = torch.tensor(config.rate, device=device) if device.type == "cuda" else config.rate
+    return {"sgd": Sgd, "adamw": AdamW, "muon": Muon}[config.name](groups, rate, config.momentum)
 
 
 def rate_at(config: Config, step: int, progress: float, halvings: int) -> float:

@@ -184,7 +184,7 @@ class Trainer:
         with phase(self.profile, "data"):
             parts = self.batches.at(self.step)
         rate = optim.rate_at(self.config.optimizer, self.step, self.progress, self.halvings)
-        optim.set_rate(self.optimizer, rate * self.batches.rate_share(parts))
+        self.optimizer.set_rate(rate * self.batches.rate_share(parts))
         log.rate, log.steps = rate, log.steps + 1
         counts = self._counts(parts)
         if self._records and self.step - self._began >= engine.WARM:
@@ -213,7 +213,7 @@ class Trainer:
 
     def _compute(self, parts: list[Batch], counts: dict[str, int], log: _Log) -> None:
         """Forward, backward, clip, step: all on the device, nothing read back."""
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.forget_gradients()
         carried = self.carried + [None] * (len(parts) - len(self.carried))
         self.carried = []
         for place, (part, state) in enumerate(zip(parts, carried, strict=False)):
@@ -228,8 +228,7 @@ class Trainer:
                 self.carried.append(loss.state.detach())
         with phase(self.profile, "optimiser"):
             norm = optim.gradient_norm(self.model, self.config.optimizer.clip)
-            # The optimisers do nothing where this is 1: nothing has to be read back for that.
-            optim.skip_where(self.optimizer, log.guard(norm, self.world))
+            self.optimizer.skip = log.guard(norm, self.world)
             self.optimizer.step()
 
     def _counts(self, parts: list[Batch]) -> dict[str, int]:
@@ -281,19 +280,17 @@ class Trainer:
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """With several processes, all must ask: rows that are carried are gathered."""
-        moments = {
-            f"{i}.{name}": value
-            for i, entry in self.optimizer.state_dict()["state"].items()
-            for name, value in entry.items()
-            if isinstance(value, Tensor)
-        }
         carried = {
             f"{i}.{name}": self.world.whole(rows)
             for i, state in enumerate(self.carried)
             for name, rows in state.tensors().items()
         }
-        random = self._generators()
-        files = {"model": dict(self.model.state_dict()), "optimizer": moments, "carried": carried, "random": random}
+        files = {
+            "model": dict(self.model.state_dict()),
+            "optimizer": self.optimizer.tensors(),
+            "carried": carried,
+            "random": self._generators(),
+        }
         if self.best_weights and (self.best["step"] != self.step or self.average is not None):
             files["best"] = self.best_weights
         if self.average is not None:
@@ -314,11 +311,7 @@ class Trainer:
     def restore(self, tensors: dict[str, dict[str, Tensor]], values: dict[str, Any]) -> None:
         """Goes back to where `tensors` and `values` were taken."""
         self.model.load_state_dict(tensors["model"])
-        state: dict[int, dict[str, Tensor]] = defaultdict(dict)
-        for key, value in tensors["optimizer"].items():
-            i, name = key.split(".", 1)
-            state[int(i)][name] = value
-        self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": dict(state)})
+        self.optimizer.restore(tensors["optimizer"])
         carried: dict[int, dict[str, Tensor]] = defaultdict(dict)
         for key, value in tensors["carried"].items():
             i, name = key.split(".", 1)

@@ -1,0 +1,158 @@
+"""How a gradient G becomes a step of the weights W: SGD, AdamW and Muon.
+
+SGD     M <- mu M + G;   W <- W - rate · M                                         G: with decay · W added
+AdamW   M <- mu M + (1 - mu) G;   S <- nu S + (1 - nu) G²                          Loshchilov and Hutter 2019
+        M' = M / (1 - mu^t);   S' = S / (1 - nu^t)
+        W <- (1 - rate · decay) W - rate · M' / (sqrt(S') + eps)
+Muon    M <- mu M + (1 - mu) G;   U = (1 - mu) G + mu M                            Nesterov's momentum
+        X = U / |U|;   five times  X <- a X + (b A + c A A) X,  A = X X^T          towards the nearest orthogonal X
+        W <- (1 - rate · decay) W - rate · 0.2 · sqrt(max(rows, columns)) · X      as long as AdamW's step
+
+Muon (Jordan et al. 2024) makes the step of a matrix as long in every direction as in another; everything else (vectors,
+embeddings, the output layer) gets AdamW's. It takes all matrices of a shape together.
+
+SGD and AdamW are torch's kernels, without `torch.optim` around them, which loads torch's compiler at its first use:
+more than a second of every command. The rate may lie on the device, and so may a flag that turns a step into nothing: a
+step can be recorded and replayed at another rate, and nothing has to be read back.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+ROUNDS = 5
+SECOND, SMALL = 0.99, 1e-8
+"""AdamW's nu, and what keeps it from dividing by nothing."""
+_TORCHS = {"exp_avg": "mean", "exp_avg_sq": "square", "step": "steps", "momentum_buffer": "momentum"}
+"""Names in checkpoints that were written by torch's own optimisers."""
+
+
+class Group(NamedTuple):
+    """Weights that are treated alike."""
+
+    weights: Sequence[Tensor]
+    decay: float = 0.0
+
+
+class Optimizer:
+    """Steps of some groups of weights, and what is kept of each weight from step to step."""
+
+    def __init__(self, groups: list[Group], rate: Tensor | float, momentum: float) -> None:
+        self.groups, self.momentum = groups, momentum
+        self.rate: Any = rate
+        self.skip: Tensor | None = None
+        """Where it is 1, steps do nothing."""
+        self.kept: dict[Tensor, dict[str, Tensor]] = {weight: {} for group in groups for weight in group.weights}
+
+    def set_rate(self, rate: float) -> None:
+        """Of the next step; where it lies on the device it is written there."""
+        if isinstance(self.rate, Tensor):
+            self.rate.fill_(rate)
+        else:
+            self.rate = rate
+
+    def forget_gradients(self) -> None:
+        for weight in self.kept:
+            weight.grad = None
+
+    @torch.no_grad()
+    def step(self) -> None:
+        for group in self.groups:
+            if weights := [weight for weight in group.weights if weight.grad is not None]:
+                self._step(weights, group)
+
+    def _step(self, weights: list[Tensor], group: Group) -> None:
+        raise NotImplementedError
+
+    def _keep(self, weights: list[Tensor], name: str, shape: tuple[int, ...] | None = None) -> list[Tensor]:
+        """What is kept under a name, zeros at first."""
+        for weight in weights:
+            if name not in self.kept[weight]:
+                zeros = torch.zeros_like(weight) if shape is None else weight.new_zeros(shape)
+                self.kept[weight][name] = zeros.detach()
+        return [self.kept[weight][name] for weight in weights]
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that is kept, as a checkpoint holds it."""
+        return {f"{i}.{name}": value for i, kept in enumerate(self.kept.values()) for name, value in kept.items()}
+
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        """Goes back to where these were taken."""
+        weights = list(self.kept)
+        self.kept = {weight: {} for weight in weights}
+        for key, value in tensors.items():
+            i, name = key.split(".", 1)
+            self.kept[weights[int(i)]][_TORCHS.get(name, name)] = value.to(weights[int(i)].device)
+
+
+class Sgd(Optimizer):
+    """With momentum, or without it (0)."""
+
+    def _step(self, weights: list[Tensor], group: Group) -> None:
+        means = self._keep(weights, "momentum") if self.momentum else []
+        gradients: list[Any] = [weight.grad for weight in weights]
+        torch._fused_sgd_(
+            weights, gradients, means,
+            lr=self.rate, momentum=self.momentum, weight_decay=group.decay, dampening=0.0,
+            nesterov=False, maximize=False, is_first_step=False, grad_scale=None, found_inf=self.skip,
+        )  # fmt: skip
+
+
+class AdamW(Optimizer):
+    def _step(self, weights: list[Tensor], group: Group) -> None:
+        means, squares = self._keep(weights, "mean"), self._keep(weights, "square")
+        steps, gradients = self._keep(weights, "steps", ()), [weight.grad for weight in weights]
+        torch._foreach_add_(steps, 1)
+        torch._fused_adamw_(
+            weights, gradients, means, squares, [], steps,  # type: ignore[arg-type]
+            lr=self.rate, beta1=self.momentum, beta2=SECOND, weight_decay=group.decay, eps=SMALL,
+            amsgrad=False, maximize=False, grad_scale=None, found_inf=self.skip,
+        )  # fmt: skip
+        if self.skip is not None:
+            torch._foreach_sub_(steps, [self.skip] * len(steps))
+
+
+class Muon(AdamW):
+    """The first group by Muon, the others by AdamW."""
+
+    def _step(self, weights: list[Tensor], group: Group) -> None:
+        if group is not self.groups[0]:
+            super()._step(weights, group)
+            return
+        rate = torch.as_tensor(self.rate, device=weights[0].device)
+        if self.skip is not None:
+            rate = rate * (1 - self.skip)
+        by_shape: dict[torch.Size, list[Tensor]] = defaultdict(list)
+        for weight in weights:
+            by_shape[weight.shape].append(weight)
+        for same in by_shape.values():
+            self._orthogonal(same, rate, group.decay)
+
+    def _orthogonal(self, weights: list[Tensor], rate: Tensor, decay: float) -> None:
+        gradients = [torch.nan_to_num(weight.grad, 0.0, 0.0, 0.0) for weight in weights]  # type: ignore[arg-type]
+        means = self._keep(weights, "momentum")
+        torch._foreach_lerp_(means, gradients, 1 - self.momentum)
+        torch._foreach_lerp_(gradients, means, self.momentum)
+        rows, columns = weights[0].shape
+        steps = orthogonal(torch.stack(gradients)).to(weights[0].dtype)
+        steps *= rate * 0.2 * max(rows, columns) ** 0.5
+        torch._foreach_mul_(weights, 1 - rate * decay)
+        torch._foreach_sub_(weights, list(steps))
+
+
+def orthogonal(matrices: Tensor) -> Tensor:
+    """Of a stack of matrices, each with its singular values moved towards 1 (to between 0.7 and 1.2, in bfloat16)."""
+    a, b, c = COEFFICIENTS
+    tall = matrices.shape[-2] > matrices.shape[-1]
+    x = (matrices.mT if tall else matrices).bfloat16()
+    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+    for _ in range(ROUNDS):
+        square = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=b, alpha=c), x, beta=a)
+    return x.mT if tall else x
