@@ -16,14 +16,19 @@ Nothing here knows where a token stands: what tells it is added to x_t, turns q 
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from segue.layers.position import Rotation, rotate
 from segue.layers.probe import probe, recording
+
+_UNPLANNED = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+"""cuDNN's kernel is faster, but takes up to a second for each new shape: it is left to compiled steps, all of one."""
 
 
 def looking() -> bool:
@@ -60,7 +65,8 @@ def attend(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, bias: Tensor | None =
         probe("attention", a_BHTS.detach())
         return F.dropout(a_BHTS, dropout) @ v_BHSK
     ahead = bias is None and q_BHTK.shape[-2] > 1  # one place alone is the last, and sees all
-    return F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, bias, dropout, is_causal=ahead)
+    with nullcontext() if torch.compiler.is_compiling() or not q_BHTK.is_cuda else sdpa_kernel(_UNPLANNED):
+        return F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, bias, dropout, is_causal=ahead)
 
 
 class Past(NamedTuple):

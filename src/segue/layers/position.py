@@ -30,7 +30,7 @@ _BASE = 10_000.0
 
 
 class Rotation(NamedTuple):
-    """Cosines and sines of the angles by which pairs of coordinates are turned, for each place."""
+    """Cosines and sines of the angles by which coordinates are turned, for each place; the first of a pair by -sin."""
 
     cos: Tensor
     sin: Tensor
@@ -50,9 +50,8 @@ def sinusoids(length: int, width: int) -> Tensor:
 
 def rotate(x_BHTK: Tensor, rotation: Rotation) -> Tensor:
     """x with coordinates i and i + K/2 turned as a pair."""
-    a, b = x_BHTK.chunk(2, -1)
-    turned = torch.cat([a * rotation.cos - b * rotation.sin, b * rotation.cos + a * rotation.sin], -1)
-    return turned.to(x_BHTK.dtype)
+    others_BHTK = x_BHTK.roll(x_BHTK.shape[-1] // 2, -1)
+    return torch.addcmul(x_BHTK * rotation.cos, others_BHTK, rotation.sin).to(x_BHTK.dtype)
 
 
 def bucket(distance: Tensor) -> Tensor:
@@ -98,7 +97,7 @@ class Positions(nn.Module):
         if self.kind != "rotary":
             return None
         cos, sin = (table[places].unsqueeze(-3) for table in (self.cos_TK, self.sin_TK))  # type: ignore[index, operator]
-        return Rotation(cos, sin)
+        return Rotation(torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1))
 
     def bias(self, places: Tensor, seen: int) -> Tensor | None:
         """What is added to the scores of each place for the first `seen` places: (H, T, S) or (B, H, T, S)."""
