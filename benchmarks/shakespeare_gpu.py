@@ -25,15 +25,13 @@ SETTINGS = [
     "model.position=rotary",
     *("batches.size=64", "batches.length=256", "tokens.kind=char", "data.unit=document"),
     *("data.validation=0.1", "data.test=0", "train.validate_tokens=20000"),
-    *("train.optimizer.name=muon", "train.optimizer.rate=0.006", "train.optimizer.weight_decay=0.1"),
-    "train.optimizer.warmup=100",
+    *("train.optimizer.name=muon", "train.optimizer.rate=0.008", "train.optimizer.weight_decay=1.0"),
 ]
 
 
 RUNS = {
-    "900": ["model.dropout=0.2"],
-    "1400": ["model.dropout=0.25"],
-    "2000": ["model.dropout=0.25", "batches.blank=0.1"],
+    "400": ["model.dropout=0.1", "train.optimizer.warmup=50"],
+    "2000": ["model.dropout=0.2", "batches.blank=0.1", "train.optimizer.warmup=100"],
 }
 """Steps, and what is set for that many."""
 

@@ -184,7 +184,8 @@ def _turned(x, k, HALF: tl.constexpr, cos, sin, place, ROTARY: tl.constexpr):
 @triton.jit
 def _attend(
     qkv, keys, values, places, cos, sin, bias, y, H: tl.constexpr, S, CONTEXT, SCALE: tl.constexpr,
-    ROTARY: tl.constexpr, RELATIVE: tl.constexpr, K: tl.constexpr, BLOCK_S: tl.constexpr, AHEAD: tl.constexpr,
+    ROTARY: tl.constexpr, RELATIVE: tl.constexpr, K: tl.constexpr, BLOCK_S: tl.constexpr, STAGES: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):  # fmt: skip
     """One head of one row: its new key and value go to their place, and its query looks at all up to there."""
     _after(AHEAD)
@@ -203,7 +204,7 @@ def _attend(
     if RELATIVE:
         most += tl.load(bias + head * CONTEXT)
     total, sums = 1.0, value
-    for first in range(0, place, BLOCK_S):
+    for first in tl.range(0, place, BLOCK_S, num_stages=STAGES):  # so many blocks are on their way at a time
         s = first + tl.arange(0, BLOCK_S)
         at = begin + s[:, None] * K + k[None, :]
         key_SK = tl.load(keys + at, mask=s[:, None] < place, other=0.0).to(tl.float32)
@@ -313,11 +314,11 @@ class Layers:
         self, qkv: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, places_B: Tensor, bias_HS: Tensor, y_BD: Tensor
     ) -> None:
         places = k_BHSK.shape[2]
-        block, warps = (256, 8) if len(qkv) <= FEW or places > 256 else (64, 1)
+        block, stages, warps = (256, 1, 8) if len(qkv) <= FEW or places > 512 else (64, 4, 1)
         _run(
             _attend, len(qkv), (len(qkv), self.heads), qkv, k_BHSK, v_BHSK, places_B, self.cos, self.sin, bias_HS,
             y_BD, self.heads, places, self.context, self.head_width**-0.5, self.rotary, self.relative, self.head_width,
-            block, num_warps=warps,
+            block, stages, num_warps=warps,
         )  # fmt: skip
 
 

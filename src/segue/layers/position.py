@@ -50,8 +50,8 @@ def sinusoids(length: int, width: int) -> Tensor:
 
 def rotate(x_BHTK: Tensor, rotation: Rotation) -> Tensor:
     """x with coordinates i and i + K/2 turned as a pair."""
-    others_BHTK = x_BHTK.roll(x_BHTK.shape[-1] // 2, -1)
-    return torch.addcmul(x_BHTK * rotation.cos, others_BHTK, rotation.sin).to(x_BHTK.dtype)
+    a, b = x_BHTK.chunk(2, -1)
+    return torch.addcmul(x_BHTK * rotation.cos, torch.cat([b, a], -1), rotation.sin).to(x_BHTK.dtype)
 
 
 def bucket(distance: Tensor) -> Tensor:
