@@ -26,7 +26,7 @@ ORDER = [
     {"look"},
     {"recipe"},
     {"folder"},
-    {"loaded", "mixing", "run", "page", "comparison", "claims", "challenge", "novelty", "api"},
+    {"loaded", "mixing", "before", "run", "page", "comparison", "claims", "challenge", "novelty", "api"},
     {"interop", "serve"},
     {"tables", "guard"},
     {"cli"},
