@@ -328,3 +328,16 @@ def test_train_init_takes_the_shape_of_the_model_it_begins_with(tmp_path):
         segue.train(
             "gpt", [text], tmp_path / "third", [f"train.init={first.path}", "model.layers=2", "data.validation=0"]
         )
+
+
+def test_one_text_alone_is_not_its_letters(tmp_path: Path) -> None:
+    run = segue.train("ngram", ["the cows eat grass"] * 20, tmp_path / "n")
+    assert [line.text for line in run.score("the cows")] == ["the cows"]
+    with pytest.raises(segue.InputError, match=r"5.* is not text"):
+        run.generate(5)
+    bow = segue.train("bow", REVIEWS, tmp_path / "b", {"train.steps": 3})
+    assert len(list(bow.predict("a fine one"))) == len(list(bow.explain("a fine one"))) == 1
+
+
+def test_what_there_is_can_be_completed() -> None:
+    assert {"train", "load", "compare", "Run"} <= set(dir(segue))

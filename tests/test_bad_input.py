@@ -34,6 +34,7 @@ SOURCE = Path(segue.__file__).parents[1]
 BOOK = "the cow eats the green grass in the barn.\na big dog sees the small cow and runs.\n" * 30
 REVIEWS = "good\ta fine film\nbad\ta dull film\n" * 15
 TINY = "model.width=8 model.embedding=8 train.steps=4 train.every=2"
+SMALL = "model.width=8 model.heads=2 model.layers=1 tokens.kind=bpe tokens.vocab_size=300 train.steps=4"
 
 
 class Said(NamedTuple):
@@ -342,6 +343,9 @@ def test_a_run_folder_that_is_not_one(call: Segue) -> None:
     refused(call("train ngram book.txt --out notes"), "notes exists and is not a run")
     refused(call("compare book.txt --models ngram --out notes"), "notes exists")
     refused(call("train --out nosuch --resume"), "no run in nosuch")
+    refused(call("train rnn_lm --out nosuch --resume"), "no run in nosuch", "leave --resume out")
+    begun = call(f"train rnn_lm book.txt --out x --resume {TINY}")  # as a script may say it
+    assert begun.code == 0 and "There is no run in x yet" in begun.err
 
 
 @pytest.mark.parametrize(
@@ -425,6 +429,37 @@ def test_another_recipe_under_resume(call: Segue) -> None:
     refused(call(f"train rnn_lm reviews.tsv --out x --resume {TINY} data.format=text"), "data.path", "another --out")
     done = call("train --out x --resume train.steps=6")  # the budget may grow
     assert done.code == 0 and "6 steps" in done.out
+
+
+def test_what_was_imported_is_not_learnt_anew(call: Segue) -> None:
+    assert call(f"train gpt book.txt --out x {SMALL}").code == 0
+    for words in ("--to hf folder", "--to zip x.zip"):
+        assert call(f"export x {words}").code == 0
+    for source, says in (("folder", "imported from folder"), ("x.zip", "or its checkpoints were removed")):
+        assert call(f"import {source} --out {source}.run").code == 0
+        refused(call(f"train --out {source}.run --resume train.steps=9"), says, f"train.init={source}.run")
+        assert call(f"train --out {source}.run --resume").code == 0
+    refused(call("generate folder.run --novelty"), "imported from folder", "Leave --novelty out")
+    modes = {path.stat().st_mode for path in (*Path("folder").iterdir(), *Path("folder.run").iterdir())}
+    assert len(modes) == 1
+
+
+def test_the_tokens_of_another_run_come_along(call: Segue) -> None:
+    assert call(f"train gpt book.txt --out x {SMALL}").code == 0
+    begin = "train gpt book.txt train.init=x --out y"
+    refused(call(f"{begin} tokens.kind=word"), "tokens.kind is bpe", "Leave tokens.kind out")
+    assert call(f"{begin} train.steps=2 tokens.kind=bpe").code == 0
+    assert segue.load("y").recipe.tokens == segue.load("x").recipe.tokens
+    assert call(f"{begin} train.steps=4 --resume").code == 0
+
+
+def test_nothing_left_to_learn(call: Segue) -> None:
+    refused(call("train rnn_lm book.txt --out x train.freeze=vectors,body,head"), "leaves nothing to learn")
+
+
+def test_a_model_that_no_machine_holds(call: Segue) -> None:
+    said = call("train gpt book.txt --out x model.size=gpt3-175b batches.length=2048 batches.size=1 data.validation=0")
+    refused(said, "GiB at the least", "segue explain")
 
 
 def test_changed_data_under_resume(call: Segue) -> None:
@@ -605,6 +640,10 @@ def test_a_verb_that_the_model_cannot_do(call: Segue, trained: Path) -> None:
         ("generate ngram --temperature -1", ["temperature", "-1"]),
         ("generate ngram --temperature nan", ["temperature", "nan"]),
         ("generate ngram --top-p 0", ["top_p", "0"]),
+        ("generate ngram -n 3 --temperature 0", ["written 3 times", "temperature above 0"]),
+        ("generate ngram -n 2 --beam 4", ["written 2 times", "without a beam"]),
+        ("generate ngram --prompt \udcff", ["'?' is not text in UTF-8"]),
+        ("look ngram --context a\udcff", ["'a?' is not text in UTF-8"]),
         ("generate ngram --beam 2 --top-k 3", ["beam", "top_k"]),
         ("look ngram --top 0", ["--top 0"]),
         ("score ngram nosuch.txt", ["nosuch.txt", "standard input"]),

@@ -33,3 +33,7 @@ def __getattr__(name: str) -> Any:
 
         return Run
     raise AttributeError(f"module 'segue' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -51,9 +51,13 @@ def train(
     if model is None:
         where = f"There is no run in {out} to go on with. " if resume and out is not None else ""
         raise InputError(f"{where}Name a model to train, such as rnn_lm. `segue models` lists them.")
+    if resume and out is not None and not (Path(out) / "recipe.toml").exists():
+        if data is None and not any(line.startswith("data.path=") for line in lines):
+            raise InputError(f"There is no run in {out} to go on with. To begin one there, leave --resume out.")
+        progress(f"There is no run in {out} yet: it begins.", 0.0)
     place = Path(out) if out is not None else files.free_name(f"{_stem(model)}-{_data_name(data)}")
     given = load_recipe(model, lines, trust=trust)
-    base = _begun_with(given, trust) | _made_of(given, trust)
+    base = _begun_with(given, lines, trust) | _made_of(given, trust)
     with _named(data, place, given.reads) as path:
         if path is not None:
             base["data"] = base.get("data", {}) | {"path": path}
@@ -62,12 +66,17 @@ def train(
     return _opened(trained, device, trust)
 
 
-def _begun_with(recipe: Recipe, trust: bool) -> dict[str, Any]:
+def _begun_with(recipe: Recipe, lines: list[str], trust: bool) -> dict[str, Any]:
     """With `train.init`: the shape of the model that it names, so that it need not be typed again."""
     init = getattr(recipe.train, "init", "")
     if not init or not (Path(init) / "recipe.toml").exists():
         return {}
     other = read_recipe(Path(init) / "recipe.toml", trust)
+    for key in (line.partition("=")[0].partition(".")[2] for line in lines if line.startswith("tokens.")):
+        if (own := getattr(other.tokens, key)) != getattr(recipe.tokens, key):
+            raise InputError(
+                f"train.init={init} brings its tokens along: tokens.{key} is {own}. Leave tokens.{key} out."
+            )
     if other.kind != recipe.kind:
         return {}
     base: dict[str, Any] = {"model": dataclasses.asdict(other.model)}

@@ -20,6 +20,7 @@ _BUDGET = ("train.steps", "train.epochs", "train.seconds", "name")
 def recipe_of(recipe: Recipe | None, out: Path, resume: bool, trust: bool) -> tuple[Recipe, bool]:
     """The recipe to follow, and whether a run with it has begun."""
     saved = out / "recipe.toml"
+    recipe = _with_tokens(recipe, trust)
     if not saved.exists():
         if out.exists() and (not out.is_dir() or any(path.name not in _BEFORE for path in out.iterdir())):
             raise InputError(f"{out} exists and is not a run. Choose another --out; nothing is overwritten.")
@@ -43,7 +44,28 @@ def recipe_of(recipe: Recipe | None, out: Path, resume: bool, trust: bool) -> tu
         before, now = getattr(old.train, key, 0), getattr(recipe.train, key, 0)
         if now and before > now:
             raise InputError(f"train.{key} was {before} when {out} began and can only grow, not shrink to {now}.")
+    if recipe != old and (out / "result.json").exists():
+        _check_goes_on(recipe, out)
     return recipe, True
+
+
+def _with_tokens(recipe: Recipe | None, trust: bool) -> Recipe | None:
+    """A run that begins with another's weights has its tokens too."""
+    init = getattr(recipe.train, "init", "") if recipe is not None else ""
+    if recipe is None or not init:
+        return recipe
+    files.check_run(Path(init))
+    return dataclasses.replace(recipe, tokens=read_recipe(Path(init) / "recipe.toml", trust).tokens)
+
+
+def _check_goes_on(recipe: Recipe, out: Path) -> None:
+    """A finished run learns on from its checkpoint; an imported one has none, and would be learnt anew."""
+    counts = hasattr(recipe.model_class, "fit")
+    imported = files.check_run(out).get("imported")
+    if imported or not (counts or any(out.glob("checkpoints/step-*"))):
+        why = f"It was imported from {imported}" if imported else "It was imported, or its checkpoints were removed"
+        other = "choose another --out" if counts else f"begin another run with its weights: train.init={out} --out …"
+        raise InputError(f"The run in {out} has no checkpoint to go on from. {why}. To train further, {other}")
 
 
 def _differences(old: Recipe, new: Recipe) -> list[str]:

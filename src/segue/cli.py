@@ -214,7 +214,8 @@ def generate(
                 typer.echo(piece, nl=False)
         return
     with _compiling(loaded):
-        texts = [text for _, text in loaded.generate_many([prompt] * n, adapt, **settings)]
+        written = loaded.generate(prompt, n, adapt, **settings)
+        texts = written if n > 1 else [written]
     _tell_unknown(loaded, prompt)
     _tell_long(loaded, prompt)
     report = None
@@ -417,8 +418,9 @@ def export_run(
     if to == "hf":
         from segue.interop.huggingface import export_huggingface
 
-        export_huggingface(Path(run), Path(path))
-        typer.echo(f"{path} holds the model, for transformers: AutoModelForCausalLM.from_pretrained('{path}')")
+        notes = export_huggingface(Path(run), Path(path))
+        holds = f"{path} holds the model, for transformers: AutoModelForCausalLM.from_pretrained('{path}')"
+        typer.echo("\n".join([*notes, holds]))
         return
     if to == "arpa":
         from segue.interop.arpa import export_arpa

@@ -41,6 +41,11 @@ def _message(error: Exception, verbs: Sequence[str]) -> tuple[str, int]:
         return _usage(error, verbs), 2
     if type(error).__name__ == "OutOfMemoryError":
         return _out_of_memory(str(error)), 1
+    if isinstance(error, MemoryError) or re.search("can't allocate memory|could not create a primitive", str(error)):
+        return (
+            "The memory of this machine is full. Turn one of these down: batches.size, batches.length, model.width; "
+            "of generate, -n, --beam and --max-tokens."
+        ), 1
     if _is_full(error):
         name = getattr(error, "filename", None) or "a file"
         return f"The disk is full: {name} could not be written. Free some space and try again.", 2

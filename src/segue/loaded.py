@@ -65,6 +65,8 @@ class Run:
         config = files.check_run(self.path)
         _check_trust(config, self.path, trust)
         self.recipe = read_recipe(self.path / "recipe.toml", trust)
+        self.imported: str = config.get("imported", "") or getattr(self.recipe.model, "arpa", "")
+        """Where it was imported from, if another toolkit has trained it."""
         self.labels: list[str] = config["labels"]
         self.tokenizer = Tokenizer.load(self.path / "tokenizer.json")
         self.sizes = self._sizes(config)
@@ -274,7 +276,7 @@ class Run:
     def score(self, texts: Iterable[str]) -> Iterator[Line]:
         """Each text by itself: its tokens with their log probabilities, and the totals (the end included)."""
         self._must_be("lm", "score")
-        for text in texts:
+        for text in _listed(texts):
             if self.recipe.data.canonical:
                 text = " ".join(text.split())
             ids, surfaces = self.tokenizer.pieces(text)
@@ -296,6 +298,12 @@ class Run:
 
     def generate(self, prompt: str = "", n: int = 1, adapt: bool = False, **settings: Any) -> Any:
         """Text that follows the prompt; a list of them if n is more than 1. Settings are the keys of [decode]."""
+        config = self._writing(adapt, settings)
+        if n > 1 and (config.beam or not config.temperature):
+            raise InputError(
+                f"The likeliest text is one, and would be written {n} times. Ask for one, or draw: without a beam, and "
+                "with a temperature above 0."
+            )
         texts = [written for _, written in self.generate_many([prompt] * n, adapt, **settings)]
         return texts if n > 1 else texts[0]
 
@@ -376,12 +384,12 @@ class Run:
     def predict(self, texts: Iterable[str]) -> Iterator[Prediction]:
         """Labels, tags (words are split at blanks) or translations, one a text; of a pair, a tab is between the two."""
         self._must_be("classify", "predict", "tag", "seq2seq")
-        return self._predictor().predict(map(self._asked, texts))
+        return self._predictor().predict(map(self._asked, _listed(texts)))
 
     def explain(self, texts: Iterable[str]) -> Iterator[tuple[Prediction, list[Mattered]]]:
         """Of a classifier: each text's label, and how much each of its words mattered to it."""
         self._must_be("classify", "explain a prediction")
-        return explained(self._predictor(), map(self._asked, texts))
+        return explained(self._predictor(), map(self._asked, _listed(texts)))
 
     def _asked(self, text: str) -> Example:
         if self.task != "classify" or not self.recipe.data.pairs:
@@ -409,6 +417,11 @@ class Run:
             raise InputError(
                 f"{self.recipe.name} is made for {self.task} and cannot {verb}. It can: evaluate, {verbs[self.task]}."
             )
+
+
+def _listed(texts: Iterable[str]) -> Iterable[str]:
+    """One text alone is that text, and not its letters."""
+    return [texts] if isinstance(texts, str) else texts
 
 
 class _Held:

@@ -98,10 +98,10 @@ def novelty(run: Run, texts: list[str], prompt: str = "", progress: Progress = s
     """How new the texts are that a language model wrote after a prompt (`run.generate`)."""
     if run.task != "lm":
         raise InputError(f"{run.recipe.name} is made for {run.task}. Expected a language model, which writes text.")
-    if arpa := getattr(run.recipe.model, "arpa", ""):
+    if source := run.imported:
         raise InputError(
-            f"The model in {run.path} was imported from {arpa}, which does not say what it was trained on. Leave "
-            "--novelty out, or train an n-gram model on the text itself."
+            f"The model in {run.path} was imported from {source}, which does not say what it was trained on. Leave "
+            "--novelty out, or train a model on the text itself."
         )
     training = _Training(run, progress)
     written = [_Measured(_sample(run.tokenizer, text, prompt), training.suffixes) for text in texts]

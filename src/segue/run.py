@@ -392,7 +392,7 @@ class _Walk:
         """A model that learns by gradient, from the last checkpoint if there is one."""
         import torch
 
-        from segue.training.begin import freeze, take_labels, take_vectors, take_weights
+        from segue.training.begin import check_size, freeze, take_labels, take_vectors, take_weights
         from segue.training.checkpoint import clear_unfinished, latest, save_checkpoint
         from segue.training.distributed import World
         from segue.training.profile import Profile
@@ -403,6 +403,7 @@ class _Walk:
         if world.first:
             validates = data.validation is not None
             world.tell({"out": str(self.out.resolve()), "labels": data.labels, "validates": validates})
+        check_size(lambda: recipe.model_class(recipe.model, data.sizes))
         torch.manual_seed(recipe.train.seed)
         model = recipe.model_class(recipe.model, data.sizes)
         take_vectors(model, recipe.model, data.tokenizer, self.progress)

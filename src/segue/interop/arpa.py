@@ -388,7 +388,8 @@ def _write_run(out: Path, path: Path, words: list[str], levels: list[Given], not
     ledger = Ledger(files=[describe_file(path)])
     for note in notes:
         ledger.note(note, str(path))
-    config = {"kind": "ngram", "format": files.FORMAT, "config": dataclasses.asdict(recipe.model)}
+    config = {"kind": "ngram", "format": files.FORMAT, "imported": str(path)}
+    config |= {"config": dataclasses.asdict(recipe.model)}
     result = {"model": recipe.name, "parameters": ngram.parameters_count, "train_seconds": 0.0, "steps": 0}
     files.write_atomic(out / "recipe.toml", to_toml(recipe))
     files.write_json(out / "environment.json", files.environment("cpu", 0, 0))

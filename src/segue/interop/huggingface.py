@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 from segue import folder as files
@@ -117,8 +117,11 @@ def _whole(place: Path) -> Iterator[Path]:
 # Out
 
 
-def export_huggingface(run: Path, folder: Path) -> None:
-    """Writes a gpt run as a folder for transformers (GPT2LMHeadModel); an existing one is not overwritten."""
+def export_huggingface(run: Path, folder: Path) -> list[str]:
+    """Writes a gpt run as a folder for transformers (GPT2LMHeadModel); returns what its owner should know.
+
+    An existing folder is not overwritten.
+    """
     if folder.exists():
         raise InputError(f"{folder} exists already; nothing is overwritten. Choose another name.")
     files.check_run(run)
@@ -147,7 +150,10 @@ def export_huggingface(run: Path, folder: Path) -> None:
         files.write_json(beside / "generation_config.json", generation)
         files.write_json(beside / "tokenizer.json", written)
         files.write_json(beside / "tokenizer_config.json", about)
-        save_file(tensors, beside / _WEIGHTS, {"format": "pt"})
+        files.write_atomic(beside / _WEIGHTS, save(tensors, {"format": "pt"}))
+    if tokenizer.kind == "bpe":
+        return []
+    return [f"Its tokens are of kind {tokenizer.kind}: transformers reads them, `segue import` reads GPT-2's alone."]
 
 
 def _inexpressible(config: Gpt.Config) -> str:
@@ -239,7 +245,8 @@ def import_huggingface(folder: Path, out: Path) -> list[str]:
     ledger = Ledger(files=[describe_file(path) for path in theirs.read])
     for note in theirs.notes:
         ledger.note(note, str(folder))
-    about = {"kind": "gpt", "format": files.FORMAT, "config": dataclasses.asdict(recipe.model)}
+    about = {"kind": "gpt", "format": files.FORMAT, "imported": str(folder)}
+    about |= {"config": dataclasses.asdict(recipe.model)}
     result = {"model": recipe.name, "parameters": sum(tensor.numel() for tensor in tensors.values())}
     with _whole(out) as beside:
         files.write_atomic(beside / "recipe.toml", to_toml(recipe))
@@ -247,7 +254,7 @@ def import_huggingface(folder: Path, out: Path) -> list[str]:
         files.write_json(beside / "ledger.json", {**ledger.to_dict(), "summary": ledger.summary()})
         files.write_atomic(beside / "tokenizer.json", json.dumps(content, ensure_ascii=False) + "\n")
         files.write_json(beside / "config.json", about | {"sizes": dataclasses.asdict(sizes), "labels": []})
-        save_file(tensors, beside / _WEIGHTS)
+        files.write_atomic(beside / _WEIGHTS, save(tensors))
         (beside / "metrics.jsonl").touch()
         result |= {"train_seconds": 0.0, "steps": 0, "epochs": 0.0, "tokens_per_second": 0.0}
         files.write_json(beside / "result.json", result)

@@ -80,7 +80,8 @@ def _write_run(out: Path, path: Path, words: list[str], vectors: np.ndarray) -> 
     model.outputs = None
     model.save(out)
     ledger = Ledger(files=[describe_file(path)])
-    config = {"kind": "word2vec", "format": files.FORMAT, "config": dataclasses.asdict(recipe.model)}
+    config = {"kind": "word2vec", "format": files.FORMAT, "imported": str(path)}
+    config |= {"config": dataclasses.asdict(recipe.model)}
     result = {"model": recipe.name, "parameters": model.parameters_count, "train_seconds": 0.0, "steps": 0}
     files.write_atomic(out / "recipe.toml", to_toml(recipe))
     files.write_json(out / "environment.json", files.environment("cpu", 0, 0))

@@ -127,7 +127,11 @@ class Tokenizer:
 
     def encode(self, text: str) -> Ids:
         """The ids of one text."""
-        return self.encode_many([text])[0]
+        try:
+            return self.encode_many([text])[0]
+        except (TypeError, UnicodeEncodeError):
+            shown = text.encode(errors="replace").decode() if isinstance(text, str) else repr(text)
+            raise InputError(f"'{shown[:60]}' is not text in UTF-8, and cannot be read.") from None
 
     def encode_many(self, texts: Sequence[str], stop: bool = False) -> tuple[Ids, Lengths]:
         """The ids of all texts in one array, and how many each has; `stop` puts STOP after each, and counts it."""

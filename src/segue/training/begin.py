@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,21 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """As malloc.h numbers them."""
 
 
+def check_size(make: Callable[[], Any]) -> None:
+    """That the weights, their gradients and one more number of each fit into this machine: before they are made."""
+    import torch
+
+    with torch.device("meta"):
+        count = sum(parameter.numel() for parameter in make().parameters())
+    needed, there = 3 * 4 * count, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > there:
+        raise InputError(
+            f"The model has {count:,} parameters, and to train them takes {needed / 2**30:,.0f} GiB at the least; this "
+            f"machine has {there / 2**30:,.0f}. Make it smaller, as by model.width or model.layers; `segue explain` "
+            "says what a model takes."
+        )
+
+
 def freeze(model: Any, names: str) -> None:
     """train.freeze: parameters whose names begin so stay as they are."""
     prefixes = tuple(name.strip() for name in names.split(",") if name.strip())
@@ -79,6 +95,8 @@ def freeze(model: Any, names: str) -> None:
             raise InputError(f"train.freeze={prefix} names no parameter. There are: {', '.join(known)}.")
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(not (prefixes and name.startswith(prefixes)))
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise InputError(f"train.freeze={names} leaves nothing to learn. Leave one of them out.")
 
 
 def take_labels(model: Any, store: Any) -> None:
