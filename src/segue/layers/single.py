@@ -45,10 +45,9 @@ def _turns(positions: Positions, context: int) -> Turns:
     """Those of a kind of position."""
     none = np.zeros((0, 0), np.float32)
     cos_SK, sin_SK, bias_HS = none, none, none
-    places = torch.arange(context)
-    rotation, bias = positions.rotation(places), positions.bias(places[-1:], context)
-    if rotation is not None:
-        cos_SK, sin_SK = (_array(part[0]) for part in rotation)
+    bias = positions.bias(torch.tensor([context - 1]), context)
+    if positions.kind == "rotary":
+        cos_SK, sin_SK = (_array(table) for table in (positions.cos_TK, positions.sin_TK))  # type: ignore[arg-type]
     if bias is not None:  # of the last place: the farthest first
         bias_HS = _array(bias[:, 0].flip(-1))
     return Turns(cos_SK, sin_SK, bias_HS)
