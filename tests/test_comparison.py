@@ -135,6 +135,42 @@ def test_few_rows_prove_nothing_but_points_still_count() -> None:
     assert "not surely better than few" in verdict(slow, few) and ": use slow (" in verdict(slow, few)
 
 
+def test_a_held_out_text_that_is_too_short_to_test(capsys: pytest.CaptureFixture[str]) -> None:
+    """Said in the terminal, the JSON and the page, with what to do; p, which could only be 1, is in none of them."""
+    Path("short.txt").write_bytes(np.random.default_rng(0).choice(list(b"abcd .\n"), 25_000).astype(np.uint8).tobytes())
+    command = ["compare", "short.txt", "--models", "ngram,neural_lm", "--budget", "2"]
+    assert invoke([*command, "--out", "c"]) == 0
+    shown, result = capsys.readouterr().out, folder.read_json(Path("c/result.json"))
+    page = Path("c/report.html").read_text(encoding="utf-8")
+    first, second = result["rows"]
+    assert (first["differs_from_next"], second["differs_from_next"]) == ("–", "")
+    row = next(line for line in shown.splitlines() if line.startswith(first["model"]))
+    assert row.count("–") == 2 and '<td class="differs" data-label="differs from the next">–</td>' in page
+    reason = f"too short to tell whether it is better than {second['model']} (1 of the 6 blocks of 2,048 bytes"
+    for said in (" ".join(shown.split()), result["verdict"], page):
+        assert reason in said and "Give more text, or hold out a larger share of it (data.test is 0.05)." in said
+        assert "p = 1" not in said and "p=1" not in said and "∞" not in said
+    assert "compared pair by pair" not in page and "small differences" not in page
+    assert invoke([*command, "--out", "d", "data.test=0.5"]) == 0
+    assert "by more than chance" in capsys.readouterr().out
+
+
+def test_rows_that_are_too_few_to_test() -> None:
+    """With five rows even the largest difference is not tested, nor is a model advised; with six it is."""
+
+    def pair(name: str, rows: int) -> list[Trial]:
+        both = [trial(f"{name}{share}", [float(share)] * rows, 1.0, 9) for share in (0, 1)]
+        return _ranked([replace(one, recipe=SimpleNamespace(**vars(one.recipe), data=data)) for one in both])  # type: ignore[arg-type]
+
+    data = SimpleNamespace(test="test.tsv")
+    few, enough = pair("few", 5), pair("enough", 6)
+    assert [one.differs for one in few] == ["–", ""] and enough[0].differs.startswith("yes (p = 0.0")
+    assert _verdict(few, "accuracy") == (
+        "few1 is best, with 1.000 accuracy, but the held-out rows are too few to tell whether it is better than few0 "
+        "(5 of the 6 rows that a test takes). Give more data."
+    )
+
+
 def measured(name: str, errors: list[float], seconds: float, parameters: int) -> Trial:
     """A model of numbers with these squared errors."""
     table = np.stack([np.array(errors), np.ones(len(errors))], 1)

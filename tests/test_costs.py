@@ -12,11 +12,23 @@ from torch import nn
 from segue.batches.batch import Batch
 from segue.cli import invoke
 from segue.inference import costs as under_test
-from segue.inference.costs import LECTURES, PETAFLOP_DAY, costs, explained, petaflop_days, published, size, vocabulary
+from segue.inference.costs import (
+    LECTURES,
+    PETAFLOP_DAY,
+    costs,
+    explained,
+    kept_in_training,
+    petaflop_days,
+    published,
+    size,
+    vocabulary,
+)
 from segue.models.base import Sizes
 from segue.models.gpt import SHAPES, Gpt
 from segue.models.rnn_lm import RnnLm
 from segue.recipe import load_recipe
+from segue.training.begin import freeze
+from segue.training.optim import optimizer
 
 EXACT = {
     "gpt": 116_534_784,
@@ -149,6 +161,61 @@ def test_keys_and_values_are_those_that_stepping_keeps() -> None:
     assert numbers == 3 * costs(recurrent, Sizes(20)).state
 
 
+@pytest.mark.parametrize("kind", ["gpt", "rnn_lm"])
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        (("name=adamw",), "AdamW's means"),
+        (("name=sgd",), "SGD's momentum"),
+        (("name=sgd", "momentum=0"), ""),
+        (("name=muon",), "Muon's and AdamW's means"),
+        (("name=muon", "ema=0.9"), "Muon's and AdamW's means"),
+        (("name=adamw", "average=3"), "AdamW's means"),
+    ],
+)
+@pytest.mark.parametrize("frozen", ["", "vectors"])
+def test_what_the_optimiser_keeps_is_what_it_keeps_after_a_step(
+    kind: str, settings: tuple[str, ...], name: str, frozen: str
+) -> None:
+    given = [f"train.optimizer.{setting}" for setting in settings]
+    recipe = load_recipe(kind, ["model.tied=false", f"train.freeze={frozen}", *given])
+    told = {part.name: part.numbers for part in kept_in_training(recipe.model, Sizes(30), recipe.train)}
+    model = (Gpt if kind == "gpt" else RnnLm)(recipe.model, Sizes(30))
+    freeze(model, frozen)
+    moved = optimizer(model, recipe.train.optimizer)
+    learning = [weight for weight in model.parameters() if weight.requires_grad]
+    for weight in learning:
+        weight.grad = torch.ones_like(weight)
+    moved.step()
+    numbers = sum(value.numel() for value in moved.tensors().values() if value.dim())  # AdamW counts its steps too
+    count = sum(weight.numel() for weight in learning)
+    assert told == {
+        "weights": sum(weight.numel() for weight in model.parameters()),
+        "gradients": count,
+        **({name: numbers} if name else {}),
+        **({"mean of the weights": count} if {"ema=0.9", "average=3"} & set(settings) else {}),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [("adamw", "AdamW's means 1.9 MB"), ("muon", "Muon's and AdamW's means 1.0 MB"), ("sgd", "SGD's momentum 958 kB")],
+)
+def test_explain_names_the_optimiser_of_the_recipe(name: str, row: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["explain", "gpt", f"train.optimizer.name={name}", "train.optimizer.ema=0.99"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert row in said and "mean of the weights 958 kB" in said
+    assert name == "adamw" or " AdamW's means 1.9 MB" not in said
+
+
+def test_memory_in_all_is_the_sum_of_its_lines() -> None:
+    recipe = load_recipe("gpt", ["train.optimizer.name=sgd", "train.optimizer.momentum=0", "tokens.vocab_size=100"])
+    (memory,) = [s for s in explained(recipe.model, recipe.train, 100, "", 1, 1) if s.title.startswith("Memory of tr")]
+    found = costs(recipe.model, Sizes(100))
+    assert [row[0] for row in memory.rows] == ["weights", "gradients", "what layers keep", "in all"]
+    assert memory.rows[-1][1] == size(4 * (2 * found.parameters + found.active))
+
+
 def test_nothing_is_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
     """175 G parameters, laid out on the device that holds nothing."""
     made = []
@@ -161,7 +228,9 @@ def test_nothing_is_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
     watched.Config = real.Config
     monkeypatch.setattr(under_test, "Gpt", watched)
     assert costs(Gpt.Config(size="gpt3-175b"), Sizes(50_257)).parameters == EXACT["gpt3-175b"]
-    assert all(parameter.is_meta for parameter in made[0].parameters())
+    muon = load_recipe("gpt", ["train.optimizer.name=muon", "train.optimizer.ema=0.9"]).train
+    assert kept_in_training(Gpt.Config(size="gpt3-175b"), Sizes(50_257), muon)[0].numbers == EXACT["gpt3-175b"]
+    assert len(made) == 2 and all(parameter.is_meta for model in made for parameter in model.parameters())
 
 
 def test_the_vocabulary_before_a_text_is_read() -> None:
@@ -182,7 +251,7 @@ def test_sizes(count: float, said: str) -> None:
 
 
 def cells(config: Any) -> dict[str, dict[str, tuple[str, str]]]:
-    found = explained(config, 50_257, "told", 2, 64)
+    found = explained(config, load_recipe("gpt").train, 50_257, "told", 2, 64)
     return {section.title.split(",")[0]: {row[0]: row[1:] for row in section.rows} for section in found}
 
 
@@ -201,7 +270,9 @@ def test_tables_agree_with_each_other() -> None:
 def test_the_picture_has_the_slopes() -> None:
     """On the logarithmic scale, four times the text adds a piece to the linear bar and twice that to the other."""
     (section,) = [
-        s for s in explained(Gpt.Config(size="gpt2"), 50_257, "", 2, 64) if s.title.startswith("Operations of a")
+        s
+        for s in explained(Gpt.Config(size="gpt2"), load_recipe("gpt").train, 50_257, "", 2, 64)
+        if s.title.startswith("Operations of a")
     ][1:]
     linear = [len(bar) for _, name, bar in section.rows if name.endswith("layers")]
     square = [len(bar) for _, name, bar in section.rows if name.endswith("attention")]

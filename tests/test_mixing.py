@@ -39,6 +39,9 @@ def place(tmp_path_factory) -> Path:
     for name, settings in (("two", ["model.order=2"]), ("wb", ["model.order=3", "model.smoothing=witten_bell"])):
         segue.train("ngram", folder / "train.txt", folder / name, [*given, *settings])
     segue.train("rnn_lm", folder / "train.txt", folder / "rnn", [*given, "train.steps=30", "model.width=16"])
+    for name, seed in (("gpt", 0), ("gpt2", 1)):
+        small = ["model.width=8", "model.heads=2", "model.context=12", "batches.length=12", "train.steps=5"]
+        segue.train("gpt", folder / "train.txt", folder / name, [*given, *small, f"train.seed={seed}"])
     segue.train("ngram", folder / "train.txt", folder / "alone", [*COMMON, "data.validation=0", "model.order=2"])
     segue.train("ngram", folder / "train.txt", folder / "chars", ["data.unit=line"])
     segue.train("ngram", folder / "train.txt", folder / "sb", [*given, "model.smoothing=stupid_backoff"])
@@ -161,14 +164,52 @@ def test_other_validation_text(place):
         ("two+wb", {}, "say --mix"),
         ("two+chars", {"mix": True}, "same tokenizer"),
         ("two+sb", {"mix": True}, "scores, not probabilities"),
+        ("two+wb+two", {"mix": True}, "two twice. Expected each run once"),
+        ("two+../{}/two", {"mix": True}, "two twice. Expected each run once"),
         ("two+none", {"mix": True}, "There is no run folder"),
         ("+", {"mix": True}, "There is no run folder"),
     ],
 )
 def test_what_cannot_be_mixed(place, names, options, message):
-    runs = "+".join(str(place / name) if name else "" for name in names.split("+"))
+    runs = "+".join(str(place / name.format(place.name)) if name else "" for name in names.split("+"))
     with pytest.raises(InputError, match=message):
         evaluate(runs if names != "+" else "+", str(place / "test.txt"), **options)
+
+
+def test_a_run_that_is_named_twice_is_bad_input(place, capsys):
+    assert invoke(["evaluate", f"{place / 'gpt'}+{place / 'gpt'}", str(place / "test.txt"), "--mix"]) == 2
+    shown = capsys.readouterr()
+    assert "twice" in shown.err and "weight 0." not in shown.out
+
+
+WHOLE = "a window of 12 tokens, its newer 6 read again when it is full"
+MOVED = "a window of 12 tokens, moved on by up to 6"
+
+
+@pytest.mark.parametrize(
+    ("names", "options", "way"),
+    [
+        ("gpt", {}, WHOLE),
+        ("gpt+gpt2", {"mix": True}, WHOLE),
+        ("gpt", {"adapt": True}, MOVED),
+        ("gpt", {"cache": True}, f"each part in its own way: {WHOLE}; {MOVED}; state carried"),
+        ("gpt+two", {"mix": True}, f"each part in its own way: {WHOLE}; state carried"),
+        ("rnn+two", {"mix": True, "adapt": True}, "state carried"),
+    ],
+)
+def test_the_way_is_that_of_every_part(place, names, options, way):
+    runs = "+".join(str(place / name) for name in names.split("+"))
+    assert evaluate(runs, str(place / "test.txt"), **options)["way"] == f"one stream, {way}"
+
+
+def test_a_gpt_in_a_mixture_reads_through_the_windows_that_it_has_alone(place):
+    """So that what is said of the way is true: every token has the same probability."""
+    model = Run(place / "gpt", "cpu").model
+    alone, mixed = (
+        token_probabilities(Run(place / "gpt", "cpu"), place / "test.txt", one)
+        for one in (model, Mixture([model], [1.0], ["cpu"]))
+    )
+    np.testing.assert_allclose(mixed, alone, rtol=1e-5)
 
 
 def test_a_mixture_of_a_model_that_gives_nothing():

@@ -25,7 +25,7 @@ from segue.errors import InputError
 from segue.inference import metrics
 from segue.inference.evaluate import LOWER_IS_BETTER, NAMES, Evaluation, main_figure
 from segue.inference.evaluate import compare as compare_two
-from segue.inference.statistics import bootstrap, corpus_bootstrap
+from segue.inference.statistics import FEWEST, bootstrap, corpus_bootstrap
 from segue.loaded import Run
 from segue.look.markup import short_count
 from segue.look.report import write
@@ -72,6 +72,8 @@ A_TWENTIETH = 0.05
 """The same of the error of numbers, as a share of it."""
 FEW_PIECES = 20
 """With fewer independent pieces of test text, intervals and p are rough, and the page says so."""
+UNTESTED = "–"
+"""Whether two models differ, where there are too few pieces for any difference to show."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ class Trial:
     by_seed: list[float]
     """The main figure of each seed."""
     differs: str = ""
-    """Whether it differs from the next one beyond chance."""
+    """Whether it differs from the next one beyond chance: "yes (p < 0.001)", "no (p = 0.550)" or UNTESTED."""
 
 
 def compare(
@@ -301,6 +303,8 @@ def _ranked(trials: list[Trial]) -> list[Trial]:
 def _differs(trial: Trial, after: Trial) -> str:
     if main_figure(after.evaluation.result) not in after.evaluation.result:
         return ""  # of two such, neither has a figure; they come last
+    if len(trial.evaluation.statistics) < FEWEST:
+        return UNTESTED
     paired = compare_two(trial.evaluation, after.evaluation)
     p = "p < 0.001" if paired.p < 0.001 else f"p = {paired.p:.3f}"
     return f"{'yes' if paired.p < 0.05 else 'no'} ({p})"
@@ -382,10 +386,9 @@ def _summary(trials: list[Trial], corpus: Corpus, budget: str, seeds: int) -> li
         f"Scored on {held} held out{', read as ' + figures['way'] if task == 'lm' else ''}.",
         f"{machine['processor']}, {machine['cores']} cores, Python {machine['versions']['python']}.",
     ]
-    blocks = len(trials[0].evaluation.statistics)
-    if blocks < FEW_PIECES:
-        what = "blocks of 2,048 bytes" if task == "lm" else "rows"
-        sentences.append(f"These are only {blocks} {what}: small differences do not show.")
+    pieces = len(trials[0].evaluation.statistics)
+    if pieces < FEW_PIECES and trials[0].differs != UNTESTED:
+        sentences.append(f"There are few {_pieces(task)} ({pieces}): small differences do not show.")
     if seeds > 1:
         sentences.append(f"Means over {seeds} seeds.")
     return [*sentences, _verdict(trials, NAMES.get(main, main))]
@@ -402,6 +405,8 @@ def _verdict(trials: list[Trial], figure: str) -> str:
     if not best.differs:
         return f"{shown}."
     after = trials[1].recipe.name
+    if best.differs == UNTESTED:
+        return f"{shown}, but {_too_short(best, after)}"
     clear = (
         f"ahead of {after} by more than chance"
         if best.differs.startswith("yes")
@@ -409,6 +414,21 @@ def _verdict(trials: list[Trial], figure: str) -> str:
     )
     use = f": {_advice(trials)}" if best.recipe.task in ("classify", "tag", "embed") else ""
     return f"{shown}, {clear} {best.differs.partition(' ')[2]}{use}."
+
+
+def _too_short(best: Trial, after: str) -> str:
+    """That nothing can be told of the difference, and what to do."""
+    task, share = best.recipe.task, best.recipe.data.test
+    few = "text is too short" if task == "lm" else f"{_pieces(task)} are too few"
+    have = f"{len(best.evaluation.statistics)} of the {FEWEST} {_pieces(task)} that a test takes"
+    larger = f", or hold out a larger share of it (data.test is {share:g})" if isinstance(share, float) else ""
+    what = "text" if task in ("lm", "embed") else "data"
+    return f"the held-out {few} to tell whether it is better than {after} ({have}). Give more {what}{larger}."
+
+
+def _pieces(task: Task) -> str:
+    """What the held-out data is cut into to be tested."""
+    return {"lm": "blocks of 2,048 bytes", "embed": "texts"}.get(task, "rows")
 
 
 def _advice(trials: list[Trial]) -> str:

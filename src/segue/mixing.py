@@ -152,8 +152,12 @@ def evaluate(
 
 
 def _check(runs: Sequence[Run]) -> None:
-    """A mixture is of language models that cut the same text into the same tokens."""
+    """A mixture is of language models, each once, that cut the same text into the same tokens."""
     first = runs[0]
+    places = [run.path.resolve() for run in runs]
+    for run, place in zip(runs, places, strict=True):
+        if places.count(place) > 1:
+            raise InputError(f"--mix names {run.path} twice. Expected each run once; validation text weighs them.")
     if len(runs) > 1 and all(run.task == "classify" for run in runs):
         named = ",".join(str(run.path) for run in runs)
         raise InputError(

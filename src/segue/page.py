@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import random
 import re
 import shlex
@@ -146,7 +147,7 @@ def entry_of(
         model=run.recipe.name,
         tokens=run.tokenizer.kind,
         metrics={NAMES.get(name, name): figures.get(name) for name in names},
-        interval=tuple(interval) if interval else None,
+        interval=tuple(interval) if interval and interval[0] > -math.inf else None,  # of one piece alone there is none
         differs=differs,
         parameters=result["parameters"],
         train_seconds=result["train_seconds"],

@@ -451,7 +451,7 @@ def _print_costs(recipe: Any, run: Path) -> None:
     size, why = vocabulary(recipe.tokens, recipe.model)
     if known.exists():
         size, why = read_json(known)["sizes"]["vocab_size"], "the run's own"
-    _print_told(explained(recipe.model, size, why, recipe.batches.size, recipe.batches.length))
+    _print_told(explained(recipe.model, recipe.train, size, why, recipe.batches.size, recipe.batches.length))
 
 
 def _print_shapes(recipe: Any, run: Path) -> None:

@@ -86,6 +86,24 @@ def slow(model: Any, text: np.ndarray) -> np.ndarray:
     return np.concatenate(found)
 
 
+@pytest.mark.parametrize("adapted", [Dynamic, NeuralCache])
+def test_the_way_is_what_a_network_with_a_window_is_given(adapted: Any) -> None:
+    """At most as many tokens as the window has, of which at most half are new."""
+    reader, given = adapted(make("gpt")), []
+    real = reader.text.pieces
+
+    def watched(batch: Batch) -> Any:
+        for piece, before in real(batch):
+            given.append((piece.tokens_BT.shape[1], piece.tokens_BT.shape[1] - before))
+            yield piece, before
+
+    reader.text.pieces = watched
+    read(reader, drawn(1, 40))
+    assert tuple(map(max, zip(*given, strict=True))) == (12, 6)
+    assert reader.way == "a window of 12 tokens, moved on by up to 6"
+    assert adapted(make("rnn_lm")).way == "state carried"
+
+
 @pytest.mark.parametrize("kind", SMALL)
 def test_dynamic_evaluation_is_the_slow_one(kind: str) -> None:
     model, text = make(kind), drawn(1, 5 * PIECE + 9)

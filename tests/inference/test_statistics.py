@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import segue.inference.statistics as statistics
-from segue.inference.statistics import bootstrap, corpus_bootstrap, corpus_paired, paired
+from segue.inference.statistics import FEWEST, bootstrap, corpus_bootstrap, corpus_paired, paired
 
 
 def test_the_interval_of_a_mean_is_the_textbooks() -> None:
@@ -53,6 +53,13 @@ def test_infinities_have_no_warnings() -> None:
     lo, hi = bootstrap(one, ones)
     assert (lo, hi) == (1.0, math.inf)
     assert bootstrap(np.full(30, math.inf), ones) == (math.inf, math.inf)
+
+
+@pytest.mark.parametrize("pieces", range(1, 9))
+def test_p_can_fall_below_a_twentieth_from_the_fewest_pieces_on(pieces: int) -> None:
+    """One model is far better on every piece: as clear as a difference can be."""
+    ones = np.ones(pieces)
+    assert (paired(ones, 9 * ones, ones, resamples=20_000).p < 0.05) == (pieces >= FEWEST)
 
 
 def test_one_piece_tells_nothing_and_none_is_refused() -> None:

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from segue.batches.batch import IGNORE, Batch
+from segue.inference.score import CARRIED
 from segue.layers.losses import target_logprobs
 
 PIECE = 32
@@ -50,13 +51,17 @@ class Dynamic:
         self.squares = [torch.zeros_like(weight) for weight in self.trained]
         self.rates = [RATE * max(float(weight.pow(2).mean().sqrt()), LEAST) for weight in self.trained]
         self.steps = 0
-        self.text = Text(self.model)
+        self.text = Text(self.model, PIECE)
+
+    @property
+    def way(self) -> str:
+        return self.text.way
 
     def logprobs(self, batch: Batch, state: Any = None) -> tuple[Floats, Dynamic]:
         """log p of each target, which is learnt from once it has been predicted; the state is in here."""
         # cuDNN's recurrent kernels go backward only in training mode, where there would be dropout.
         with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
-            return self.text.placed(batch, [self._read(*piece) for piece in self.text.pieces(batch, PIECE)]), self
+            return self.text.placed(batch, [self._read(*piece) for piece in self.text.pieces(batch)]), self
 
     def _read(self, piece: Batch, before: int) -> Tensor:
         logits_BTV, state = self.model(piece, self.text.state)
@@ -79,18 +84,25 @@ class Dynamic:
 
 
 class Text:
-    """One text, given to a network in pieces. A network that carries a state is given it; one that sees a context is
-    given the tokens before a piece again, so that every token has half a context before it at least."""
+    """One text, given to a network in pieces of at most `longest` tokens. A network that carries a state is given it;
+    one that sees a context is given the tokens before a piece again, so that every token has half a context before it
+    at least."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, longest: int) -> None:
         self.carries = "fresh_B" in model.inputs
         self.context = 0 if self.carries else int(getattr(model.config, "context", 0))
+        self.longest = min(longest, max(1, self.context // 2)) if self.context else longest
         self.device = next(model.parameters()).device
         self.state: Any = None
         self.before_BT = torch.zeros(1, 0, dtype=torch.long, device=self.device)
 
-    def pieces(self, batch: Batch, longest: int) -> Iterator[tuple[Batch, int]]:
-        """The real tokens in pieces of at most `longest`, each with how many tokens stand before it to be read again.
+    @property
+    def way(self) -> str:
+        """How a long text is read."""
+        return f"a window of {self.context:,} tokens, moved on by up to {self.longest:,}" if self.context else CARRIED
+
+    def pieces(self, batch: Batch) -> Iterator[tuple[Batch, int]]:
+        """The real tokens in pieces, each with how many tokens stand before it to be read again.
         A network without state and context gets the batch as one piece, as when it is scored."""
         batch = batch.to(self.device)
         if len(batch.tokens_BT) != 1:
@@ -98,10 +110,7 @@ class Text:
         if batch.fresh_B is not None and bool(batch.fresh_B[0]):
             self.state, self.before_BT = None, self.before_BT[:, :0]
         tokens_BT, targets_BT = (x_BT[:, batch.mask_BT[0]] for x_BT in (batch.tokens_BT, batch.targets))
-        if self.context:
-            longest = min(longest, max(1, self.context // 2))
-        elif not self.carries:
-            longest = max(1, tokens_BT.shape[1])
+        longest = self.longest if self.context or self.carries else max(1, tokens_BT.shape[1])
         for new_BT, next_BT in zip(tokens_BT.split(longest, 1), targets_BT.split(longest, 1), strict=True):
             if not new_BT.shape[1]:
                 return

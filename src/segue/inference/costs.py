@@ -6,8 +6,10 @@ The model is laid out on torch's device that holds nothing, so that 175 G parame
                                        and with attention 4 · L · H · K for each token that it sees
     of a text of T tokens              the first grow with T, the second with T (T + 1) / 2, the pairs that are attended
     backward                           twice as many as forward, so that training takes three times as many
-    while training, numbers            1 a parameter for the weight, 1 for its gradient, 2 for AdamW's means, and what
-                                       the layers keep for the way back (an estimate: kernels differ)
+    while training, numbers            1 a parameter for the weight, 1 for its gradient if it learns, then as the
+                                       optimiser has it: 2 for AdamW's means, 1 for SGD's momentum, 1 for Muon's where
+                                       it takes the matrix and 2 elsewhere; 1 for the mean of the weights, if one is
+                                       kept; and what the layers keep for the way back (an estimate: kernels differ)
     while generating                   the weights, and 2 · L · H · K for each token seen: its keys and values
 
 A recurrent network has no second kind of operation and keeps a state of one size, however long the text.
@@ -26,6 +28,8 @@ from segue.layers.transformer import WIDER
 from segue.models.base import Sizes
 from segue.models.gpt import SHAPES, Gpt, Shape, Size
 from segue.models.rnn_lm import RnnLm
+from segue.training.begin import freeze
+from segue.training.optim import optimizer
 
 BYTES = 4
 """Of a number in float32."""
@@ -86,9 +90,7 @@ class Costs:
 
 def costs(config: Any, sizes: Sizes) -> Costs:
     """Of a `gpt` or `rnn_lm` with this config."""
-    kind = Gpt if isinstance(config, Gpt.Config) else RnnLm
-    with torch.device("meta"):
-        model: nn.Module = kind(config, sizes)
+    model = _laid_out(config, sizes)
     parts: dict[str, int] = {}
     for name, parameter in model.named_parameters():
         part = name.partition(".")[0]
@@ -111,10 +113,46 @@ def costs(config: Any, sizes: Sizes) -> Costs:
     )
 
 
+def _laid_out(config: Any, sizes: Sizes) -> nn.Module:
+    """The model without its numbers."""
+    kind = Gpt if isinstance(config, Gpt.Config) else RnnLm
+    with torch.device("meta"):
+        return kind(config, sizes)
+
+
 def _active(config: Gpt.Config, inner: int) -> int:
     """A layer's numbers for the way back: what is normalised and what comes of it, twice; q, k, v and x'; the small
     network after its function and, but for ReLU, before it."""
     return 4 * config.width + 4 * inner + WIDER * config.width * (1 if config.activation == "relu" else 2)
+
+
+class Kept(NamedTuple):
+    """Numbers that training keeps of the parameters, by what they are called."""
+
+    name: str
+    numbers: int
+    remark: str = ""
+
+
+def kept_in_training(config: Any, sizes: Sizes, train: Any) -> list[Kept]:
+    """Of a model that is trained as the recipe's [train] says: weights, gradients, what the optimiser keeps, a mean."""
+    model, optim = _laid_out(config, sizes), train.optimizer
+    freeze(model, train.freeze)
+    first, others = (sum(weight.numel() for weight in group.weights) for group in optimizer(model, optim).groups)
+    learning = first + others
+    found = [Kept("weights", sum(weight.numel() for weight in model.parameters())), Kept("gradients", learning)]
+    if optim.name == "adamw":
+        found.append(Kept("AdamW's means", 2 * learning, "2 a weight"))
+    elif optim.name == "muon":
+        remark = "1 a weight of the matrices between embedding and head, 2 of all others"
+        found.append(Kept("Muon's and AdamW's means", first + 2 * others, remark))
+    elif optim.momentum:
+        found.append(Kept("SGD's momentum", learning, "1 a weight"))
+    if optim.ema:
+        found.append(Kept("mean of the weights", learning, "train.optimizer.ema"))
+    elif optim.average:
+        found.append(Kept("mean of the weights", learning, "once validation gets no better (train.optimizer.average)"))
+    return found
 
 
 def published(shape: Shape, final_norm: bool = True) -> int:
@@ -149,12 +187,13 @@ def vocabulary(tokens: Any, config: Any) -> tuple[int, str]:
     return _GUESSED.get(tokens.kind, 8000), f"a guess for {tokens.kind} tokens: train, and explain the run"
 
 
-def explained(config: Any, vocab_size: int, why: str, rows: int, length: int) -> list[Section]:
+def explained(config: Any, train: Any, vocab_size: int, why: str, rows: int, length: int) -> list[Section]:
     """All of it in tables; `rows` and `length` are those of a training batch."""
     found, gpt = costs(config, Sizes(vocab_size)), isinstance(config, Gpt.Config)
+    trained = kept_in_training(config, Sizes(vocab_size), train)
     context = config.context if gpt else length
-    sections = [_parameters(found, config, vocab_size, why), _operations(found, context), _memory(found, rows, length)]
-    sections.append(_generating(found, context))
+    sections = [_parameters(found, config, vocab_size, why), _operations(found, context)]
+    sections += [_memory(found, trained, rows, length), _generating(found, context)]
     if gpt:
         sections.append(_growth(found, context))
     if gpt and config.size != "own":
@@ -182,13 +221,12 @@ def _operations(found: Costs, context: int) -> Section:
     return Section("Operations of a token", rows)
 
 
-def _memory(found: Costs, rows: int, length: int) -> Section:
-    weights = BYTES * found.parameters
-    told = [("weights", size(weights), ""), ("gradients", size(weights), ""), ("AdamW's means", size(2 * weights), "")]
+def _memory(found: Costs, trained: list[Kept], rows: int, length: int) -> Section:
     if found.active:
         batch = f"about: {rows:,} rows of {length:,} tokens (batches.size, batches.length)"
-        told.append(("what layers keep", size(BYTES * found.active * rows * length), batch))
-    total = 4 * weights + BYTES * found.active * rows * length
+        trained = [*trained, Kept("what layers keep", found.active * rows * length, batch)]
+    told = [(part.name, size(BYTES * part.numbers), part.remark) for part in trained]
+    total = BYTES * sum(part.numbers for part in trained)
     remark = "" if found.active else "and what layers keep for the way back"
     return Section("Memory of training, float32", [*told, ("in all", size(total), remark)])
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segue.batches.batch import Batch
-from segue.inference.score import stream_logprobs
+from segue.inference.score import CARRIED, stream_logprobs
 
 ROUNDS = 200
 Floats = NDArray[np.float64]
@@ -20,6 +20,12 @@ class Mixture:
 
     def __init__(self, parts: Sequence[Any], weights: Sequence[float], devices: Sequence[str]) -> None:
         self.parts, self.weights, self.devices = parts, np.asarray(weights, np.float64), devices
+
+    @property
+    def way(self) -> str:
+        """How a long text is read."""
+        ways = list(dict.fromkeys(getattr(part, "way", CARRIED) for part in self.parts))
+        return ways[0] if len(ways) == 1 else f"each part in its own way: {'; '.join(ways)}"
 
     def logprobs(self, batch: Batch, state: Any = None) -> tuple[Floats, Any]:
         total: Any = 0.0

@@ -28,14 +28,18 @@ class NeuralCache:
     """Reads one text with a network, which does not change; its `logprobs` are those of a language model."""
 
     def __init__(self, model: Any) -> None:
-        self.model, self.text = model, Text(model)
+        self.model, self.text = model, Text(model, _AT_ONCE)
         self.h_SD: Tensor | None = None
         self.next_S = torch.zeros(0, dtype=torch.long, device=self.text.device)
+
+    @property
+    def way(self) -> str:
+        return self.text.way
 
     @torch.inference_mode()
     def logprobs(self, batch: Batch, state: Any = None) -> tuple[Floats, NeuralCache]:
         """log p of each target, -inf where it did not come lately; it is then remembered. The state is in here."""
-        found = [self._read(*piece) for piece in self.text.pieces(batch, _AT_ONCE)]
+        found = [self._read(*piece) for piece in self.text.pieces(batch)]
         return self.text.placed(batch, found), self
 
     def _read(self, piece: Batch, before: int) -> Tensor:

@@ -23,6 +23,8 @@ LONG_ROW = 1 << 17
 """Tokens that one row reads at least where the figure is to be exact."""
 SHORT_ROW = 1 << 12
 """The same while a model trains: many short rows are faster, and nearly the same."""
+CARRIED = "state carried"
+"""How a text is read by a model that does not say another `way`."""
 _WARM = 1024
 _CELLS = 1 << 24
 _TOGETHER = 1 << 14
@@ -101,7 +103,7 @@ def score_held(
     spelling = _add_spelling(bits, held, sizes)
     block_bytes = np.full(blocks, float(BLOCK))
     block_bytes[-1] = held.bytes - BLOCK * (blocks - 1)
-    read = getattr(model, "way", "state carried")
+    read = getattr(model, "way", CARRIED)
     way = f"one stream, {read}" if rows == 1 else f"{rows} rows, each begun {_WARM} tokens before its own, {read}"
     parts = tuple(_part(held, low, high, part) for (low, high), part in zip(corpora, nats_of, strict=True))
     return Scored(bits, block_bytes, nats, len(tokens), spelling, len(held.spelled), zeros, way, parts)

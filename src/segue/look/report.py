@@ -61,7 +61,7 @@ class Entry:
     interval: tuple[float, float] | None
     """The 95 % interval of the first metric."""
     differs: str
-    """Whether it differs from the next entry: "yes (p < 0.001)"; empty for the last."""
+    """Whether it differs from the next entry: "yes (p < 0.001)"; "–" where that was not tested; empty for the last."""
     parameters: int
     train_seconds: float
     tokens_per_second: float
@@ -287,6 +287,8 @@ def _differs(page: Page, i: int) -> str:
     entry = page.entries[i]
     if not entry.differs or i + 1 >= len(page.entries):
         return '<td class="differs empty" data-label="differs from the next"></td>'
+    if entry.differs == "–":
+        return '<td class="differs" data-label="differs from the next">–</td>'
     answer, _, detail = entry.differs.partition(" (")
     kind = "sure" if answer == "yes" else "unsure"
     detail = f" {detail.removesuffix(')')}" if detail else ""
@@ -301,7 +303,7 @@ def _below_table(page: Page, ranked: str, scale: charts.Scale | None) -> str:
     said = []
     if any(entry.interval for entry in page.entries):
         said.append("Bars are 95 % intervals: how far the figure would move on other data of the same kind and size.")
-    if any(entry.differs for entry in page.entries):
+    if any(entry.differs not in ("", "–") for entry in page.entries):
         said.append(
             "Neighbours are compared pair by pair on the same pieces of it: that tells apart more than bars do."
         )
