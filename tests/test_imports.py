@@ -150,3 +150,7 @@ def test_training_on_the_cpu_does_not_load_torchs_compiler(book: Path, name: str
     words = ("train", "neural_lm", str(book), "--out", str(run), "data.validation=0.1", "train.steps=3")
     assert "torch._dynamo" not in command(*words, f"train.optimizer.name={name}", "--device", "cpu")
     assert "torch._dynamo" not in command("generate", str(run), "--max-tokens", "3", "--device", "cpu")
+
+
+def test_a_model_is_explained_without_torchs_compiler() -> None:
+    assert "torch._dynamo" not in command("explain", "gpt/rotary")

@@ -9,6 +9,10 @@ import sys
 
 import pytest
 
+from segue.models.base import Sizes
+from segue.recipe import load_recipe, recipe_names
+from segue.training.begin import laid_out
+
 FAULTS = """
 import resource, sys
 import torch
@@ -36,3 +40,10 @@ def test_freed_memory_is_kept_for_the_next_step() -> None:
         return int(done.stdout)
 
     assert faults("kept") < 200 < faults("as it is")
+
+
+@pytest.mark.parametrize("name", [name for name in recipe_names() if not hasattr(load_recipe(name).model_class, "fit")])
+def test_every_network_can_be_laid_out_without_its_numbers(name: str) -> None:
+    recipe, sizes = load_recipe(name), Sizes(20, 3)
+    laid = laid_out(lambda: recipe.model_class(recipe.model, sizes))
+    assert {weight.device.type for weight in laid.parameters()} == {"meta"}

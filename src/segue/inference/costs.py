@@ -21,14 +21,13 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import torch
 from torch import nn
 
 from segue.layers.transformer import WIDER
 from segue.models.base import Sizes
 from segue.models.gpt import SHAPES, Gpt, Shape, Size
 from segue.models.rnn_lm import RnnLm
-from segue.training.begin import freeze
+from segue.training.begin import freeze, laid_out
 from segue.training.optim import optimizer
 
 BYTES = 4
@@ -114,10 +113,9 @@ def costs(config: Any, sizes: Sizes) -> Costs:
 
 
 def _laid_out(config: Any, sizes: Sizes) -> nn.Module:
-    """The model without its numbers."""
     kind = Gpt if isinstance(config, Gpt.Config) else RnnLm
-    with torch.device("meta"):
-        return kind(config, sizes)
+    model: nn.Module = laid_out(lambda: kind(config, sizes))
+    return model
 
 
 def _active(config: Gpt.Config, inner: int) -> int:

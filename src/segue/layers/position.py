@@ -38,8 +38,8 @@ class Rotation(NamedTuple):
 
 def angles(length: int, width: int) -> Tensor:
     """t / 10000^(2i/width) for t below `length` and 2i below `width`."""
-    steps = torch.arange(0, width, 2, dtype=torch.float64) / width
-    return torch.arange(length, dtype=torch.float64)[:, None] * _BASE**-steps
+    steps = torch.arange(0, width, 2, dtype=torch.float64, device="cpu") / width
+    return torch.arange(length, dtype=torch.float64, device="cpu")[:, None] * _BASE**-steps
 
 
 def sinusoids(length: int, width: int) -> Tensor:

@@ -71,12 +71,25 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """As malloc.h numbers them."""
 
 
+def laid_out(make: Callable[[], Any]) -> Any:
+    """The model without its numbers, however large, on torch's device that holds none."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    class Undrawn(TorchFunctionMode):
+        """Draws no weights: to draw them where nothing is held, torch would load its compiler, for a second."""
+
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            kwargs = kwargs or {}
+            return (*args, *kwargs.values())[0] if func.__name__ == "normal_" else func(*args, **kwargs)
+
+    with torch.device("meta"), Undrawn():
+        return make()
+
+
 def check_size(make: Callable[[], Any]) -> None:
     """That the weights, their gradients and one more number of each fit into this machine: before they are made."""
-    import torch
-
-    with torch.device("meta"):
-        count = sum(parameter.numel() for parameter in make().parameters())
+    count = sum(parameter.numel() for parameter in laid_out(make).parameters())
     needed, there = 3 * 4 * count, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > there:
         raise InputError(
