@@ -143,6 +143,7 @@ def test_the_runs_own_test_text(place, capsys):
     assert invoke(["evaluate", str(place / "two"), "--cache", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["split"] == "validation" and result["adapted"] == "a cache"
+    assert "weights are found on this text too" in result["way"]
     assert invoke(["evaluate", f"{place / 'two'}+{place / 'wb'}", str(place / "test.txt"), "--mix", "--adapt"]) == 0
     shown = capsys.readouterr().out
     assert "adapted" in shown and "static" in shown and "weight 0." in shown

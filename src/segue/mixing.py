@@ -1,7 +1,8 @@
 """A run, or several as one mixture, evaluated as more than it is by itself: with a cache, or going on to learn.
 
 Whatever changes while it reads the text that it is scored on is adapted; its figures are marked so, and stand beside
-those of the same models standing still. Weights are found by EM on validation text, never on what is scored.
+those of the same models standing still. Weights are found by EM on validation text; where a run has held nothing else
+out, that is the text that is scored, and `way` says so.
 
 A model that counts goes on counting (its `adapted()`), a network goes on learning (inference/adapting.py). A cache is
 one of n-grams (counting/cache.py), and of the states of every network that shows them (inference/neural_cache.py).
@@ -54,12 +55,14 @@ class Mixing:
             with first.held_out(validation, HELD_OUT, progress) as text:
                 held = np.array(text.store.tokens)
         with first.corpus_for(data, progress, settings) as (corpus, split):
-            still = self._score(corpus, split, held, False, progress)
-            if not (self.adapt or self.cache):
-                return still
-            result = self._score(corpus, split, held, True, progress)
-        kept = ("bits_per_byte", "bits_per_byte_ci", "perplexity", "weights")
-        return result | {"static": {key: still[key] for key in kept if key in still}}
+            result = still = self._score(corpus, split, held, False, progress)
+            if self.adapt or self.cache:
+                kept = ("bits_per_byte", "bits_per_byte_ci", "perplexity", "weights")
+                result = self._score(corpus, split, held, True, progress)
+                result["static"] = {key: still[key] for key in kept if key in still}
+        if held is not None and validation is None and split == "validation":
+            result["way"] += "; the weights are found on this text too, for nothing else was held out"
+        return result
 
     def _score(self, corpus: Corpus, split: str, held: Any, adapted: bool, progress: Progress) -> dict[str, Any]:
         first, size = self.runs[0], self.runs[0].sizes.vocab_size

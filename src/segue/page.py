@@ -173,6 +173,7 @@ def write_run_page(run: Run, evaluation: Evaluation, corpus: Corpus, split: str,
     # Tokens that lose text have no bits per byte: the sentence then gives their perplexity. Scores have neither.
     shown = next((name for name in (main_figure(figures), "perplexity") if name in figures), None)
     figure = f"{figures[shown]:.3f} {NAMES.get(shown, shown)}" if shown else "Scores, not probabilities,"
+    figure = figure.replace("inf ", "∞ ")
     summary = [
         f"{run.recipe.name} trained on {run.recipe.data.path} for {result['train_seconds']:.1f} s.",
         f"{figure} on the {split} split.",

@@ -235,6 +235,11 @@ class _Walk:
             )
         self._check_test_labels(labels)
         encoded = self._encoded(tokenizer, labels)
+        if label == "number" and len(set((numbers := encoded.store.columns["label"].flat).tolist())) == 1:
+            raise InputError(
+                f"Every row of {recipe.data.path} has the number {numbers[0]:g}: there is nothing to learn. Expected "
+                "two numbers or more; check the file and data.columns."
+            )
         corpus.overlap()
         corpus.repeats()
         corpus.ledger.tokens_cut = encoded.cut

@@ -154,6 +154,25 @@ def test_words_that_arpa_cannot_spell_come_back(tmp_path: Path, capsys: pytest.C
     assert again.unknown("a <unk> <s> </s>") == []
 
 
+@pytest.mark.parametrize("kind", ["char", "word", "space"])
+def test_the_tokens_come_back(tmp_path: Path, kind: str) -> None:
+    run = segue.train("ngram", "pydoc", tmp_path / "run", {"tokens.kind": kind, "model.order": 3})
+    export_arpa(run.path, tmp_path / "a.arpa")
+    import_arpa(tmp_path / "a.arpa", tmp_path / "again")
+    again = segue.load(tmp_path / "again")
+    assert again.tokenizer.kind == kind
+    for text in ("Return the value of the key", "a  b" if kind != "space" else "a b"):
+        line, other = next(run.score([text])), next(again.score([text]))
+        assert other.tokens == line.tokens and other.logprob == pytest.approx(line.logprob, abs=1e-4)
+    assert again.generate("The ", max_tokens=30, seed=1) == run.generate("The ", max_tokens=30, seed=1)
+
+
+def test_pieces_of_words_are_told_of(tmp_path: Path) -> None:
+    run = segue.train("ngram", ["the cow and the dog"] * 30, tmp_path / "run", {"tokens.kind": "bpe"})
+    export_arpa(run.path, tmp_path / "a.arpa")
+    assert any("pieces of words" in note for note in import_arpa(tmp_path / "a.arpa", tmp_path / "again"))
+
+
 def test_characters(tmp_path: Path) -> None:
     path = tmp_path / "text.txt"
     path.write_text("the cat\nthat hat\n" * 5)

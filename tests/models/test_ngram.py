@@ -160,9 +160,8 @@ def berkeley(first: str, second: str, alpha: float, vocab_size: int = 8, total: 
         token for word, count in enumerate(row) for _ in range(count) for token in ([word, STOP] if word else [0])
     ]
     tokens += [8, STOP] * (total - sum(row) if total else 0)  # all the other words of the corpus
-    model = fitted(
-        tokens, vocab_size, order=2, smoothing="add_alpha" if alpha else "maximum_likelihood", alpha=alpha or 1.0
-    )
+    smoothing = "add_alpha" if alpha else "maximum_likelihood"
+    model = fitted(tokens, vocab_size, order=2, smoothing=smoothing, alpha=alpha)
     return float(model.distribution([STOP])[BERKELEY_WORDS.index(second)])
 
 
@@ -341,7 +340,8 @@ def test_kneser_ney_by_hand():
 @settings(max_examples=40, deadline=None)
 @given(texts, st.integers(1, 4), st.lists(st.integers(0, 6), max_size=6), st.booleans())
 def test_sums_to_one_after_any_context(smoothing, tokens, order, context, buckets):
-    p = fitted(tokens, 7, order=order, smoothing=smoothing, buckets=buckets, min_count=(1, 2)).distribution(context)
+    own = {"buckets": buckets} if smoothing == "interpolation" else {}
+    p = fitted(tokens, 7, order=order, smoothing=smoothing, min_count=(1, 2), **own).distribution(context)
     assert p.min() >= 0 and p.sum() == pytest.approx(1, abs=1e-12)
 
 

@@ -307,6 +307,9 @@ def test_what_is_no_request(client: TestClient, body: bytes) -> None:
 
 def test_a_run_that_is_not_there(client: TestClient) -> None:
     assert refused(client, "next", run="chars") == "There is no run 'chars' here. Did you mean 'char'?"
+    body = b'{"run": "\\ud800", "prompt": "a"}'
+    response = client.post("/api/generate", content=body, headers={"Content-Type": "application/json"})
+    assert response.status_code == 400 and "There is no run '?'" in response.json()["error"]
 
 
 @pytest.mark.parametrize(

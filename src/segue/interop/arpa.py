@@ -12,8 +12,9 @@ lower order is the back-off: the same model. A word of the text that is spelt <s
 token, are written with a backslash and the character's number: \\u{3c}unk> and \\u{20}; so is a backslash, \\u{5c},
 that would read as one of these. Numbers have the fewest decimals that read back as the same 32 bits.
 
-In: the numbers are kept as they are, and the words are space tokens. N-grams need not be sorted, blanks do for tabs,
-and a missing back-off is 0. As in KenLM, a longer n-gram needs its context (all but its last word), not its end.
+In: the numbers are kept as they are, and the words are space tokens; or, where some hold a blank that was written as
+above, characters or words with the blank before them, as they were. N-grams need not be sorted, blanks do for tabs, and
+a missing back-off is 0. As in KenLM, a longer n-gram needs its context (all but its last word), not its end.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ from segue.models.base import Sizes
 from segue.models.ngram import Ngram
 from segue.recipe import load_recipe, to_toml
 from segue.tokens import layout
+from segue.tokens.layout import Kind
 from segue.tokens.spelling import Speller
+from segue.tokens.split import unicode_pattern
 from segue.training.log import Progress, silent
 
 START_NAME, STOP_NAME, UNK_NAME = "<s>", "</s>", "<unk>"
@@ -90,7 +93,7 @@ def export_arpa(run: Path, path: Path, progress: Progress = silent) -> list[str]
             f"{_NOT_BACKOFF[smoothing]}. Train with another, such as modified_kneser_ney."
         )
     _, names, _ = layout.read(json.loads((run / "tokenizer.json").read_text(encoding="utf-8")))
-    written = _written(names[2:], smoothing == "given")
+    written = _written(names[2:], smoothing == "given" and loaded.tokenizer.kind == "space")
     escaped = [(name, other) for name, other in zip(names[2:], written, strict=True) if name != other]
     beside = path.with_name(f".{path.name}.{os.getpid()}.writing")
     try:
@@ -107,6 +110,7 @@ def export_arpa(run: Path, path: Path, progress: Progress = silent) -> list[str]
 
 
 _ESCAPE = re.compile(r"[\s\0]|\\(?=u\{[0-9a-f]+\})")
+_ESCAPED = re.compile(r"\\u\{([0-9a-f]{1,6})\}")
 
 
 def _written(names: Sequence[str], given: bool) -> list[str]:
@@ -377,10 +381,23 @@ def import_arpa(path: Path, out: Path, progress: Progress = silent) -> list[str]
     return notes
 
 
+def _tokens(words: list[str], notes: list[str]) -> tuple[Kind, list[str]]:
+    """What the words of a file are, and their names: what stands between blanks holds none."""
+    names = [_ESCAPED.sub(lambda found: chr(int(found[1], 16)), word) for word in words]
+    if any(" " in name for name in names):
+        return "char" if all(len(name) == 1 for name in names) else "word", names
+    if any(word.startswith("Ġ") for word in words):
+        notes.append("its words look like pieces of words (Ġ), but text is cut at blanks here")
+    return "space", words
+
+
 def _write_run(out: Path, path: Path, words: list[str], levels: list[Given], notes: list[str]) -> list[str]:
-    data = {"path": str(path), "unit": "line", "canonical": True, "validation": 0.0, "test": 0.0}
+    kind, names = _tokens(words, notes)
+    data: dict[str, Any] = {"path": str(path), "validation": 0.0, "test": 0.0}
+    if kind == "space":
+        data |= {"unit": "line", "canonical": True}
     model = {"order": len(levels), "smoothing": "given", "arpa": str(path)}
-    recipe = load_recipe("ngram", base={"data": data, "tokens": {"kind": "space"}, "model": model})
+    recipe = load_recipe("ngram", base={"data": data, "tokens": {"kind": kind}, "model": model})
     sizes = Sizes(len(words) + 2)
     ngram = Ngram(recipe.model, sizes)
     ngram.take(levels)
@@ -394,9 +411,9 @@ def _write_run(out: Path, path: Path, words: list[str], levels: list[Given], not
     files.write_atomic(out / "recipe.toml", to_toml(recipe))
     files.write_json(out / "environment.json", files.environment("cpu", 0, 0))
     files.write_json(out / "ledger.json", {**ledger.to_dict(), "summary": ledger.summary()})
-    files.write_json(out / "tokenizer.json", layout.write("space", words))
+    files.write_json(out / "tokenizer.json", layout.write(kind, names, unicode_pattern() if kind == "word" else ""))
     # What unknown words look like is not in the file; its words are the next best.
-    Speller.train(" " + word for word in words).save(out / "speller.json")
+    Speller.train(" " + name if kind == "space" else name for name in names).save(out / "speller.json")
     files.write_json(out / "config.json", config | {"sizes": dataclasses.asdict(sizes), "labels": []})
     (out / "metrics.jsonl").touch()
     files.write_json(out / "result.json", result | {"epochs": 0.0, "tokens_per_second": 0.0})

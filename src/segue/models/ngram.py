@@ -98,6 +98,15 @@ class _State:
         return _State(np.take_along_axis(tokens, real_last, axis=1))
 
 
+_KEYS_OF = {
+    "alpha": ("add_alpha",),
+    "lambdas": ("interpolation",),
+    "buckets": ("interpolation",),
+    "discount": ("absolute_discounting", "kneser_ney"),
+}
+"""Keys that mean something with some smoothings alone."""
+
+
 @dataclass(frozen=True)
 class _Order:
     """One order, ready to predict: its n-grams, and what its smoothing makes of each profile."""
@@ -186,6 +195,9 @@ class Ngram:
                 raise ValueError(f"lambdas are {self.lambdas}; none may be negative, and they must sum to 1")
             if self.lambdas and self.buckets:
                 raise ValueError("buckets has weights of its own, so lambdas cannot be given")
+            for key, smoothings in _KEYS_OF.items():
+                if getattr(self, key) and self.smoothing not in smoothings:
+                    raise ValueError(f"{key} is of smoothing={' or '.join(smoothings)}; found {self.smoothing}")
             if (self.smoothing == "given") != bool(self.arpa):
                 raise ValueError("smoothing=given is of a model that `segue import FILE.arpa --out RUN` makes")
             if any(a > b for a, b in zip((1, *self.min_count), self.min_count, strict=False)):

@@ -106,7 +106,7 @@ class StrictJSON(JSONResponse):
     """JSON in which an infinite figure is null."""
 
     def render(self, content: Any) -> bytes:
-        return to_json(content).encode()
+        return to_json(content).encode(errors="replace")
 
 
 def create_app(engine: Engine, local: bool = True) -> FastAPI:
