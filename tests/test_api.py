@@ -336,6 +336,8 @@ def test_one_text_alone_is_not_its_letters(tmp_path: Path) -> None:
     with pytest.raises(segue.InputError, match=r"5.* is not text"):
         run.generate(5)
     bow = segue.train("bow", REVIEWS, tmp_path / "b", {"train.steps": 3})
+    with pytest.raises(segue.InputError, match="1 is not a text"):
+        list(bow.predict([1]))  # type: ignore[list-item]
     assert len(list(bow.predict("a fine one"))) == len(list(bow.explain("a fine one"))) == 1
 
 

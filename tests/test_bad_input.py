@@ -143,6 +143,18 @@ def test_a_file_that_is_not_utf8(call: Segue) -> None:
     refused(call("train ngram latin.txt data.encoding=latin-99 --out y"), "data.encoding", "latin-99")
 
 
+@pytest.mark.parametrize("word", ["junk", "junk=1", "encoding=latin-1", "data.path=a.txt", "train.steps=3"])
+def test_a_word_that_says_nothing_of_a_file(call: Segue, word: str) -> None:
+    refused(call(f"data book.txt {word}"), word)
+    refused(call(f"data get shakespeare {word}"), "one name")
+
+
+def test_settings_of_a_file_that_is_looked_at(call: Segue) -> None:
+    refused(call("data data.encoding=latin-1"), "data.encoding=latin-1", "Expected a file")
+    refused(call("data book.txt data.encoding=latin-99"), "data.encoding", "latin-99")
+    refused(call("data book.txt data.format=cvs"), "data.format=cvs", "csv")
+
+
 def test_nul_bytes(call: Segue) -> None:
     Path("nul.txt").write_bytes(b"one\ntwo\0three\n")
     refused(call("train ngram nul.txt --out x"), "nul.txt, line 2", "NUL")
@@ -453,6 +465,19 @@ def test_the_tokens_of_another_run_come_along(call: Segue) -> None:
     assert call(f"{begin} train.steps=4 --resume").code == 0
 
 
+def test_numbers_that_nothing_can_be_learnt_from(call: Segue) -> None:
+    train = "train bow numbers.tsv data.label=number --out x"
+    Path("numbers.tsv").write_text("1.5\tone fine day\n4e38\tanother day\n" * 20)
+    refused(call(train), "numbers.tsv:2", "4e38", "no number below 1e18")
+    Path("numbers.tsv").write_text("3\tone fine day\n3.0\tanother day\n" * 20)
+    refused(call(train), "the number 3", "nothing to learn")
+
+
+def test_keys_of_another_smoothing(call: Segue) -> None:
+    refused(call("train ngram book.txt --out x model.discount=0.5"), "discount", "kneser_ney", "modified_kneser_ney")
+    refused(call("train ngram book.txt --out x model.alpha=9"), "alpha", "add_alpha")
+
+
 def test_nothing_left_to_learn(call: Segue) -> None:
     refused(call("train rnn_lm book.txt --out x train.freeze=vectors,body,head"), "leaves nothing to learn")
 
@@ -666,6 +691,16 @@ def test_standard_input_that_is_no_text(call: Segue, trained: Path, words: str) 
     refused(call(words, b"a\0b\n"), "standard input:1", "NUL")
     Path("empty.txt").touch()
     refused(call(words.replace(" -", " empty.txt")), "empty.txt is empty")
+
+
+def test_a_line_that_is_no_pair(call: Segue) -> None:
+    Path("pairs.tsv").write_text("yes\ta dog\ta dog\nno\ta dog\ta cat\n" * 15)
+    assert call("train bow pairs.tsv data.columns=1,2,3 train.steps=4 --out x").code == 0
+    refused(call("predict x -", b"a\tb\nno tab here\n"), "standard input:2: bow judges pairs", "no tab")
+    refused(call("predict x - --explain", b"a\tb\tc\n"), "standard input:1: bow judges pairs", "3 columns")
+    Path("asked.txt").write_text("a\tb\na\tb\nc\n")
+    refused(call("predict x asked.txt"), "asked.txt:3: bow judges pairs")
+    assert call("predict x -", b"a\tb\n").code == 0
 
 
 def test_scoring_an_empty_line_is_scoring_its_end(call: Segue, trained: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import segue
-from segue.challenge import TEMPLATES, WORDS, challenge, wilson
+from segue.challenge import TEMPLATES, WORDS, challenge
 from segue.cli import invoke
 from segue.errors import InputError
 from segue.inference.predict import Prediction
@@ -144,15 +144,6 @@ def test_only_single_texts_with_one_label_each() -> None:
         setattr(run, part, value)
         with pytest.raises(InputError, match="does not give single texts one label each"):
             challenge(run)
-
-
-def test_wilson_by_hand() -> None:
-    """8 of 16 with z = 2: the middle is 1/2, half the width 2 · sqrt(1/4 / 16 + 4 / (4 · 16 · 16)) / (1 + 4 / 16)."""
-    low, high = wilson(8, 16, z=2.0)
-    assert low + high == pytest.approx(1.0)
-    assert high - low == pytest.approx(2 * 2 * (1 / 64 + 1 / 256) ** 0.5 / 1.25)
-    assert wilson(10, 10)[1] == pytest.approx(1.0) and 0.6 < wilson(10, 10)[0] < 0.8
-    assert wilson(0, 10)[0] == pytest.approx(0.0)
 
 
 def test_a_trained_bag_of_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

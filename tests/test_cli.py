@@ -7,6 +7,7 @@ import json
 import os
 import random
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -287,6 +288,30 @@ def test_every_verb_speaks_to_people(there: Path, call: Segue, words: str, shown
     said = call(words)
     assert said.code == 0 and said.err == ""
     assert all(word in said.out for word in shown)
+
+
+def test_data_is_looked_at_as_it_is_said_to_be_written(there: Path, call: Segue, tmp_path: Path) -> None:
+    place = tmp_path / "fold"
+    place.mkdir()
+    (place / "r.tsv").write_bytes("a caf\u00e9\tgood\nno milk\tbad\n".encode("latin-1"))
+    said = call(f"data {place} data.columns=2,1 data.encoding=latin-1")
+    assert said.code == 0 and "2 rows" in said.out and "good: [a] [ caf\u00e9]" in said.out
+    (tmp_path / "rows").write_text("good\ta film\n" * 2 + "bad\n")
+    said = call(f"data {tmp_path / 'rows'} data.format=tsv data.on_error=skip")
+    assert said.code == 0 and "good: [a] [ film]" in said.out and "1 row was skipped" in said.out
+    said = call("data other.txt data.unit=line --tokens char")
+    assert said.code == 0 and "20 lines" in said.out
+
+
+def test_a_damaged_run_hides_no_other(there: Path, call: Segue, tmp_path: Path) -> None:
+    for name, run in (("a", "ngram"), ("b", "bow")):
+        shutil.copytree(there / "runs" / run, tmp_path / name)
+    (tmp_path / "a" / "result.json").write_text("")
+    said = call(f"runs {tmp_path}")
+    assert said.code == 0 and "damaged" in said.out and "accuracy" in said.out
+    damaged, sound = one(call(f"runs {tmp_path} --json"))["runs"]
+    assert not damaged["finished"] and "result.json is damaged" in damaged["damaged"]
+    assert sound["finished"] and sound["model"] == "bow"
 
 
 def test_what_was_skipped_is_said_at_the_end(there: Path, call: Segue, tmp_path: Path) -> None:

@@ -94,6 +94,11 @@ def test_calibration_is_of_all_folds_together() -> None:
     assert joined["calibration_error"] == pytest.approx(0.0)
 
 
+def test_all_right_in_all_seeds_and_folds_is_no_certainty() -> None:
+    for evaluation in (_joined([judged([1] * 15)] * 2), mean_of([judged([1] * 30)] * 2)):
+        assert evaluation.result["accuracy_ci"] == pytest.approx([0.88, 1], abs=0.01)
+
+
 def trial(name: str, right: list[float], seconds: float, parameters: int) -> Trial:
     Path(name).mkdir()
     folder.write_json(Path(name) / "result.json", {"train_seconds": seconds, "parameters": parameters})
@@ -262,6 +267,23 @@ def test_the_task_is_told_from_the_data(name: str, content: str, task: str) -> N
     assert guess_task(name) == task_of(name, ()) == task
     Path(f"{name}.gz").write_bytes(gzip.compress(content.encode()))
     assert guess_task(f"{name}.gz") == task
+
+
+def test_the_task_of_a_folder_is_that_of_its_files() -> None:
+    for place, content in (("rows", "good\ta fine film\n"), ("tags", "the\tD\ncow\tN\n\nruns\tV\n")):
+        Path(place).mkdir()
+        Path(place, "a.png").write_bytes(b"\x89PNG")
+        Path(place, "b.tsv").touch()
+        Path(place, "c.tsv").write_text(content)
+    assert guess_task("rows") == guess_task("rows/*.tsv") == task_of("rows", ()) == "classify"
+    assert guess_task("tags") == guess_task("tags/*.tsv") == "tag"
+    Path("rows", "d.csv").write_text("label,text\ngood,fine\n")
+    assert guess_task("rows") == guess_task("rows/*") == "classify"
+    Path("rows", "book.txt").write_text("Once upon a time.\n")
+    assert guess_task("rows") == "lm"  # they do not agree
+    Path("pydoc").mkdir()
+    Path("pydoc", "a.tsv").write_text("good\ta fine film\n")
+    assert guess_task("pydoc") == "lm"  # the corpus of that name
 
 
 def test_the_task_of_what_cannot_be_read() -> None:

@@ -18,13 +18,13 @@ intervals are wider.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from segue.errors import InputError, nearest
+from segue.inference.statistics import wilson
 from segue.loaded import Run
 
 PAIRS = (("positive", "negative"), ("pos", "neg"), ("good", "bad"), ("+", "-"), ("1", "0"), ("+1", "-1"), ("1", "-1"))
@@ -219,14 +219,6 @@ def _scored(run: Run, kind: str, made: Sequence[tuple[str, bool]], labels: tuple
             errors.append({"text": text, "label": labels[not is_good], "predicted": labels[not says_good]})
     share = right / len(made)
     return Kind(kind, len(made), right, share, wilson(right, len(made)), errors[:5])
-
-
-def wilson(right: int, total: int, z: float = 1.959964) -> tuple[float, float]:
-    """The 95 % interval of a share (Wilson 1927): inside 0 and 1, and of some width even where all are right."""
-    share, spread = right / total, z * z / total
-    middle = (share + spread / 2) / (1 + spread)
-    half = z * math.sqrt(share * (1 - share) / total + spread / (4 * total)) / (1 + spread)
-    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def _verdict(name: str, kinds: Sequence[Kind]) -> str:

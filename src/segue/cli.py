@@ -253,8 +253,11 @@ def predict(
 
     def counted() -> Iterator[str]:
         nonlocal cut
-        for line in _lines(file):
-            cut += loaded.cut(line)
+        for number, line in enumerate(_lines(file), 1):
+            try:
+                cut += loaded.cut(line)
+            except InputError as error:
+                raise InputError(f"{_named(file)}:{number}: {error}") from None
             yield line
 
     texts, again = tee(counted())  # the predictor reads a batch ahead
@@ -552,28 +555,30 @@ def explain(
 
 @app.command()
 def data(
-    what: Annotated[str | None, typer.Argument(metavar="[FILE|get]", help="A file or corpus to look at.")] = None,
-    name: Annotated[str | None, typer.Argument(help="With get: the corpus to download.")] = None,
+    rest: Annotated[list[str] | None, typer.Argument(metavar="[FILE|get NAME] [data.key=value …]")] = None,
     tokens: Annotated[str, typer.Option(help="How to split: char, byte, space, word, bpe, …")] = "word",
 ) -> None:
     """The corpora there are; of a file, how its first lines are read and split; `get NAME` downloads one.
 
     segue data book.txt --tokens char
+
+    segue data reviews.csv data.columns=stars,review data.encoding=latin-1
     """
     from segue.tables import print_corpora, print_sample
 
-    if what == "get":
+    if not rest:
+        print_corpora()
+    elif rest[0] == "get":
         from segue.data.named import get
 
-        if name is None:
-            raise InputError("Which corpus? `segue data` lists those that can be downloaded.")
+        if len(rest) != 2:
+            raise InputError("Which corpus? Expected one name; `segue data` lists those that can be downloaded.")
         with _progress() as progress:
-            path = get(name, progress=progress)
-        typer.echo(f"{name} is in {path}. Use it by its name: segue compare {name}")
-    elif what is None:
-        print_corpora()
+            path = get(rest[1], progress=progress)
+        typer.echo(f"{rest[1]} is in {path}. Use it by its name: segue compare {rest[1]}")
     else:
-        print_sample(what, tokens)
+        what, settings = _data_and_settings(rest)
+        print_sample(what, tokens, settings)
 
 
 # Between the words on the command line and the API
@@ -615,7 +620,7 @@ def _checked_task(task: str) -> Any:
 def _lines(file: str) -> Iterator[str]:
     """The lines of a file or of standard input, without their ends."""
     if file == "-":
-        yield from _decoded(sys.stdin.buffer, "standard input")
+        yield from _decoded(sys.stdin.buffer, _named(file))
         return
     path = Path(file)
     if not path.is_file():
@@ -624,6 +629,10 @@ def _lines(file: str) -> Iterator[str]:
         )
     with path.open("rb") as opened:
         yield from _decoded(opened, file)
+
+
+def _named(file: str) -> str:
+    return "standard input" if file == "-" else file
 
 
 def _decoded(opened: Any, name: str) -> Iterator[str]:

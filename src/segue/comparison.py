@@ -23,9 +23,9 @@ from segue.data.corpus import Corpus
 from segue.data.sources import guess_task
 from segue.errors import InputError
 from segue.inference import metrics
-from segue.inference.evaluate import LOWER_IS_BETTER, NAMES, Evaluation, main_figure
+from segue.inference.evaluate import LOWER_IS_BETTER, NAMES, SHARES, Evaluation, main_figure
 from segue.inference.evaluate import compare as compare_two
-from segue.inference.statistics import FEWEST, bootstrap, corpus_bootstrap
+from segue.inference.statistics import FEWEST, bootstrap, corpus_bootstrap, share_interval
 from segue.loaded import Run
 from segue.look.markup import short_count
 from segue.look.report import write
@@ -285,7 +285,7 @@ def _figures(evaluation: Evaluation) -> Evaluation:
         interval = corpus_bootstrap(table, metrics.bleu_of_sums)
     else:
         value = float(table[:, 0].sum() / table[:, 1].sum())
-        interval = bootstrap(table[:, 0], table[:, 1])
+        interval = (share_interval if main in SHARES else bootstrap)(table[:, 0], table[:, 1])
     return replace(evaluation, result=evaluation.result | {main: value, f"{main}_ci": list(interval)})
 
 

@@ -394,10 +394,11 @@ class Run:
     def _asked(self, text: str) -> Example:
         if self.task != "classify" or not self.recipe.data.pairs:
             return Example(text=text, words=tuple(text.split()))
-        first, tab, second = text.partition("\t")
-        if not tab:
-            raise InputError(f"{self.recipe.name} judges pairs: '{text[:60]}' has no tab between two texts.")
-        return Example(text=first, target=second)
+        texts = text.split("\t")
+        if len(texts) != 2:
+            found = f"{len(texts)} columns" if texts[1:] else "no tab"
+            raise InputError(f"{self.recipe.name} judges pairs: '{text[:60]}' has {found}. Expected a tab between two.")
+        return Example(text=texts[0], target=texts[1])
 
     def cut(self, text: str) -> int:
         """Tokens of a text that are beyond what the model reads."""
@@ -419,9 +420,12 @@ class Run:
             )
 
 
-def _listed(texts: Iterable[str]) -> Iterable[str]:
+def _listed(texts: Iterable[str]) -> Iterator[str]:
     """One text alone is that text, and not its letters."""
-    return [texts] if isinstance(texts, str) else texts
+    for text in [texts] if isinstance(texts, str) else texts:
+        if not isinstance(text, str):
+            raise InputError(f"{text!r:.60} is not a text. Expected strings; of a pair, with a tab between the two.")
+        yield text
 
 
 class _Held:

@@ -24,6 +24,7 @@ from typing import Any, Literal, NamedTuple
 
 from segue import models
 from segue.data.builtin import MADE
+from segue.data.config import Config as Data
 from segue.data.config import Label
 from segue.data.config import Task as Reads
 from segue.errors import InputError, nearest
@@ -119,6 +120,15 @@ def read_recipe(path: Path, trust: bool = False) -> Recipe:
     kind, name, values = _parse(path)
     _check_trust(kind, trust)
     return _build(kind, name, values)
+
+
+def data_section(settings: Sequence[str], **own: Any) -> Data:
+    """[data] by itself: values of the caller's own, with `data.key=value` on top."""
+    values = {"data": own}
+    for setting in settings:
+        _override(values, setting)
+    config: Data = make(Data, values["data"], "data")
+    return config
 
 
 def _check_trust(kind: str, trust: bool) -> None:

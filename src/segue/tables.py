@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -564,7 +564,11 @@ def find_runs(folder: Path) -> list[dict[str, Any]]:
         if not (path / "result.json").exists():
             found.append({"run": str(path), "finished": False})
             continue
-        result = read_json(path / "result.json")
+        try:
+            result = read_json(path / "result.json")
+        except InputError as error:
+            found.append({"run": str(path), "finished": False, "damaged": str(error)})
+            continue
         main = main_figure(result) if result.get("task") in MAIN else ""
         # Tokens that lose text have no bits per byte; scores that are no probabilities have no perplexity either.
         main = next((name for name in (main, "perplexity") if name in result), "mean_negative_log_score")
@@ -594,7 +598,8 @@ def print_runs(found: list[dict[str, Any]], folder: str) -> None:
             value = number(row["value"]) if row["figure"] else ""  # what was imported, or held nothing out, has none
             table.add_row(row["run"], row["model"], row["figure"] or "", value, number(row["train_seconds"], 1))
         else:
-            table.add_row(row["run"], "not finished: go on with --resume", "", "", "")
+            damaged = "result.json is damaged: restore it, or train again" if "damaged" in row else ""
+            table.add_row(row["run"], damaged or "not finished: go on with --resume", "", "", "")
     _console().print(table)
 
 
@@ -612,26 +617,37 @@ def print_corpora() -> None:
     _console().print(table)
 
 
-def print_sample(path: str, kind: str) -> None:
+READING = tuple(
+    f"data.{key}" for key in ("format", "columns", "label", "unit", "blank", "canonical", "encoding", "on_error")
+)
+"""What may be said of a file that is looked at."""
+
+
+def print_sample(path: str | None, kind: str, settings: Sequence[str]) -> None:
     """How the first lines or rows of a file are read and split."""
     import itertools
 
-    from segue.data.config import Config
     from segue.data.corpus import Corpus
     from segue.data.sources import guess_task
-    from segue.recipe import make
+    from segue.recipe import data_section, make
     from segue.tokens.tokenizer import Config as Tokens
     from segue.tokens.tokenizer import Tokenizer
 
     tokens = make(Tokens, {"kind": kind}, "tokens")
-    unit: Literal["line", "document"] = "line" if kind == "space" else "document"
-    task = guess_task(path)
-    corpus = Corpus(Config(path=path, unit=unit, validation=0.0, canonical=kind == "space"), task)
+    wrong = [word for word in settings if word.partition("=")[0] not in READING]
+    if wrong or path is None:
+        raise InputError(
+            f"{(wrong or settings)[0]} cannot be set here. Expected a file, and how it is read: {', '.join(READING)}."
+        )
+    unit = "line" if kind == "space" else "document"
+    config = data_section(settings, path=path, unit=unit, validation=0.0, canonical=kind == "space")
+    task = guess_task(path, config.format, config.encoding)
+    corpus = Corpus(config, task)
     tokenizer = Tokenizer.train(tokens, (f"{example.text} {example.target}" for example in corpus.examples("all")))
     console = _console()
     for file in corpus.ledger.to_dict()["files"][:5]:
         console.print(Text(f"{file['path']}: {file['bytes']:,} bytes"))
-    count, noun = corpus.counts["train"], unit if task == "lm" else "row"
+    count, noun = corpus.counts["train"], config.unit if task == "lm" else "row"
     units = f"{count:,} {noun}{'s' if count != 1 else ''}"
     console.print(f"{units}; {tokenizer.vocab_size:,} different {kind} tokens, STOP and UNK counted.")
     for sentence in corpus.ledger.summary():
@@ -644,7 +660,8 @@ def print_sample(path: str, kind: str) -> None:
         if task == "tag":
             console.print(Text(" ".join(map("/".join, zip(example.words, example.tags, strict=True)))))
         elif task == "lm":
-            for line in [line for line in example.text.split("\n") if line.strip()][: 5 if unit == "document" else 1]:
+            shown = 5 if config.unit == "document" else 1
+            for line in [line for line in example.text.split("\n") if line.strip()][:shown]:
                 console.print(Text(split(line)))
         else:
             label = f"{example.label}: " if task == "classify" else ""

@@ -32,6 +32,42 @@ def test_several_classes_stand_with_commas_between_and_may_be_none(tmp_path: Pat
     ]
 
 
+def notes(path: Path, text: str, **settings: Any) -> list[str]:
+    path.write_text(text, encoding="utf-8")
+    return Corpus(Config(path=str(path), validation=0, **settings), "classify").ledger.summary()
+
+
+ROWS = "".join(f"{'good' if i % 2 else 'bad'},film {i}\n" for i in range(10))
+
+
+def test_what_may_be_a_header_is_told_and_the_advice_works(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    assert notes(path, f"sentiment,review\n{ROWS}") == [
+        "say data.columns=sentiment,review if the first row is a header, as its label, 'sentiment', comes nowhere "
+        f"else: {path}."
+    ]
+    assert notes(path, f"sentiment,review\n{ROWS}", columns="sentiment,review") == []
+    [note] = notes(tmp_path / "a.tsv", f"mood\tits text\n{ROWS}".replace(",", "\t"))
+    assert "say 'data.columns=mood,its text' if" in note
+    [note] = notes(path, "n,mood,one,two\n" + ROWS.replace(",", ",a,").replace("\n", ",b\n"), columns="1,2,4")
+    assert "say data.columns=n,mood,two if" in note
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        ROWS,
+        f"odd,film\nrare,one\n{ROWS}",  # another label comes once, too
+        f"{ROWS}odd,film\n",
+        f"label,text\nodd,film\n{ROWS}",  # the header is known
+        f'odd,"a film, and what a film"\n{ROWS}',  # no name of a column
+        f"sentiment,review\n{ROWS[:80]}",
+    ],
+)
+def test_what_is_no_header_is_not_told(rows: str, tmp_path: Path) -> None:
+    assert notes(tmp_path / "a.csv", rows) == []
+
+
 def test_in_jsonl_they_are_a_list(tmp_path: Path) -> None:
     objects = [{"label": ["b", "a"], "text": "x"}, {"label": [], "text": "y"}, {"label": "a,b", "text": "z"}]
     rows = read(tmp_path / "a.jsonl", "".join(json.dumps(one) + "\n" for one in objects), label="classes")

@@ -80,6 +80,18 @@ def test_classes_against_scikit_learn() -> None:
     assert high - low == pytest.approx(2 * normal, rel=0.2)
 
 
+@pytest.mark.parametrize(("guess", "low", "high"), [("bad", 0.88, 1), ("good", 0, 0.12)], ids=["all", "none"])
+def test_all_or_none_right_is_no_certainty(guess: str, low: float, high: float) -> None:
+    """The exact interval of 30 of 30 is 0.884 to 1."""
+    several = Oracle("classify", [Prediction(tags=(guess,))], sizes=Sizes(vocab_size=9, classes=3, label="classes"))
+    for evaluation in (
+        classified(["bad"] * 30, [guess] * 30),
+        tagged(["bad bad"] * 30, [f"{guess} {guess}"] * 30, LABELS),
+        of_rows(several, [Example(text="text", tags=("bad",))] * 30),
+    ):
+        assert evaluation.result["accuracy_ci"] == pytest.approx([low, high], abs=0.01)
+
+
 def test_a_label_that_training_never_saw_is_named_with_its_line() -> None:
     with pytest.raises(InputError, match=r"a\.tsv:2: the label 'goood' was never seen in training\. .*'good'"):
         classified(["bad", "goood"], ["bad", "bad"])

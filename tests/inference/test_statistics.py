@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 import segue.inference.statistics as statistics
-from segue.inference.statistics import FEWEST, bootstrap, corpus_bootstrap, corpus_paired, paired
+from segue.inference.statistics import (
+    FEWEST,
+    bootstrap,
+    corpus_bootstrap,
+    corpus_paired,
+    paired,
+    share_interval,
+    wilson,
+)
 
 
 def test_the_interval_of_a_mean_is_the_textbooks() -> None:
@@ -76,6 +84,26 @@ def test_one_piece_tells_nothing_and_none_is_refused() -> None:
 def test_pieces_without_a_denominator() -> None:
     lo, hi = bootstrap([0.0, 0.0, 1.0], [0.0, 0.0, 2.0])
     assert (lo, hi) == (0.5, 0.5)
+
+
+def test_wilson_by_hand() -> None:
+    """8 of 16 with z = 2: the middle is 1/2, half the width 2 · sqrt(1/4 / 16 + 4 / (4 · 16 · 16)) / (1 + 4 / 16)."""
+    low, high = wilson(8, 16, z=2.0)
+    assert low + high == pytest.approx(1.0)
+    assert high - low == pytest.approx(2 * 2 * (1 / 64 + 1 / 256) ** 0.5 / 1.25)
+    assert wilson(10, 10)[1] == 1 and 0.6 < wilson(10, 10)[0] < 0.8
+    assert wilson(4, 4)[1] == 1 and wilson(0, 10)[0] == 0  # the share itself is inside, whatever the rounding
+
+
+def test_a_share_that_is_the_same_in_every_resample_has_an_interval() -> None:
+    ones = np.ones(30)
+    assert share_interval(ones, ones) == wilson(30, 30) == pytest.approx((0.88, 1), abs=0.01)  # exactly: 0.884
+    assert share_interval(0 * ones, ones) == wilson(0, 30) == pytest.approx((0, 0.12), abs=0.01)
+    assert share_interval(2 * ones, 4 * ones) == wilson(15, 30)  # a sentence is a piece, whatever its words
+    assert share_interval([1, 1, 0], [1, 1, 0]) == wilson(2, 2)  # and what has no answer is none
+    some = np.arange(30) % 3 / 2
+    assert share_interval(some, ones) == bootstrap(some, ones)
+    assert share_interval([1], [1]) == (-math.inf, math.inf)
 
 
 def test_the_same_model_does_not_differ_from_itself() -> None:

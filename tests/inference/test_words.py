@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import lzma
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -78,6 +79,13 @@ def test_3cosadd_is_the_cosine_to_the_sum_and_3cosmul_is_as_written() -> None:
     assert combined(cosines[:, :2], cosines[:, 2:], True)[0] == pytest.approx(0.75 * 0.6 / (0.55 + 0.001))
 
 
+@pytest.mark.parametrize("multiply", [False, True], ids=["3CosAdd", "3CosMul"])
+@pytest.mark.parametrize("expression", ["sushi - Sushi", "pizza + tapas + USA - USA - tapas - pizza"])
+def test_words_that_cancel_out_have_no_answer(expression: str, multiply: bool) -> None:
+    with pytest.raises(InputError, match=f"'{re.escape(expression)}' comes to a vector of zeros"):
+        lecture().analogy(*signed(expression), multiply=multiply)
+
+
 def test_nearest_is_by_cosine_whatever_the_lengths() -> None:
     words = Words(["a", "b", "c", "d"], np.array([[1, 0], [100, 1], [0.1, 0.1], [-5, 0]], np.float32))
     found = words.nearest("a", 5)
@@ -143,6 +151,40 @@ def test_pairs_analogies_and_text_are_told_apart(tmp_path: Path) -> None:
     assert questions_in(packed) == [Pair("a", "b", 1.0), Pair("c", "d", 2.0)]
 
 
+GOOD = "a b 1\nc d 2\ne f 3\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("tiger cat 7.35\nlove sex q\nbook paper 7.46\n", r":2: 'q' is no number\. Expected two words and a number"),
+        ("tiger cat q\n" + GOOD, ":1: 'q' is no number"),
+        (GOOD + "a,b,nan\n", ":4: 'nan' is no number"),
+        ("a\tb\t-inf\n" + GOOD, ":1: '-inf' is no number"),
+        ("a\tb\t7,35\n" + GOOD, ":1: 'a\tb\t7,35'"),
+        ("tiger cat\n" + GOOD, ":1: 'tiger cat'"),
+        (GOOD * 50 + "\nand here is some text\n", ":152: 'and here"),
+    ],
+)
+def test_a_bad_line_among_pairs_is_told(text: str, told: str, tmp_path: Path) -> None:
+    path = tmp_path / "bad.ws"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=rf"bad\.ws{told}"):
+        questions_in(path)
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["Word 1,Word 2,Human (mean)", "word1\tword2\tscore", "# tiger cat, by 13 people", "# two\n\n#\nw1 w2 score"],
+)
+def test_comments_and_the_names_of_columns_are_skipped(header: str, tmp_path: Path) -> None:
+    path = tmp_path / "pairs"
+    path.write_text(f"{header}\na,b,1\nc\td\t2\n", encoding="utf-8")
+    assert questions_in(path) == [Pair("a", "b", 1.0), Pair("c", "d", 2.0)]
+    path.write_text("#metoo movement 7\na b 1\n", encoding="utf-8")
+    assert questions_in(path) == [Pair("#metoo", "movement", 7.0), Pair("a", "b", 1.0)]
+
+
 def test_spearman_of_ranks_with_ties() -> None:
     """Against the correlation of ranks worked by hand: 1, 2.5, 2.5, 4 and 2, 1, 3, 4."""
     a, b = np.array([1, 5, 5, 9]), np.array([0.3, 0.1, 0.7, 0.9])
@@ -161,6 +203,10 @@ def test_the_figures_of_pairs() -> None:
     assert result["spearman"] == pytest.approx(1) and (result["pairs"], result["unknown_pairs"]) == (4, 1)
     with pytest.raises(InputError, match="0 of 1 pairs"):
         of_questions(words, [Pair("x", "y", 1)])
+    with pytest.raises(InputError, match=r"All 4 pairs with vectors have the same score, 5, .* undefined"):
+        of_questions(words, [pair._replace(score=5) for pair in pairs[:4]] + pairs[4:])
+    with pytest.raises(InputError, match="All 4 pairs with vectors have the same cosine"):
+        of_questions(words, [Pair("a", "b", score) for score in range(4)])
 
 
 def test_the_figures_of_analogies() -> None:
@@ -170,6 +216,7 @@ def test_the_figures_of_analogies() -> None:
         Question("towns", ("France", "Paris", "Japan", "Tokyo")),
     ]
     wrong = [Question("towns", ("France", "Paris", "Japan", "Messi")), Question("towns", ("France", "Paris", "x", "y"))]
+    assert of_questions(words, right).result["accuracy_ci"][0] < 1  # both are right, which is no certainty
     result = of_questions(words, right + wrong).result
     assert result["accuracy"] == result["accuracy_3cosmul"] == pytest.approx(2 / 3)
     assert (result["analogies"], result["unknown_analogies"]) == (3, 1)

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import re
+import shlex
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, zip_longest
@@ -41,6 +42,9 @@ FIELDS: dict[Task, tuple[str, ...]] = {
 JSON_FIELDS: dict[Task, tuple[str, ...]] = {"tag": ("words", "tags")}
 """Where the keys of a JSON object are others than the columns of a table."""
 FAULTS_SHOWN = 5
+LEAST_ROWS = 10
+"""With fewer, a label that comes once says nothing."""
+LONGEST_NAME = 40
 DOCUMENT_MARK = "-DOCSTART-"
 _NODE = re.compile(r"\d+([-.]\d+)?")
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -68,9 +72,11 @@ class Reader:
             case "jsonl":
                 return self._objects(str(path), lines(text))
             case "csv":
-                return self._table(str(path), _quoted(path, lines(text)))
+                rows = _quoted(path, lines(text))
             case _:
-                return self._table(str(path), ((n, line.split("\t")) for n, line in enumerate(lines(text), 1)))
+                rows = ((n, line.split("\t")) for n, line in enumerate(lines(text), 1))
+        table = self._table(str(path), rows)
+        return self._watched(table) if self.task == "classify" and self.config.label == "class" else table
 
     def finish(self) -> None:
         """Refuse the rows that were found bad, unless they are to be left out."""
@@ -121,12 +127,27 @@ class Reader:
         elif not label:
             self._bad(path, line, "has no label")
         elif self.config.label == "number" and not _is_number(label):
-            self._bad(path, line, f"has the label '{label[:60]}', which is not a number (data.label=number)")
+            self._bad(path, line, f"has the label '{label[:60]}', which is no number below 1e18 (data.label=number)")
         else:
             yield Example(text, label, target=second, path=path, line=line)
 
     def _text(self, value: str) -> str:
         return tidy(value) if self.config.canonical else value
+
+    def _watched(self, examples: Iterator[Example]) -> Iterator[Example]:
+        """Notes a label in line 1 that comes nowhere else, while all others come again: it may be that of a header."""
+        first, labels = None, Counter[str]()
+        for example in examples:
+            first = first or example
+            labels[example.label] += 1
+            yield example
+        if first is None or first.line > 1 or labels.total() < LEAST_ROWS:
+            return
+        names = [cell.strip() for cell in (first.label, first.text, first.target)[: 2 + self.config.pairs]]
+        if [label for label, count in labels.items() if count == 1] == names[:1] and all(map(_is_name, names)):
+            columns = shlex.quote(f"data.columns={','.join(names)}")
+            why = f"as its label, '{first.label[:60]}', comes nowhere else"
+            self.ledger.note(f"say {columns} if the first row is a header, {why}", first.path)
 
     def _table(self, path: str, rows: Iterator[Row]) -> Iterator[Example]:
         first = next((row for row in rows if any(row[1])), None)
@@ -325,6 +346,11 @@ def _values(row: str, keys: list[str], label: str) -> list[str] | str:
     return values
 
 
+def _is_name(cell: str) -> bool:
+    """Whether a column can be called by this in data.columns."""
+    return 0 < len(cell) <= LONGEST_NAME and "," not in cell and not cell.isdecimal()
+
+
 def _label(value: Any, label: str) -> Any:
     """A label as a table has it: numbers and truth values written out, several of them with commas between."""
     if isinstance(value, bool | int | float):
@@ -334,9 +360,13 @@ def _label(value: Any, label: str) -> Any:
     return ",".join(value) if all(isinstance(name, str) and "," not in name for name in value) else value
 
 
+_LARGEST = 1e18
+"""Numbers whose squares a float32 still holds."""
+
+
 def _is_number(label: str) -> bool:
     try:
-        return math.isfinite(float(label))
+        return abs(float(label)) < _LARGEST
     except ValueError:
         return False
 

@@ -154,21 +154,34 @@ def open_source(path: str, config: Config, task: Task, ledger: Ledger) -> Source
         raise InputError(f"{path[:200]} cannot be read: {error.strerror}. Expected a name that may be read.") from None
 
 
-def guess_task(path: str) -> Task:
-    """What data is made for, by its extension and its first rows; running text where they say nothing."""
-    kind = extension(Path(path))
+def guess_task(path: str, form: Format = "auto", encoding: str = "utf-8") -> Task:
+    """What data is made for, by its extension (or its format) and its first rows; running text where they say nothing.
+
+    Of a folder or a glob it is what its files say, if they all say the same: a file of each extension is looked into.
+    """
+    if path in BUILTIN or path in named.NAMED:
+        return "lm"
     if _is_pair(path):
         return "seq2seq"
+    try:
+        found = _find(path, "lm", Config(path), Ledger())
+    except (InputError, OSError, ValueError):  # whoever reads it says what is wrong with it
+        found = (Path(path),)
+    kinds = {extension(file) if form == "auto" else f".{form}": file for file in reversed(found)}
+    tasks = {_task_of(file, kind, encoding) for kind, file in kinds.items()}
+    return tasks.pop() if len(tasks) == 1 else "lm"
+
+
+def _task_of(file: Path, kind: str, encoding: str) -> Task:
     if kind in (".conll", ".conllu", ".iob"):
         return "tag"
     if kind not in EXTENSIONS["classify"]:
         return "lm"
-    rows = _first_rows(Path(path)) if Path(path).is_file() else []
+    rows = _first_rows(file, encoding) if file.is_file() else []
     if kind in (".jsonl", ".ndjson"):
         fields: Collection[str] = json_keys(rows[0]) if rows else ()
         tasks: tuple[Task, ...] = ("tag", "classify", "seq2seq", "lm")
-        named = {task: JSON_FIELDS.get(task, FIELDS[task]) for task in tasks}
-        return next((task for task in tasks if set(named[task]) <= set(fields)), "lm")
+        return next((task for task in tasks if set(JSON_FIELDS.get(task, FIELDS[task])) <= set(fields)), "lm")
     if set(FIELDS["seq2seq"]) <= set(rows[0].split("\t" if kind == ".tsv" else ",") if rows else ()):
         return "seq2seq"
     # Sentences of single words, with a blank line between them.
@@ -176,9 +189,9 @@ def guess_task(path: str) -> Task:
     return "tag" if tagged else "classify"
 
 
-def _first_rows(path: Path, count: int = 200) -> list[str]:
+def _first_rows(path: Path, encoding: str, count: int = 200) -> list[str]:
     try:
-        return list(islice(lines(blocks(path, "utf-8", Ledger())), count))
+        return list(islice(lines(blocks(path, encoding, Ledger())), count))
     except InputError:  # whoever reads the file says what is wrong with it
         return []
 

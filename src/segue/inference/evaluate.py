@@ -22,7 +22,7 @@ from segue.inference import metrics
 from segue.inference.leaving_out import mattered, told, words_read
 from segue.inference.predict import Prediction, Predictor
 from segue.inference.score import Scored
-from segue.inference.statistics import Paired, bootstrap, corpus_bootstrap, corpus_paired, paired
+from segue.inference.statistics import Paired, bootstrap, corpus_bootstrap, corpus_paired, paired, share_interval
 
 MAIN = {"lm": "bits_per_byte", "classify": "accuracy", "tag": "accuracy", "seq2seq": "bleu", "embed": "cloze"}
 """The figure that ranks models of a task."""
@@ -50,6 +50,8 @@ NAMES = {
     "calibration_error": "calibration error",
 }
 """What people call the figures; one that is not here has its own name."""
+SHARES = {"accuracy", "cloze"}
+"""Figures that are shares of right answers, among those that rank models."""
 LOWER_IS_BETTER = {"bits_per_byte", "perplexity", "mean_squared_error"}
 SHOWN = 20
 MOST_READ = 100_000
@@ -157,7 +159,7 @@ def _several(predictor: Predictor, rows: Sequence[Example], predictions: Sequenc
     truth, guess = (np.array([[name in one.tags for name in names] for one in of]) for of in (rows, predictions))
     right, ones = (truth == guess).all(1).astype(np.float64), np.ones(len(rows))
     figures = metrics.several(truth, guess)
-    result = {"task": "classify", "accuracy": figures.pop("accuracy"), "accuracy_ci": list(bootstrap(right, ones))}
+    result = {"task": "classify", "accuracy": figures.pop("accuracy"), "accuracy_ci": list(share_interval(right, ones))}
     errors = [
         {"text": _shown(row), "labels": ", ".join(row.tags), "predicted": ", ".join(p.tags)}
         for row, p in zip(rows, predictions, strict=True)
@@ -203,7 +205,7 @@ def _classify(predictor: Predictor, rows: Sequence[Example], predictions: Sequen
     result = {
         "task": "classify",
         "accuracy": metrics.accuracy(truth, guess),
-        "accuracy_ci": list(bootstrap(right, np.ones(len(rows)))),
+        "accuracy_ci": list(share_interval(right, np.ones(len(rows)))),
         "macro_f1": metrics.macro_f1(truth, guess),
         "rows": len(rows),
         "labels": list(predictor.labels),
@@ -248,7 +250,7 @@ def _tag(predictor: Predictor, rows: Sequence[Example], predictions: Sequence[Pr
     result = {
         "task": "tag",
         "accuracy": float(right.sum() / words.sum()),
-        "accuracy_ci": list(bootstrap(right, words)),
+        "accuracy_ci": list(share_interval(right, words)),
         "span_f1": spans.f1 if spans else None,
         "sentences": len(rows),
         "words": int(words.sum()),

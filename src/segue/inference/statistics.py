@@ -12,6 +12,7 @@ piece, and one `figure` of its column sums is enough for all of them.
 
 p is two-sided, never below 1 / (resamples + 1), and right for any number of pieces; the interval
 needs some twenty. They are two methods, so at the very edge one may call clear what the other does not.
+Where a share of right answers is the same in every resample, as where all are right, its interval is Wilson's.
 One piece alone tells nothing of chance: its interval is (-inf, inf). Of n pieces all 2^n swaps are as likely, and two
 of them, none and all, differ as much as the real order does, so that p is 2^(1 - n) at least: below six pieces no
 difference, however large, has p < 0.05.
@@ -50,6 +51,25 @@ def bootstrap(
 ) -> tuple[float, float]:
     """The interval of sum(numerators) / sum(denominators). Infinite numerators give an infinite upper end."""
     return corpus_bootstrap(_columns(numerators, denominators), _ratio, resamples, seed, level)
+
+
+def share_interval(right: ArrayLike, answers: ArrayLike) -> tuple[float, float]:
+    """The 95 % interval of a share of right answers, by bootstrap. Where all resamples have the same share, Wilson's, a
+    piece counting as one answer, since those of one piece may go together."""
+    table = _columns(right, answers)
+    low, high = corpus_bootstrap(table, _ratio)
+    if low < high:
+        return low, high
+    pieces = int((table[:, 1] > 0).sum())
+    return wilson(low * pieces, pieces)
+
+
+def wilson(right: float, total: int, z: float = 1.959964) -> tuple[float, float]:
+    """The 95 % interval of a share (Wilson 1927): inside 0 and 1, and of some width even where all are right."""
+    share, spread = right / total, z * z / total
+    middle = (share + spread / 2) / (1 + spread)
+    half = z * math.sqrt(share * (1 - share) / total + spread / (4 * total)) / (1 + spread)
+    return max(0.0, min(share, middle - half)), min(1.0, max(share, middle + half))
 
 
 def corpus_bootstrap(

@@ -15,8 +15,10 @@ ten times, and frequency alone is of no help.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, dropwhile, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +30,7 @@ from segue.data.ledger import Ledger
 from segue.errors import InputError, nearest
 from segue.inference.evaluate import Evaluation
 from segue.inference.metrics import spearman
-from segue.inference.statistics import bootstrap
+from segue.inference.statistics import share_interval
 
 Floats = NDArray[np.float64]
 Ids = NDArray[np.int64]
@@ -38,6 +40,10 @@ FIRST = 2
 CANDIDATES = 10
 _AT_ONCE = 4096
 _QUESTIONS = 256
+_NOTHING = 1e-6
+"""Length of a sum of unit vectors that is zero but for rounding."""
+_JUDGED = 100
+"""Lines by which pairs with scores are told from text, which may be too long to be held."""
 _CUT = 6
 """Letters of a word that was not found that one which is offered shares with it, to look for it among many."""
 
@@ -77,6 +83,11 @@ class Words:
     ) -> list[tuple[str, float]]:
         """What these words, added and taken away, come to: by 3CosAdd, or with `multiply` by 3CosMul."""
         added, taken = [self.place(word) for word in plus], [self.place(word) for word in minus]
+        if np.linalg.norm(self.unit[added].sum(0) - self.unit[taken].sum(0)) < _NOTHING:
+            raise InputError(
+                f"'{' - '.join([' + '.join(plus), *minus])}' comes to a vector of zeros, which no word is near. "
+                "Expected words that do not cancel out, for example 'king - man + woman'."
+            )
         cosines = self.unit @ self.unit[[*added, *taken]].T
         scores = combined(cosines[:, : len(added)], cosines[:, len(added) :], multiply)
         return self._best(scores, {*added, *taken}, top)
@@ -148,18 +159,21 @@ class Question(NamedTuple):
 def questions_in(path: Path) -> list[Pair] | list[Question] | None:
     """What a file asks: pairs with scores, analogies, or None where it is neither but text.
 
-    A file of analogies begins with a line ": section"; one of pairs has two words and a number in every line, with
-    tabs, commas or blanks between.
+    A file of analogies begins with a line ": section"; one of pairs has two words and a number in most of its first
+    lines, with tabs, commas or blanks between. Comments (#) may stand before either.
     """
     if not path.is_file():
         return None
-    found = ((n, line.strip()) for n, line in enumerate(lines(blocks(path, "utf-8", Ledger())), 1) if line.strip())
-    first = next(found, None)
-    if first is None:
+    filled = ((n, line.strip()) for n, line in enumerate(lines(blocks(path, "utf-8", Ledger())), 1) if line.strip())
+    found = dropwhile(lambda one: one[1].startswith("#") and not _pair(one[1]), filled)
+    first = list(islice(found, _JUDGED))
+    if first and first[0][1].startswith(":"):
+        return list(_analogies(str(path), first[0], chain(first[1:], found)))
+    if 2 * sum(_pair(line) is not None for _, line in first) <= len(first):
         return None
-    if first[1].startswith(":"):
-        return list(_analogies(str(path), first, found))
-    return _pairs(str(path), first, found) if _pair(first[1]) else None
+    if _names_columns(first[0][1]):
+        first = first[1:]
+    return list(_pairs(str(path), chain(first, found)))
 
 
 def _analogies(path: str, first: tuple[int, str], rest: Iterator[tuple[int, str]]) -> Iterator[Question]:
@@ -177,28 +191,33 @@ def _analogies(path: str, first: tuple[int, str], rest: Iterator[tuple[int, str]
             )
 
 
-def _pairs(path: str, first: tuple[int, str], rest: Iterator[tuple[int, str]]) -> list[Pair] | None:
-    """None where a later line is no pair and the first may have been one by chance: three words of which one a number
-    are text too."""
-    pairs = [_pair(first[1])]
-    for number, line in rest:
+def _pairs(path: str, found: Iterator[tuple[int, str]]) -> Iterator[Pair]:
+    for number, line in found:
         pair = _pair(line)
-        if pair is None and len(pairs) < 3:
-            return None
-        if pair is None:
-            raise InputError(
-                f"{path}:{number}: '{line[:60]}'. Expected two words and a number, as in the lines before."
-            )
-        pairs.append(pair)
-    return [pair for pair in pairs if pair is not None]
+        if pair and math.isfinite(pair.score):
+            yield pair
+        else:
+            cells = _cells(line)
+            wrong = f"'{cells[2][:60]}' is no number" if len(cells) == 3 else f"'{line[:60]}'"
+            raise InputError(f"{path}:{number}: {wrong}. Expected two words and a number, as in tiger cat 7.35.")
 
 
 def _pair(line: str) -> Pair | None:
-    cells = line.replace("\t", " ").replace(",", " ").split()
+    cells = _cells(line)
     try:
         return Pair(cells[0], cells[1], float(cells[2])) if len(cells) == 3 else None
     except ValueError:
         return None
+
+
+def _names_columns(line: str) -> bool:
+    """Whether a first line is a header: one that ends in a word where others have a number."""
+    cells = _cells(line)
+    return len(cells) > 2 and not _pair(line) and bool(re.search(r"[^\W\d_]{2}", cells[-1]))
+
+
+def _cells(line: str) -> list[str]:
+    return line.replace("\t", " ").replace(",", " ").split()
 
 
 def of_questions(words: Words, asked: list[Pair] | list[Question]) -> Evaluation:
@@ -218,6 +237,12 @@ def _similarity(words: Words, pairs: list[Pair]) -> Evaluation:
         [s for *_, s in known],
     )
     cosines = np.einsum("pd,pd->p", words.unit[first], words.unit[second])
+    for what, values in (("score", scores), ("cosine", cosines)):
+        if len(set(values)) == 1:
+            raise InputError(
+                f"All {len(known)} pairs with vectors have the same {what}, {values[0]:g}, so that the correlation is "
+                "undefined. Expected pairs that differ."
+            )
     value = spearman(np.array(scores), cosines)
     result = {
         "task": "embed",
@@ -249,7 +274,7 @@ def _answers(words: Words, questions: list[Question]) -> Evaluation:
     result = {
         "task": "embed",
         "accuracy": float(right[False].mean()),
-        "accuracy_ci": list(bootstrap(right[False], np.ones(len(rows)))),
+        "accuracy_ci": list(share_interval(right[False], np.ones(len(rows)))),
         "accuracy_3cosmul": float(right[True].mean()),
         "analogies": len(rows),
         "unknown_analogies": len(questions) - len(rows),
@@ -340,7 +365,7 @@ def of_text(model: Any, tokens: NDArray[Any], done: Callable[[float], None] = la
     result = {
         "task": "embed",
         "cloze": answered.accuracy,
-        "cloze_ci": list(bootstrap(answered.right, answered.asked)),
+        "cloze_ci": list(share_interval(answered.right, answered.asked)),
         "places": int(answered.asked.sum()),
         "unknown_tokens": int((np.asarray(tokens) == 1).sum()),
         "way": f"which of {CANDIDATES} words stood there; a guess is right {1 / CANDIDATES:.0%} of the time",
