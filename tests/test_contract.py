@@ -463,8 +463,7 @@ RECORDED = [case for case in LEARNING if model_class(case.values[0][0]).task == 
 def test_a_step_of_running_text_asks_nothing_of_the_device(case: tuple[str, Any]) -> None:
     """Or it could not be recorded on a GPU. Here the device is one that has no numbers to give."""
     kind, config = case
-    with torch.device("meta"):
-        model = model_class(kind)(config, Sizes(VOCAB)).train()
+    model = model_class(kind)(config, Sizes(VOCAB)).train().to("meta")
     tokens_BT = np.zeros((2, 8), np.int64)
     batch = Batch(tokens_BT, tokens_BT, tokens_BT == 0, np.array([True, False]), full=True).to("meta")
     state = None

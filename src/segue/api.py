@@ -51,10 +51,9 @@ def train(
     if model is None:
         where = f"There is no run in {out} to go on with. " if resume and out is not None else ""
         raise InputError(f"{where}Name a model to train, such as rnn_lm. `segue models` lists them.")
-    if resume and out is not None and not (Path(out) / "recipe.toml").exists():
-        if data is None and not any(line.startswith("data.path=") for line in lines):
-            raise InputError(f"There is no run in {out} to go on with. To begin one there, leave --resume out.")
-        progress(f"There is no run in {out} yet: it begins.", 0.0)
+    named = data is not None or any(line.startswith("data.path=") for line in lines)
+    if resume and out is not None and not (named or (Path(out) / "recipe.toml").exists()):
+        raise InputError(f"There is no run in {out} to go on with. To begin one there, leave --resume out.")
     place = Path(out) if out is not None else files.free_name(f"{_stem(model)}-{_data_name(data)}")
     given = load_recipe(model, lines, trust=trust)
     base = _begun_with(given, lines, trust) | _made_of(given, trust)

@@ -137,6 +137,8 @@ def _train(
     with files.locked(out):
         if not begun and (out / "recipe.toml").exists():
             raise InputError(f"Another process has just begun a run in {out}. Choose another --out.")
+        if resume and not begun:
+            progress(f"There is no run in {out} yet: it begins.", 0.0)
         try:
             return Trained(walk.run(begun), out)
         except Exception as error:
