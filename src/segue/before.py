@@ -91,6 +91,8 @@ def check_named(recipe: Recipe, trust: bool) -> None:
         return
     if len(runs) < 2:
         raise InputError("An ensemble is made of runs: name two or more, as model.runs=runs/a,runs/b")
+    if twice := [run for run in runs if runs.count(run) > 1]:
+        raise InputError(f"model.runs names {twice[0]} twice. Expected each run once; the ensemble weighs them.")
     for run in map(Path, runs):
         files.check_run(run)
         part = read_recipe(run / "recipe.toml", trust)

@@ -172,6 +172,7 @@ def test_what_else_is_refused(place: Path, tmp_path: Path) -> None:
 
     assert "name two or more" in refused(data=place / "data.tsv")
     assert "name two or more" in refused(f"model.runs={place / 'bayes'}")
+    assert "twice" in refused(f"model.runs={place / 'bayes'},{place / 'bayes'}")
     assert "There is no run folder" in refused(f"model.runs={place / 'bayes'},{place / 'nowhere'}")
     for name in ("one", "two"):
         segue.train("naive_bayes", place / "data.tsv", tmp_path / name, {"data.validation": 0})

@@ -75,6 +75,17 @@ def test_a_step_is_written_once_and_then_recorded(recorded: list[str]) -> None:
     assert recorded == ["warn", "default", "recorded", "replayed", "replayed"]
 
 
+def test_other_warnings_of_a_step_are_not_lost(recorded: list[str]) -> None:
+    def step(batch: Any, carried: list[Any]) -> list[Any]:
+        warnings.warn("something else", stacklevel=1)
+        return carried
+
+    graphs = Graphs()
+    with pytest.warns(UserWarning, match="^something else$"):
+        graphs.run(batch(), [], step)
+    assert not graphs.waits
+
+
 def test_a_step_that_waits_for_the_device_stays_as_it_is_written(recorded: list[str]) -> None:
     """As torch tells it, in its debug mode; said once."""
     graphs, steps = Graphs(), []

@@ -37,7 +37,7 @@ class Rotation(NamedTuple):
 
 
 def angles(length: int, width: int) -> Tensor:
-    """t / 10000^(2i/width) for t below `length` and 2i below `width`."""
+    """t / 10000^(2i/width) for t below `length` and 2i below `width`; on the CPU, whatever torch's default is."""
     steps = torch.arange(0, width, 2, dtype=torch.float64, device="cpu") / width
     return torch.arange(length, dtype=torch.float64, device="cpu")[:, None] * _BASE**-steps
 

@@ -115,11 +115,14 @@ class Graphs:
                 yield
             finally:
                 torch.cuda.set_sync_debug_mode("default")
-        waits = [w for w in found if "synchronizing CUDA operation" in str(w.message)]
-        if waits:
-            self.waits = True
-            where = f"{waits[0].filename}:{waits[0].lineno}"
-            warnings.warn(f"A step waits for the GPU ({where}): it cannot be recorded, and is slower.", stacklevel=2)
+        for one in found:
+            if "synchronizing CUDA operation" not in str(one.message):
+                warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+            elif not self.waits:
+                self.waits, where = True, f"{one.filename}:{one.lineno}"
+                warnings.warn(
+                    f"A step waits for the GPU ({where}): it cannot be recorded, and is slower.", stacklevel=2
+                )
 
     def _placed(self, carried: list[Any]) -> list[Any]:
         """What is carried, in the place where the graphs look for it."""
