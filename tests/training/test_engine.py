@@ -56,7 +56,13 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(engine, "_Graph", Graph)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: 1)
-    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", lambda mode: done.append(mode))
+
+    def watch(mode: str) -> None:
+        done.append(mode)
+        if mode == "warn":
+            warnings.warn("Synchronization debug mode is a prototype feature", stacklevel=1)
+
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", watch)
     return done
 
 

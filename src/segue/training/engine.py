@@ -111,6 +111,7 @@ class Graphs:
         with warnings.catch_warnings(record=True) as found:
             warnings.simplefilter("always")
             torch.cuda.set_sync_debug_mode("warn")
+            found.clear()  # torch says that this mode is new
             try:
                 yield
             finally:
