@@ -28,7 +28,7 @@ from segue.batches.collate import Config as Layout
 from segue.batches.store import StoreWriter
 from segue.models.base import Sizes
 from segue.models.rnn_lm import Drop, Penalty, RnnLm
-from segue.training.optim import Config as Optimizer
+from segue.training.rates import Config as Optimizer
 from segue.training.trainer import Config, Trainer
 
 WORDS, ROWS, LENGTH, WIDTHS = 10_002, 80, 70, (400, 1150, 1150, 400)

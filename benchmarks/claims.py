@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from segue.claims import claim_names, run_claim
+from segue.runs.experiments.claim import claim_names, run_claim
 
 DOCS = Path(__file__).parent.parent / "docs"
 HEAD = """# The lectures' claims, tried

@@ -22,7 +22,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from segue.inference.decode import generate
-from segue.inference.settings import Config
+from segue.inference.decode_settings import Config
 from segue.models.base import Sizes
 from segue.models.gpt import Gpt
 

@@ -23,7 +23,7 @@ from segue.batches.collate import Config as BatchesConfig
 from segue.batches.store import StoreWriter
 from segue.models.base import Sizes
 from segue.models.gpt import Gpt
-from segue.training import optim
+from segue.training import rates
 from segue.training.trainer import Config, Trainer
 
 ROWS, LENGTH, VOCABULARY, STEPS = 32, 1024, 50_257, 20
@@ -38,7 +38,7 @@ class Ours:
         torch.manual_seed(0)
         self.model = Gpt(Gpt.Config(size="gpt2"), Sizes(VOCABULARY)).cuda()
         batches = Batches(writer.close(), "lm", BatchesConfig(ROWS, LENGTH), 0)
-        config = Config(steps=10**9, log_every=STEPS, optimizer=optim.Config(rate=6e-4, weight_decay=0.1))
+        config = Config(steps=10**9, log_every=STEPS, optimizer=rates.Config(rate=6e-4, weight_decay=0.1))
         self.trainer = Trainer(self.model, batches, config, None, "cuda")
         self.records = self.trainer.fit()
         while self.trainer.compiler.waits:

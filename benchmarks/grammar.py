@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 import segue
-from segue.folder import read_json
-from segue.inference.evaluate import MAIN
+from segue.inference.evaluation import MAIN
+from segue.runs.folder import read_json
 
 MODELS = ("ngram", "rnn_lm", "bow", "window_tagger", "rnn_seq2seq")
 

@@ -1,4 +1,4 @@
-"""The kernels of layers/kernels.py against the same in plain torch: layers at every kind of position, draws, the loss.
+"""The Triton kernels of layers/one_token_gpu.py against plain torch: layers at every kind of position, draws, the loss.
 
     PYTHONPATH=src python3 benchmarks/kernels_agree.py
     TRITON_INTERPRET=1 PYTHONPATH=src python3 benchmarks/kernels_agree.py     without a GPU; needs Triton, takes minutes
@@ -16,9 +16,9 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
+from segue.inference.cuda_graphs import BROKEN, DEAD
 from segue.inference.decode import _pick
-from segue.inference.recorded import BROKEN, DEAD
-from segue.inference.settings import Config
+from segue.inference.decode_settings import Config
 from segue.layers import losses
 from segue.models.base import Sizes
 from segue.models.gpt import Gpt
@@ -32,7 +32,7 @@ VOCABULARY, CONTEXT = 97, 96
 @torch.inference_mode()
 def layers(position: str, rows: int, length: int) -> float:
     """The largest difference of a logit over some steps after a prompt."""
-    from segue.layers.kernels import Layers
+    from segue.layers.one_token_gpu import Layers
 
     shape = {"layers": 2, "width": CONTEXT, "heads": 3, "context": CONTEXT}
     model = Gpt(Gpt.Config(**shape, position=position), Sizes(VOCABULARY)).to(DEVICE).eval()  # type: ignore[arg-type]
@@ -57,7 +57,7 @@ def layers(position: str, rows: int, length: int) -> float:
 
 def draws(vocab_size: int, temperature: float, rows: int) -> int:
     """Ids that differ, of some."""
-    from segue.layers.kernels import draw
+    from segue.layers.one_token_gpu import draw
 
     logits_BV = 5 * torch.randn(rows, vocab_size, device=DEVICE)
     forbid, wrong = torch.tensor([0, 1], device=DEVICE), 0
@@ -73,12 +73,12 @@ def draws(vocab_size: int, temperature: float, rows: int) -> int:
 
 def slopes() -> tuple[float, float]:
     """The difference of a loss, and the largest of its slopes."""
-    from segue.layers import kernels
+    from segue.layers import one_token_gpu
 
     logits_NV: Tensor = 3 * torch.randn(6, 200, device=DEVICE).to(DTYPE)
     targets_N = torch.tensor([0, 5, 189, losses.IGNORE, 7, 100], device=DEVICE)
     expected = losses._slopes(logits_NV.clone(), targets_N, 190)
-    found = kernels.slopes(logits_NV.clone(), targets_N, 190)
+    found = one_token_gpu.slopes(logits_NV.clone(), targets_N, 190)
     return float((expected[0] - found[0]).abs()), float((expected[1].float() - found[1].float()).abs().max())
 
 

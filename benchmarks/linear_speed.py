@@ -58,8 +58,8 @@ def ours(kind: str, tokens: str, settings: dict[str, Any]) -> tuple[Callable[...
     """(train, predict): as a run does it, without the run's folder and page."""
     from segue.batches.encode import encode
     from segue.data.example import Example
+    from segue.inference.decode_settings import Config as Decode
     from segue.inference.predict import Predictor
-    from segue.inference.settings import Config as Decode
     from segue.models import model_class
     from segue.models.base import Sizes
     from segue.recipe import WHOLE

@@ -94,7 +94,7 @@ def limited(text: Path, place: Path) -> None:
 
 def size(place: Path, lmplz: str) -> None:
     binary = Path(lmplz).with_name("build_binary")
-    from segue.loaded import Run
+    from segue.runs.run import Run
 
     run = Run(place / "run")
     count = run.model.parameters_count
@@ -121,7 +121,7 @@ for _ in range(3):
 def score(place: Path) -> None:
     """Tokens a second on one core, new text: from words to the log probability of every sentence."""
     from segue.batches.batch import Batch
-    from segue.loaded import Run
+    from segue.runs.run import Run
 
     path = zipf(place / "new.txt", 1_000_000, 1)
     lines = path.read_text().split("\n")[:-1]
@@ -163,7 +163,7 @@ def score(place: Path) -> None:
 OPENING = """
 import sys, time
 from pathlib import Path
-from segue.loaded import Run
+from segue.runs.run import Run
 Run(sys.argv[2])  # imports and compiled code
 from segue.models.base import Sizes
 from segue.models.ngram import Ngram

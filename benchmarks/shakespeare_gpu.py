@@ -31,7 +31,7 @@ def nanogpt_loss(run: Path) -> float:
     from segue.batches.batch import Batch
     from segue.data.corpus import Corpus
     from segue.layers.losses import cross_entropy
-    from segue.loaded import Run
+    from segue.runs.run import Run
 
     opened = Run(run, "cuda")
     text = "".join(example.text for example in Corpus(opened.recipe.data, "lm").examples("validation"))

@@ -96,9 +96,9 @@ def ours(text: Path, place: Path, method: str, epochs: int, seed: int, device: s
 
 def similar(path: Path, data: Path) -> dict[str, float]:
     """Spearman's correlation with people, of a run or of a file of vectors."""
-    from segue.embedding.files import read_vectors
     from segue.inference.words import Words, of_questions, questions_in, words_of
-    from segue.loaded import load
+    from segue.runs.run import load
+    from segue.word_vectors.files import read_vectors
 
     words = words_of(load(path)) if path.is_dir() else Words(*read_vectors(path))
     return {

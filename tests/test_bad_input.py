@@ -23,10 +23,10 @@ from typing import Any, NamedTuple
 import pytest
 
 import segue
-from segue import folder
-from segue import run as walking
 from segue.cli import invoke
 from segue.models import bow
+from segue.runs import folder
+from segue.runs import train as walking
 from segue.training import checkpoint
 from segue.training.log import Lines
 

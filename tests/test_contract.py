@@ -26,7 +26,7 @@ import segue
 from segue import models
 from segue.batches.batch import IGNORE, Batch
 from segue.batches.collate import Batches, Config, classify, seq2seq, tag
-from segue.batches.letters import spelt
+from segue.batches.spelled_words import spelt
 from segue.batches.store import Store, StoreWriter
 from segue.inference.words import words_of
 from segue.models import model_class

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from segue import models, recipe
 from segue.cli import invoke
 from segue.errors import InputError
-from segue.inference.settings import Config as Decode
+from segue.inference.decode_settings import Config as Decode
 from segue.recipe import SECTIONS, fields_of, load_recipe, make, read_recipe, recipe_names, section_fields, to_toml
 
 KINDS = models.kinds()

@@ -14,7 +14,7 @@ import segue
 from segue.cli import invoke
 from segue.errors import InputError
 from segue.guard import guarded
-from segue.inference.written import cut
+from segue.inference.stop_texts import cut
 
 TEXTS = ["the cows eat grass", "für die Kühe", "the old king naps well", "a king eats 3 hats"] * 8
 KINDS = ["char", "byte", "space", "word", "bpe", "unigram", "wordpiece"]

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from segue.errors import InputError, SegueError
 
 if TYPE_CHECKING:
-    from segue.api import compare, load, train
-    from segue.loaded import Run
+    from segue.runs.api import compare, load, train
+    from segue.runs.run import Run
 
 __version__ = "0.1.0"
 __all__ = ["InputError", "Run", "SegueError", "__version__", "compare", "load", "train"]
@@ -25,11 +25,11 @@ __all__ = ["InputError", "Run", "SegueError", "__version__", "compare", "load", 
 
 def __getattr__(name: str) -> Any:
     if name in ("train", "load", "compare"):
-        from segue import api
+        from segue.runs import api
 
         return getattr(api, name)
     if name == "Run":
-        from segue.loaded import Run
+        from segue.runs.run import Run
 
         return Run
     raise AttributeError(f"module 'segue' has no attribute '{name}'")

@@ -50,8 +50,8 @@ def compare(
 
     segue compare reviews.tsv --folds 10 --budget 10s
     """
-    from segue import api
-    from segue.tables import print_comparison
+    from segue.runs import api
+    from segue.runs.terminal import print_comparison
 
     data, settings = _data_and_settings(rest)
     names = [name.strip() for name in models.split(",") if name.strip()]
@@ -85,10 +85,10 @@ def train(
 
     torchrun --nproc-per-node 4 -m segue train gpt book.txt
     """
-    from segue import api
-    from segue.folder import read_json
-    from segue.tables import print_result
-    from segue.training.begin import is_first
+    from segue.runs import api
+    from segue.runs.folder import read_json
+    from segue.runs.terminal import print_result
+    from segue.training.setup import is_first
 
     if resume and model is not None and "=" in model:
         rest = [model, *(rest or [])]
@@ -133,8 +133,8 @@ def evaluate(
 
     segue evaluate runs/ngram-book+runs/rnn_lm-book other.txt --mix --cache
     """
-    from segue.mixing import evaluate as evaluate_runs
-    from segue.tables import print_figures
+    from segue.runs.evaluate import evaluate as evaluate_runs
+    from segue.runs.terminal import print_figures
 
     data, settings = _data_and_settings(rest)
     with _progress() as progress:
@@ -156,8 +156,8 @@ def score(
     """
     import dataclasses
 
-    from segue.loaded import load
-    from segue.tables import print_line
+    from segue.runs.run import load
+    from segue.runs.terminal import print_line
 
     loaded = load(run, device, trust)
     for line in loaded.score(_lines(file)):
@@ -192,8 +192,8 @@ def generate(
     """
     import dataclasses
 
-    from segue.loaded import load
-    from segue.tables import print_novelty
+    from segue.runs.run import load
+    from segue.runs.terminal import print_novelty
 
     if n < 1:
         raise InputError(f"-n {n} asks for no text: expected 1 or more.")
@@ -220,7 +220,7 @@ def generate(
     _tell_long(loaded, prompt)
     report = None
     if novelty:
-        from segue.novelty import novelty as held_against_training
+        from segue.runs.experiments.novelty import novelty as held_against_training
 
         with _progress() as progress:
             report = held_against_training(loaded, texts, prompt, progress)
@@ -245,8 +245,8 @@ def predict(
 
     printf 'a fine film\\n' | segue predict runs/bow-reviews - --explain
     """
-    from segue.loaded import load
-    from segue.tables import explained_line
+    from segue.runs.run import load
+    from segue.runs.terminal import explained_line
 
     loaded = load(run, device, trust)
     cut = 0
@@ -286,9 +286,9 @@ def challenge_run(
 
     segue challenge runs/bow-reviews
     """
-    from segue.challenge import challenge
-    from segue.loaded import load
-    from segue.tables import print_challenge
+    from segue.runs.experiments.challenge import challenge
+    from segue.runs.run import load
+    from segue.runs.terminal import print_challenge
 
     result = challenge(load(run, device, trust), positive, negative)
     _print(result) if json else print_challenge(result)
@@ -306,9 +306,9 @@ def look(
 
     segue look runs/ngram-book --context "cows eat"
     """
-    from segue.inference.evidence import followers, has_counts, to_dict
-    from segue.loaded import load
-    from segue.tables import print_bars, print_followers
+    from segue.look.explain.evidence import followers, has_counts, to_dict
+    from segue.runs.run import load
+    from segue.runs.terminal import print_bars, print_followers
 
     if top < 1:
         raise InputError(f"--top {top} asks for no token: expected 1 or more.")
@@ -339,8 +339,8 @@ def nearest_words(
     segue nearest runs/word2vec-book king queen
     """
     from segue.inference.words import words_of
-    from segue.loaded import load
-    from segue.tables import print_nearest
+    from segue.runs.run import load
+    from segue.runs.terminal import print_nearest
 
     asked = words_of(load(run))
     found = {word: asked.nearest(word, _checked_top(top)) for word in words}
@@ -363,8 +363,8 @@ def analogy(
     segue analogy runs/word2vec-book "Paris - France + Japan"
     """
     from segue.inference.words import signed, words_of
-    from segue.loaded import load
-    from segue.tables import print_nearest
+    from segue.runs.run import load
+    from segue.runs.terminal import print_nearest
 
     plus, minus = signed(expression)
     found = words_of(load(run)).analogy(plus, minus, _checked_top(top), multiply)
@@ -498,8 +498,8 @@ def claim(
 
     segue claim size book.txt --out runs/claim-size     (again with the same --out: what is trained is kept)
     """
-    from segue.claims import claim_names, read_claim, run_claim
-    from segue.tables import print_claim, print_claims
+    from segue.runs.experiments.claim import claim_names, read_claim, run_claim
+    from segue.runs.terminal import print_claim, print_claims
 
     if what is None:
         claims = [read_claim(name) for name in claim_names()]
@@ -514,7 +514,7 @@ def claim(
 @app.command("models")
 def list_models() -> None:
     """Every kind of model, with its first sentence."""
-    from segue.tables import print_models
+    from segue.runs.terminal import print_models
 
     print_models()
 
@@ -522,7 +522,7 @@ def list_models() -> None:
 @app.command("recipes")
 def list_recipes() -> None:
     """Every recipe that is shipped, as kind/name."""
-    from segue.tables import print_recipes
+    from segue.runs.terminal import print_recipes
 
     print_recipes()
 
@@ -530,7 +530,7 @@ def list_recipes() -> None:
 @app.command("runs")
 def list_runs(folder: Annotated[str, typer.Argument(help="Where to look.")] = "runs", json: JsonOption = False) -> None:
     """The runs in a folder, with their figures."""
-    from segue.tables import find_runs, print_runs
+    from segue.runs.terminal import find_runs, print_runs
 
     found = find_runs(Path(folder))
     _print({"runs": found}) if json else print_runs(found, folder)
@@ -548,7 +548,7 @@ def explain(
 
     segue explain runs/ngram-book
     """
-    from segue.tables import print_explanation
+    from segue.runs.terminal import print_explanation
 
     print_explanation(model, settings or [], trust)
 
@@ -564,12 +564,12 @@ def data(
 
     segue data reviews.csv data.columns=stars,review data.encoding=latin-1
     """
-    from segue.tables import print_corpora, print_sample
+    from segue.runs.terminal import print_corpora, print_sample
 
     if not rest:
         print_corpora()
     elif rest[0] == "get":
-        from segue.data.named import get
+        from segue.data.downloads import get
 
         if len(rest) != 2:
             raise InputError("Which corpus? Expected one name; `segue data` lists those that can be downloaded.")
@@ -598,7 +598,7 @@ def _data_and_settings(rest: list[str] | None) -> tuple[str | None, list[str]]:
 
 def _holds_vectors(path: Path) -> bool:
     """Vectors of words: known by their first line, or, as GloVe's have none, by their name."""
-    from segue.embedding.files import is_vectors
+    from segue.word_vectors.files import is_vectors
 
     named = Path(str(path).removesuffix(".gz").removesuffix(".xz")).suffix in (".vec", ".txt")
     return path.is_file() and (named or is_vectors(path))
@@ -683,7 +683,7 @@ def _prediction(text: str, answer: Any, run: Any, words: Any = None) -> dict[str
 
 
 def _print(value: Any) -> None:
-    from segue.folder import to_json
+    from segue.runs.folder import to_json
 
     typer.echo(to_json(value))
 
@@ -705,7 +705,7 @@ def _compiling(run: Any) -> Iterator[None]:
     if not hasattr(run.model, "steady") or str(run.device) != "cpu":
         yield
         return
-    from segue.counting.compiling import told
+    from segue.compiling import told
 
     said: list[str] = []
 

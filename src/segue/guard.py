@@ -58,7 +58,7 @@ def _message(error: Exception, verbs: Sequence[str]) -> tuple[str, int]:
 
 def _is_full(error: Exception) -> bool:
     """A full disk, as Python says it or, in words alone, a library below it."""
-    from segue.folder import FULL
+    from segue.runs.folder import FULL
 
     words = r"No space left on device|File too large|\d+ requested and \d+ written"
     return getattr(error, "errno", None) in FULL or re.search(words, str(error)) is not None

@@ -32,14 +32,14 @@ from segue.models.base import Task, reads
 
 RECIPES = Path(__file__).parent / "recipes"
 CLAIMS = "claims"
-"""The folder in it that holds no model's recipes, but experiments (claims.py)."""
+"""The folder in it that holds no model's recipes, but experiments (runs/experiments/claim.py)."""
 SECTIONS = ("data", "tokens", "batches", "model", "train", "decode")
 _OWNERS = {
     "data": "segue.data.config",
     "tokens": "segue.tokens.tokenizer",
     "batches": "segue.batches.collate",
     "train": "segue.training.trainer",
-    "decode": "segue.inference.settings",
+    "decode": "segue.inference.decode_settings",
 }
 _TOKENS = {"lm": "char", "classify": "word", "tag": "space", "seq2seq": "bpe", "embed": "space"}
 WHOLE = 1 << 24

@@ -12,10 +12,10 @@ import pytest
 
 import segue
 from segue.cli import invoke
-from segue.embedding.files import is_vectors, read_vectors, write_vectors
 from segue.errors import InputError
 from segue.inference.words import words_of
 from segue.interop.word2vec_format import export_word2vec, import_word2vec
+from segue.word_vectors.files import is_vectors, read_vectors, write_vectors
 
 NAMES = ["the", "Ímar", "戦場", "</s>", "1", "a-b"]
 TABLE = np.array([[0.1, -1e-20, 3e20], [1 / 3, 2, 0], [5, 6, 7], [1, 1, 1], [0.5, 0.25, -0.125], [1e-3, 2e3, -7]], "f4")

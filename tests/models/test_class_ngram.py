@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from segue.batches.batch import IGNORE, Batch
-from segue.counting import count
 from segue.errors import InputError
 from segue.models.base import Sizes
 from segue.models.class_ngram import ClassNgram
+from segue.ngrams import count
 
 VOCAB = 12
 

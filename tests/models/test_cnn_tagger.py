@@ -9,7 +9,7 @@ from torch import Tensor
 
 from segue.batches.batch import Batch
 from segue.batches.collate import tag
-from segue.layers.letters import Written
+from segue.layers.word_features import Written
 from segue.models.base import Sizes
 from segue.models.cnn_tagger import CnnTagger
 

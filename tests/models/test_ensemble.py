@@ -16,11 +16,11 @@ import segue
 from segue.batches.batch import IGNORE
 from segue.batches.collate import classify
 from segue.cli import invoke
-from segue.counting.linear import best_scale
 from segue.errors import InputError
-from segue.loaded import Run
+from segue.linear.solve import best_scale
 from segue.models.base import Sizes
 from segue.models.ensemble import HOLD, Ensemble, best_weights, pooled
+from segue.runs.run import Run
 
 KINDS = {
     "bayes": ("naive_bayes", {}),

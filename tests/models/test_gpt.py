@@ -12,8 +12,8 @@ from torch import Tensor
 from segue.batches.batch import IGNORE, Batch
 from segue.errors import InputError
 from segue.inference.decode import generate
+from segue.inference.decode_settings import Config as Decode
 from segue.inference.score import stream_logprobs
-from segue.inference.settings import Config as Decode
 from segue.layers.probe import record
 from segue.models.base import Sizes
 from segue.models.gpt import SHAPES, Gpt

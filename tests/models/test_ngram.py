@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from segue.batches.batch import IGNORE, Batch
-from segue.counting import count, trie
 from segue.errors import InputError
 from segue.models import ngram
 from segue.models.base import Sizes
 from segue.models.ngram import Ngram
+from segue.ngrams import count, trie
 
 STOP = 0
 CHOICES = typing.get_args(typing.get_type_hints(Ngram.Config)["smoothing"])

@@ -13,8 +13,8 @@ from sklearn.svm import LinearSVC
 
 import segue
 from segue.errors import InputError
-from segue.loaded import Run
 from segue.recipe import load_recipe
+from segue.runs.run import Run
 
 FILM = ["good", "fine", "dull", "bad", "slow", "warm"]
 

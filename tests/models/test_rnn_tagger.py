@@ -13,9 +13,9 @@ from torch import Tensor
 import segue
 from segue.batches.batch import IGNORE, Batch
 from segue.batches.collate import tag
-from segue.batches.letters import spelt
+from segue.batches.spelled_words import spelt
 from segue.errors import InputError
-from segue.layers.letters import Written
+from segue.layers.word_features import Written
 from segue.models.base import Sizes
 from segue.models.rnn_tagger import RnnTagger
 

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from segue.embedding import draws, learning
 from segue.errors import InputError
 from segue.models import word2vec
 from segue.models.base import Sizes
 from segue.models.word2vec import Word2vec
+from segue.word_vectors import learning, noise_words
 
 HISTORY = ["the", "history", "of", "ai", "is", "a", "history", "of", "fantasies"]
 WORDS = list(dict.fromkeys(HISTORY))
@@ -194,10 +194,10 @@ class NoDraws:
 
 
 class Draws(NoDraws):
-    """The generator of embedding/draws.py, written again in Python's whole numbers."""
+    """The generator of word_vectors/noise_words.py, written again in Python's whole numbers."""
 
     def __init__(self, model: Word2vec, seed: int) -> None:
-        self.state = int(draws.seeds(seed, 1)[0])
+        self.state = int(noise_words.seeds(seed, 1)[0])
         _, self.mark, self.other = model._chances()
         self.count = model.config.negatives
 
@@ -276,7 +276,7 @@ def test_noise_leads_to_the_log_of_how_much_likelier_a_follower_is() -> None:
     model, _ = fitted(store(chain.tolist()), 6, settings, **config)
     seen = np.zeros((6, 6))
     np.add.at(seen, (chain[:-1], chain[1:]), 1)
-    q = draws.noise_chances(model.counts, 0.5)
+    q = noise_words.noise_chances(model.counts, 0.5)
     # Of a pair (a, w), noise n is drawn by q among the words that are not w.
     shown = np.array(
         [[sum(3 * seen[a, w] * q[n] / (1 - q[w]) for w in range(2, 6) if w != n) for n in range(6)] for a in range(6)]

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from segue.errors import InputError
-from segue.tokens.layout import KINDS, RESERVED, Kind
+from segue.tokens.file_format import KINDS, RESERVED, Kind
 from segue.tokens.tokenizer import REPLACEMENT, Config, Tokenizer
 
 CORPUS = pydoc_data.topics.topics["assignment"].splitlines() + ["Ärger über 42 naïve 🙂 cafés", "日本語の本"] * 2

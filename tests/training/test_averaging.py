@@ -18,8 +18,8 @@ from segue.models.base import Sizes
 from segue.models.neural_lm import NeuralLm
 from segue.models.rnn_lm import Drop, Penalty, RnnLm
 from segue.training.checkpoint import latest, save_checkpoint
-from segue.training.optim import Average, stalled
-from segue.training.optim import Config as Optimizer
+from segue.training.rates import Average, stalled
+from segue.training.rates import Config as Optimizer
 from segue.training.trainer import Config, Trainer
 
 V = 12

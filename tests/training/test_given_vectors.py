@@ -15,13 +15,13 @@ from torch import Tensor
 import segue
 from segue.batches.batch import Batch
 from segue.errors import InputError
-from segue.layers.letters import Written
+from segue.layers.word_features import Written
 from segue.models import kinds, model_class
 from segue.models.base import Sizes
 from segue.recipe import load_recipe
 from segue.tokens.tokenizer import Config as Tokens
 from segue.tokens.tokenizer import Tokenizer
-from segue.training.begin import take_vectors
+from segue.training.setup import take_vectors
 
 NEW = [f"word{i}" for i in range(60)]
 """Words that the file has no vector for."""

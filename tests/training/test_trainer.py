@@ -23,7 +23,7 @@ from segue.models.rnn_lm import RnnLm
 from segue.models.rnn_seq2seq import RnnSeq2seq
 from segue.models.window_tagger import WindowTagger
 from segue.training.checkpoint import latest, save_checkpoint
-from segue.training.optim import Config as Optimizer
+from segue.training.rates import Config as Optimizer
 from segue.training.trainer import Config, DivergedError, Trainer
 
 V, C = 12, 3

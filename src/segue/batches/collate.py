@@ -7,7 +7,7 @@ With `vary` the lengths of the steps are drawn, so that a token does not always 
 (Merity et al. 2018): near `length`, one in twenty near half of it.
 With `blank` some tokens, others in every epoch, are read as UNK, and predicted as they are (Xie et al. 2017): a text
 that is read many times is not so soon learnt by heart, and UNK gets to mean that anything may stand there.
-Several corpora share the rows of each step (mixture.py).
+Several corpora share the rows of each step (corpus_mix.py).
 Rows are padded on the right to the longest of their batch.
 """
 
@@ -23,11 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segue.batches.batch import IGNORE, Batch
-from segue.batches.letters import laid_out
-from segue.batches.mixture import STRETCH, Mixture
+from segue.batches.corpus_mix import STRETCH, Mixture
 from segue.batches.order import rows_at, stream_offset
+from segue.batches.spelled_words import laid_out
 from segue.batches.store import Store
-from segue.tokens.layout import UNK
+from segue.tokens.file_format import UNK
 
 Rows = list[NDArray[Any]]
 OFTEN = 0.95

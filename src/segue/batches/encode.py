@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from segue.batches.letters import spelt
+from segue.batches.spelled_words import spelt
 from segue.batches.store import Store, StoreWriter, id_dtype
 from segue.data.config import Label
 from segue.data.corpus import Corpus, Example

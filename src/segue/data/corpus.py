@@ -1,7 +1,7 @@
 """A corpus: examples from any source, streamed as often as wanted, in three splits, with a ledger of what was read.
 
 The first reading checks everything, counts, and writes the ledger; from then on `examples(split)` streams. A language
-model may read several corpora in one run, wiki.txt:3+books.txt:1; each is a `Part` (part.py) with splits of its own.
+model may read several corpora in one run, wiki.txt:3+books.txt:1; each is a `Part` (one_corpus.py) with own splits.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from segue.data.builtin import MADE
 from segue.data.config import Config, Task
 from segue.data.example import Example
 from segue.data.ledger import LISTED_ROWS, Ledger, Repeats
-from segue.data.part import Part
+from segue.data.one_corpus import Part
 from segue.data.sources import Made, Progress, corpora
 
 __all__ = ["SPLITS", "Config", "Corpus", "Example"]

@@ -28,8 +28,8 @@ from typing import Any
 from segue.data.config import Config, Format, Task
 from segue.data.example import Example, joined, names_of
 from segue.data.files import LONGEST_LINE, Tick, blocks, lines
+from segue.data.iob import SCHEMES, Checked
 from segue.data.ledger import Ledger
-from segue.data.spans import SCHEMES, Checked
 from segue.data.units import tidy, units
 from segue.errors import InputError
 

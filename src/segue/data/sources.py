@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
-from segue.data import builtin, copying, grammar, named
+from segue.data import builtin, copy_task, downloads, grammar
 from segue.data.config import Config, Format, Task
 from segue.data.example import Example
 from segue.data.files import blocks, describe_file, extension, lines
@@ -119,7 +119,7 @@ def _joined_names(pieces: list[str]) -> list[str]:
 
 def _is_there(name: str) -> bool:
     """Whether there is something under a name; a name that cannot even be looked up is nothing."""
-    if name in BUILTIN or name in named.NAMED:
+    if name in BUILTIN or name in downloads.NAMED:
         return True
     try:
         # Path.glob takes no absolute pattern.
@@ -144,10 +144,10 @@ def open_source(path: str, config: Config, task: Task, ledger: Ledger) -> Source
     """What `path` names; the formats of the files are decided here, before anything is read."""
     if path in builtin.MADE and (path == "grammar" or task == "lm"):
         return Made(path, config, task)
-    if path in BUILTIN or path in named.NAMED:
+    if path in BUILTIN or path in downloads.NAMED:
         if task != "lm":
             raise InputError(f"the corpus '{path}' is running text. Expected {ROWS[task]}, or data.path=grammar.")
-        return Builtin(path, config) if path in BUILTIN else Files((named.find(path),), ("text",), config, task)
+        return Builtin(path, config) if path in BUILTIN else Files((downloads.find(path),), ("text",), config, task)
     try:
         return _parallel(path, config, task) if _is_pair(path) else _files(path, config, task, ledger)
     except OSError as error:
@@ -159,7 +159,7 @@ def guess_task(path: str, form: Format = "auto", encoding: str = "utf-8") -> Tas
 
     Of a folder or a glob it is what its files say, if they all say the same: a file of each extension is looked into.
     """
-    if path in BUILTIN or path in named.NAMED:
+    if path in BUILTIN or path in downloads.NAMED:
         return "lm"
     if _is_pair(path):
         return "seq2seq"
@@ -279,13 +279,13 @@ class Made:
 
     def best(self, examples: Iterator[Example]) -> dict[str, float]:
         """The best possible score on these very examples."""
-        return copying.best(examples) if self.name == "copy" else grammar.best(self.task, examples)
+        return copy_task.best(examples) if self.name == "copy" else grammar.best(self.task, examples)
 
 
 @lru_cache(maxsize=4)
 def _made(name: str, task: Task, seed: int) -> tuple[Example, ...]:
     """All sentences of a seed: a few megabytes, and a run reads them several times."""
-    return tuple(copying.lines(seed=seed) if name == "copy" else grammar.sentences(task, seed=seed))
+    return tuple(copy_task.lines(seed=seed) if name == "copy" else grammar.sentences(task, seed=seed))
 
 
 def _ticker(progress: Progress | None, path: Path, before: int, total: int) -> Callable[[int], None] | None:
@@ -335,7 +335,7 @@ def _is_wanted(file: Path, task: Task, config: Config, ledger: Ledger) -> bool:
 def _near(place: Path) -> str:
     """A name like the one that is missing, from the same folder or the corpora."""
     beside = [file.name for file in place.parent.iterdir()] if place.parent.is_dir() else []
-    hint = nearest(place.name, [*beside, *BUILTIN, *named.NAMED])
+    hint = nearest(place.name, [*beside, *BUILTIN, *downloads.NAMED])
     return hint if "Did you mean" in hint else " Check the spelling; `segue data` lists the corpora."
 
 

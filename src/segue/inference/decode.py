@@ -16,7 +16,7 @@ A text begins with the start id and the prompt, fed in one step. Row i draws fro
 A token is drawn where the logits are, and goes back into the model from there. On a GPU the host looks at
 what was drawn only once a block, the next one being under way already: every look makes one of the two wait for
 the other. A row that ended within the block is written on meanwhile, and what stands after its end is dropped. Models
-with a step of fixed shape (`steady`) take that, token by token; on a GPU it is recorded, draw and all (recorded.py).
+with a step of fixed shape (`steady`) take that, token by token; on a GPU it is recorded, draw and all (cuda_graphs.py).
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from segue.errors import InputError, SegueError
-from segue.inference.recorded import BLOCK, BROKEN, DEAD, Writer, may_record, recorder
-from segue.inference.settings import Config
+from segue.inference.cuda_graphs import BLOCK, BROKEN, DEAD, Writer, may_record, recorder
+from segue.inference.decode_settings import Config
 from segue.models.base import Sizes
 
 _PLACES = 64

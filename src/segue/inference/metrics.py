@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypedDict
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from segue.data.spans import is_span_tag, spans
+from segue.data.iob import is_span_tag, spans
 
 
 class ClassScore(NamedTuple):

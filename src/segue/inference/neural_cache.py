@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from segue.batches.batch import Batch
-from segue.inference.adapting import Floats, Text
+from segue.inference.dynamic_evaluation import Floats, Text
 
 SIZE = 2000
 THETA = 20.0

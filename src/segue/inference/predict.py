@@ -12,10 +12,10 @@ import numpy as np
 from segue.batches import collate
 from segue.batches.batch import Batch
 from segue.batches.encode import encode_texts
-from segue.batches.letters import spelt
+from segue.batches.spelled_words import spelt
 from segue.data.corpus import Example
 from segue.data.example import joined
-from segue.inference.settings import Config as Decode
+from segue.inference.decode_settings import Config as Decode
 from segue.models.base import Sizes
 from segue.tokens.tokenizer import Tokenizer
 
@@ -93,7 +93,7 @@ class Predictor:
     def _answers(self, flat: Any, lengths: Any) -> Any:
         """(rows, classes): of rows of ids end to end; those who count need no padding."""
         if hasattr(self.model, "rows_logprobs"):
-            from segue.counting.features import rows_of_lengths
+            from segue.linear.features import rows_of_lengths
 
             return np.exp(self.model.rows_logprobs(rows_of_lengths(flat, lengths, self.limit)))
         begins = (np.cumsum(lengths) - lengths).tolist()

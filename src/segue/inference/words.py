@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from segue.data.files import blocks, lines
 from segue.data.ledger import Ledger
 from segue.errors import InputError, nearest
-from segue.inference.evaluate import Evaluation
+from segue.inference.evaluation import Evaluation
 from segue.inference.metrics import spearman
 from segue.inference.statistics import share_interval
 

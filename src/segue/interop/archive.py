@@ -12,7 +12,7 @@ import zlib
 from pathlib import Path
 
 from segue.errors import InputError
-from segue.folder import check_run
+from segue.runs.folder import check_run
 
 FILES = (
     *("recipe.toml", "environment.json", "ledger.json", "tokenizer.json", "speller.json", "config.json"),

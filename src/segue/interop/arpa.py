@@ -37,19 +37,19 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from segue import folder as files
-from segue.counting.count import Array, Column
-from segue.counting.given import Given, contexts_of, level_of, sort, unigrams
-from segue.counting.lookup import exact, find, prefetch
 from segue.data.files import describe_file
 from segue.data.ledger import Ledger
 from segue.errors import InputError
-from segue.loaded import load
 from segue.models.base import Sizes
 from segue.models.ngram import Ngram
+from segue.ngrams.backoff_table import Given, contexts_of, level_of, sort, unigrams
+from segue.ngrams.count import Array, Column
+from segue.ngrams.lookup import exact, find, prefetch
 from segue.recipe import load_recipe, to_toml
-from segue.tokens import layout
-from segue.tokens.layout import Kind
+from segue.runs import folder as files
+from segue.runs.run import load
+from segue.tokens import file_format
+from segue.tokens.file_format import Kind
 from segue.tokens.spelling import Speller
 from segue.tokens.split import unicode_pattern
 from segue.training.log import Progress, silent
@@ -92,7 +92,7 @@ def export_arpa(run: Path, path: Path, progress: Progress = silent) -> list[str]
             f"The run in {run} has model.smoothing={smoothing}, which an ARPA file cannot say: "
             f"{_NOT_BACKOFF[smoothing]}. Train with another, such as modified_kneser_ney."
         )
-    _, names, _ = layout.read(json.loads((run / "tokenizer.json").read_text(encoding="utf-8")))
+    _, names, _ = file_format.read(json.loads((run / "tokenizer.json").read_text(encoding="utf-8")))
     written = _written(names[2:], smoothing == "given" and loaded.tokenizer.kind == "space")
     escaped = [(name, other) for name, other in zip(names[2:], written, strict=True) if name != other]
     beside = path.with_name(f".{path.name}.{os.getpid()}.writing")
@@ -411,7 +411,9 @@ def _write_run(out: Path, path: Path, words: list[str], levels: list[Given], not
     files.write_atomic(out / "recipe.toml", to_toml(recipe))
     files.write_json(out / "environment.json", files.environment("cpu", 0, 0))
     files.write_json(out / "ledger.json", {**ledger.to_dict(), "summary": ledger.summary()})
-    files.write_json(out / "tokenizer.json", layout.write(kind, names, unicode_pattern() if kind == "word" else ""))
+    files.write_json(
+        out / "tokenizer.json", file_format.write(kind, names, unicode_pattern() if kind == "word" else "")
+    )
     # What unknown words look like is not in the file; its words are the next best.
     Speller.train(" " + name if kind == "space" else name for name in names).save(out / "speller.json")
     files.write_json(out / "config.json", config | {"sizes": dataclasses.asdict(sizes), "labels": []})

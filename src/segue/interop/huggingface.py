@@ -31,16 +31,16 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from segue import folder as files
 from segue.data.files import describe_file
 from segue.data.ledger import Ledger
 from segue.errors import InputError
-from segue.loaded import load
 from segue.models.base import Sizes
 from segue.models.gpt import Gpt
 from segue.recipe import load_recipe, to_toml
-from segue.tokens import layout, learn
-from segue.tokens.layout import RESERVED, STOP, UNK
+from segue.runs import folder as files
+from segue.runs.run import load
+from segue.tokens import file_format, learn
+from segue.tokens.file_format import RESERVED, STOP, UNK
 from segue.tokens.split import unicode_pattern
 from segue.tokens.tokenizer import Tokenizer
 
@@ -190,7 +190,7 @@ def _their_config(config: Gpt.Config, vocab_size: int) -> dict[str, Any]:
 
 def _their_tokenizer(tokenizer: Tokenizer, order: list[int]) -> tuple[dict[str, Any], str]:
     """tokenizer.json with the ids in that order, and the name of the end, which stands before every text."""
-    _, names, _ = layout.read(tokenizer.content)
+    _, names, _ = file_format.read(tokenizer.content)
     end = RESERVED[STOP] if END in names else END
     names[STOP] = end
     model = dict(tokenizer.content["model"])
@@ -240,7 +240,7 @@ def import_huggingface(folder: Path, out: Path) -> list[str]:
     )
     sizes = Sizes(len(ids) + 2)
     tensors = theirs.tensors(recipe.model, sizes, weights, torch.tensor([end, *ids]))
-    content = layout.write("bpe", [read.ids[i] for i in ids], read.split, merges=read.merges)
+    content = file_format.write("bpe", [read.ids[i] for i in ids], read.split, merges=read.merges)
     theirs.check_tokens(content, read)
     ledger = Ledger(files=[describe_file(path) for path in theirs.read])
     for note in theirs.notes:
@@ -479,7 +479,7 @@ def _split_of(pre_tokenizer: Any) -> str:
     inner = pre_tokenizer.get("pretokenizers")
     try:
         regex: str = inner[0]["pattern"]["Regex"]  # type: ignore[index]
-        layout.read(layout.write("bpe", [], regex) | {"pre_tokenizer": pre_tokenizer})
+        file_format.read(file_format.write("bpe", [], regex) | {"pre_tokenizer": pre_tokenizer})
     except (TypeError, KeyError, IndexError, ValueError):
         return ""
     return regex

@@ -12,17 +12,17 @@ from pathlib import Path
 
 import numpy as np
 
-from segue import folder as files
 from segue.data.files import describe_file
 from segue.data.ledger import Ledger
-from segue.embedding.files import read_vectors, write_vectors
 from segue.errors import InputError
 from segue.inference.words import words_of
-from segue.loaded import Run
 from segue.models.base import Sizes
 from segue.models.word2vec import FIRST, Word2vec
 from segue.recipe import load_recipe, to_toml
-from segue.tokens import layout
+from segue.runs import folder as files
+from segue.runs.run import Run
+from segue.tokens import file_format
+from segue.word_vectors.files import read_vectors, write_vectors
 
 BLANK = "▁"
 """Stands for a blank inside a word: in the file a blank ends it."""
@@ -86,7 +86,7 @@ def _write_run(out: Path, path: Path, words: list[str], vectors: np.ndarray) -> 
     files.write_atomic(out / "recipe.toml", to_toml(recipe))
     files.write_json(out / "environment.json", files.environment("cpu", 0, 0))
     files.write_json(out / "ledger.json", {**ledger.to_dict(), "summary": ledger.summary()})
-    files.write_json(out / "tokenizer.json", layout.write("space", words))
+    files.write_json(out / "tokenizer.json", file_format.write("space", words))
     files.write_json(out / "config.json", config | {"sizes": dataclasses.asdict(sizes), "labels": []})
     (out / "metrics.jsonl").touch()
     files.write_json(out / "result.json", result | {"epochs": 0.0, "tokens_per_second": 0.0})

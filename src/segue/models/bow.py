@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from segue.batches.batch import Batch
 from segue.layers.convolution import masked
 from segue.models.base import Sizes
-from segue.models.sentence import Objective, SentenceNetwork, check_shares
+from segue.models.neural_classifier import Objective, SentenceNetwork, check_shares
 
 
 class Bow(SentenceNetwork):

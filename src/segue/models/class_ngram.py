@@ -21,7 +21,7 @@ tenth of the training text: the weights are found with the counts of the rest, t
 from all the training text.
 
 Departs from the papers: classes stand in the same contexts as words; the exchange looks at both neighbours and at words
-rather than classes beside them; all contexts are known by hash (counting/hashed.py). The history goes on over STOP,
+rather than classes beside them; contexts are known by hash (ngrams/hashed_ngrams.py). The history goes on over STOP,
 which is a word like others, and a text begins after a history of STOPs.
 
 Memory grows with the different n-grams of the three KN: on Penn Treebank's million words there are 8.6 million, in
@@ -40,11 +40,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from segue.batches.batch import IGNORE, Batch
-from segue.counting.classes import cluster
-from segue.counting.count import check_text
-from segue.counting.hashed import CLASS, WORD, Cache, KneserNey, best_weights
-from segue.counting.trie import map_arrays, write_arrays
 from segue.models.base import Record, Sizes, Task
+from segue.ngrams.classes import cluster
+from segue.ngrams.count import check_text
+from segue.ngrams.hashed_ngrams import CLASS, WORD, Cache, KneserNey, best_weights
+from segue.ngrams.trie import map_arrays, write_arrays
 
 if TYPE_CHECKING:
     from torch import Tensor

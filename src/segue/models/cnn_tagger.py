@@ -1,6 +1,6 @@
 """Convolutional tagger, sentence approach: Collobert et al. 2011, "Natural language processing (almost) from scratch".
 
-    x_t = [word; letters; affixes; shape]                    what is known of word t (layers/letters.py)
+    x_t = [word; letters; affixes; shape]                    what is known of word t (layers/word_features.py)
     h^1_t = f(W_1 [x_{t-r}; …; x_{t+r}] + b_1)               k = 2r + 1 words side by side, the same W at all t
     h^l_t = h^{l-1}_t + f(W_l [h^{l-1}_{t-r}; …; h^{l-1}_{t+r}] + b_l)      f(a) = max(a, 0)
     p(tag_t) = softmax(U h^L_t + c)                          or, with `crf`, all tags together (layers/crf.py)
@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from segue.batches.batch import Batch
 from segue.layers.convolution import Window
-from segue.layers.letters import Word, Written
+from segue.layers.word_features import Word, Written
 from segue.models.base import Sizes
-from segue.models.tagger import Tagger
+from segue.models.neural_tagger import Tagger
 
 
 class CnnTagger(Tagger):

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from segue.batches.batch import Batch
 from segue.models.base import Sizes
-from segue.models.sentence import Embedding, Objective, SentenceNetwork, check_shares, check_sizes, kept_words
+from segue.models.neural_classifier import Embedding, Objective, SentenceNetwork, check_shares, check_sizes, kept_words
 
 
 class DeepCbow(SentenceNetwork):

@@ -29,14 +29,14 @@ from numpy.typing import NDArray
 
 from segue.batches import collate
 from segue.batches.encode import encode_texts
-from segue.counting.features import Rows, rows_of_lengths
-from segue.counting.linear import best_scale, log_softmax
-from segue.counting.trie import map_arrays, write_arrays
 from segue.data.example import Example
 from segue.errors import InputError
+from segue.linear.features import Rows, rows_of_lengths
+from segue.linear.solve import best_scale, log_softmax
 from segue.models import model_class
 from segue.models.base import Record, Sizes, Task
-from segue.models.classifier import Classifier, Floats, labelled
+from segue.models.counted_classifier import Classifier, Floats, labelled
+from segue.ngrams.trie import map_arrays, write_arrays
 from segue.tokens.tokenizer import Tokenizer
 
 FILES = ("config.json", "recipe.toml", "tokenizer.json", "model.safetensors")

@@ -308,7 +308,7 @@ class Gpt(Network):
         few = rows <= 8 * threads and threads <= max(4, rows)
         if not plain or not few or sum(parameter.numel() for parameter in self.parameters()) < _MANY:
             return None
-        from segue.layers.single import Layers
+        from segue.layers.one_token_cpu import Layers
 
         return Layers(self)
 
@@ -456,7 +456,7 @@ class Steady:
         self.even = bool((self.length_B == self.most).all())
         """Whether all rows are as long as that: attention then needs to leave nothing out."""
         self.loops: Loops | None = model._loops(len(self.length_B))
-        """What is made for one token a row (layers/single.py, layers/kernels.py), where it is the faster way."""
+        """What is made for one token a row (layers/one_token_*.py), where it is the faster way."""
 
     @property
     def room(self) -> int:

@@ -21,11 +21,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from segue.counting.features import Bags, Grams, Rows
-from segue.counting.linear import feature_scores, feature_sums, log_softmax
-from segue.counting.trie import map_arrays, write_arrays
+from segue.linear.features import Bags, Grams, Rows
+from segue.linear.solve import feature_scores, feature_sums, log_softmax
 from segue.models.base import Record, Sizes, Task
-from segue.models.classifier import Classifier, Floats, labelled, shares
+from segue.models.counted_classifier import Classifier, Floats, labelled, shares
+from segue.ngrams.trie import map_arrays, write_arrays
 
 
 class NaiveBayes(Classifier):

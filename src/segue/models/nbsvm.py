@@ -21,11 +21,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from segue.counting.features import Grams, Rows, one_below_the_other
-from segue.counting.linear import Linear, Solver
-from segue.counting.trie import map_arrays, write_arrays
+from segue.linear.features import Grams, Rows, one_below_the_other
+from segue.linear.solve import Linear, Solver
 from segue.models.base import Record, Sizes, Task
-from segue.models.classifier import Classifier, Floats, labelled, shares
+from segue.models.counted_classifier import Classifier, Floats, labelled, shares
+from segue.ngrams.trie import map_arrays, write_arrays
 
 
 class Nbsvm(Classifier):

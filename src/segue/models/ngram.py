@@ -50,14 +50,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from segue.batches.batch import IGNORE, Batch
-from segue.counting import growing
-from segue.counting.count import Column, Table, check_text, count_orders, forget
-from segue.counting.given import Given, add_given, given_of_arrays, given_to_arrays, score_given
-from segue.counting.growing import Reading
-from segue.counting.lookup import BACKOFF, DISCOUNTED, UNIFORM, UNKNOWN, add_order, score_order
-from segue.counting.trie import Level, levels_of_arrays, levels_to_arrays, map_arrays, pack, write_arrays
 from segue.errors import InputError
 from segue.models.base import Record, Sizes, Task
+from segue.ngrams import adaptive_counts
+from segue.ngrams.adaptive_counts import Reading
+from segue.ngrams.backoff_table import Given, add_given, given_of_arrays, given_to_arrays, score_given
+from segue.ngrams.count import Column, Table, check_text, count_orders, forget
+from segue.ngrams.lookup import BACKOFF, DISCOUNTED, UNIFORM, UNKNOWN, add_order, score_order
+from segue.ngrams.trie import Level, levels_of_arrays, levels_to_arrays, map_arrays, pack, write_arrays
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -121,7 +121,7 @@ class _Order:
 
     @property
     def arrays(self) -> tuple[Any, ...]:
-        """As the loops in counting/lookup.py take them."""
+        """As the loops in ngrams/lookup.py take them."""
         level = self.level
         counted = (level.words, level.counts, level.more_ids, level.more_counts, level.first, level.profile)
         return (*counted, self.scale, self.weight, self.discounts)
@@ -140,7 +140,7 @@ class Evidence:
     """What followed h, and below how often."""
     counts: Ids
     profile: NDArray[Any]
-    """total, ones, twos, more, lost: as in counting/trie.py."""
+    """total, ones, twos, more, lost: as in ngrams/trie.py."""
     scale: float
     weight: float
     discounts: Floats
@@ -414,12 +414,12 @@ class Ngram:
         if smoothing == "given":
             raise InputError("An imported model has no counts to go on with. Train one on text of your own.")
         kind = {
-            "maximum_likelihood": growing.LIKELIHOOD,
-            "add_alpha": growing.ADD_ALPHA,
-            "interpolation": growing.INTERPOLATED,
-            "witten_bell": growing.WITTEN_BELL,
-            "stupid_backoff": growing.STUPID_BACKOFF,
-        }.get(smoothing, growing.DISCOUNTED)
+            "maximum_likelihood": adaptive_counts.LIKELIHOOD,
+            "add_alpha": adaptive_counts.ADD_ALPHA,
+            "interpolation": adaptive_counts.INTERPOLATED,
+            "witten_bell": adaptive_counts.WITTEN_BELL,
+            "stupid_backoff": adaptive_counts.STUPID_BACKOFF,
+        }.get(smoothing, adaptive_counts.DISCOUNTED)
         discounts = np.concatenate((np.zeros((self.config.order, 1)), self.discounts), axis=1)
         totals = 2.0 ** np.arange(BUCKETS, dtype=np.float64)
         lambdas = np.stack([self._lambda(k, totals) for k in range(self.config.order)])

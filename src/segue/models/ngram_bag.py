@@ -5,7 +5,7 @@
 
 x holds the text's n-grams of words (1 to `words`), its pairs of words that are not neighbours ("nothing … dislike", at
 most `pairs` apart: a conjunction of two words, where one word between them breaks a bigram) and its n-grams of
-characters (2 to `characters`, over the blanks between words too). Each is weighed by `weighing` (counting/linear.py),
+characters (2 to `characters`, over the blanks between words too). Each is weighed by `weighing` (linear/solve.py),
 and words and characters are each brought to length 1. The class is predicted from which of these the text holds,
 wherever they stand.
 
@@ -25,11 +25,11 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from segue.counting.features import Bags, Grams, Rows, Words, one_below_the_other, side_by_side
-from segue.counting.linear import Linear, Solver
-from segue.counting.trie import map_arrays, write_arrays
+from segue.linear.features import Bags, Grams, Rows, Words, one_below_the_other, side_by_side
+from segue.linear.solve import Linear, Solver
 from segue.models.base import Record, Sizes, Task
-from segue.models.classifier import Classifier, Floats, labelled, shares
+from segue.models.counted_classifier import Classifier, Floats, labelled, shares
+from segue.ngrams.trie import map_arrays, write_arrays
 
 
 class NgramBag(Classifier):

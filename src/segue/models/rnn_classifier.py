@@ -23,7 +23,7 @@ from segue.batches.batch import Batch
 from segue.layers.probe import probe
 from segue.layers.recurrent import Cell, Recurrent
 from segue.models.base import Sizes
-from segue.models.sentence import Embedding, Objective, SentenceNetwork, check_shares, check_sizes, kept_words
+from segue.models.neural_classifier import Embedding, Objective, SentenceNetwork, check_shares, check_sizes, kept_words
 
 Pooling = Literal["last", "mean", "max", "attention"]
 

@@ -1,6 +1,6 @@
 """Recurrent tagger: BiLSTM, Graves and Schmidhuber 2005; with letters, Ma and Hovy 2016 (BiLSTM-CNN-CRF).
 
-    x_t = [word; letters; affixes; shape]                   what is known of word t (layers/letters.py)
+    x_t = [word; letters; affixes; shape]                   what is known of word t (layers/word_features.py)
     f_t = cell(x_t, f_{t-1})       b_t = cell(x_t, b_{t+1})    Elman, LSTM or GRU, read from both ends
     p(tag_t) = softmax(U [f_t; b_t] + c)                    or, with `crf`, all tags together (layers/crf.py)
 
@@ -20,10 +20,10 @@ from torch import Tensor, nn
 
 from segue.batches.batch import Batch
 from segue.layers.dropout import locked_dropout
-from segue.layers.letters import Word, Written
 from segue.layers.recurrent import Cell, Recurrent
+from segue.layers.word_features import Word, Written
 from segue.models.base import Sizes
-from segue.models.tagger import Tagger
+from segue.models.neural_tagger import Tagger
 
 
 class RnnTagger(Tagger):

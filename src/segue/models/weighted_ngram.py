@@ -33,7 +33,7 @@ training text was counted, and in place of the last group of j the age of (h_k,w
 Counting goes from the longest context down: (h,w) is made where it is missing, with a count of 1, and where it is found
 its count grows and counting ends. These are Kneser-Ney's counts of different tokens before, and the update exclusion of
 PPM (Cleary & Witten 1984; Moffat 1990). Contexts of any length cost little, since a string that was seen once is only a
-place in the text (counting/lazy.py).
+place in the text (ngrams/lazy_trie.py).
 
 Departs from the papers: the history runs on over STOP, which is a token like others, and nothing stands before the
 training text; 1 is added to the counts of counts that the discounts come from, which leave out what is only a place in
@@ -54,10 +54,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from segue.batches.batch import IGNORE, Batch
-from segue.counting.count import check_text
-from segue.counting.lazy import BREAK, NONE, Trie, Weights, beginning, estimate, score, score_next
-from segue.counting.trie import map_arrays, write_arrays
 from segue.models.base import Record, Sizes, Task
+from segue.ngrams.count import check_text
+from segue.ngrams.lazy_trie import BREAK, NONE, Trie, Weights, beginning, estimate, score, score_next
+from segue.ngrams.trie import map_arrays, write_arrays
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -73,7 +73,7 @@ HELD_OUT = 1_000_000
 
 @dataclass(frozen=True)
 class _State:
-    """The contexts that each row has come to, as in counting/lazy.py."""
+    """The contexts that each row has come to, as in ngrams/lazy_trie.py."""
 
     contexts_BK: NDArray[np.int64]
 
@@ -109,7 +109,7 @@ class WeightedNgram:
         self.config = config
         self.sizes = sizes
         self.nodes: NDArray[np.int32] = np.zeros((0, 6), np.int32)
-        """As in counting/lazy.py, as are the next two; empty until the model is fitted or loaded."""
+        """As in ngrams/lazy_trie.py, as are the next two; empty until the model is fitted or loaded."""
         self.text: Ids = np.zeros(0, np.int32)
         self.tally = np.zeros((config.order, 6), np.int64)
         self.discounts: Floats = np.zeros((config.order, 4))

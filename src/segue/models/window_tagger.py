@@ -5,7 +5,7 @@
     p(tag_t) = softmax(U h_t + c)
 
 Predicts the tag of each word from the words around it. If asked, x_t also holds how the word is written
-(layers/letters.py), and the tags of a sentence are chosen together (`crf`, layers/crf.py). Departs from the
+(layers/word_features.py), and the tags of a sentence are chosen together (`crf`, layers/crf.py). Departs from the
 paper: tanh in place of its piecewise-linear version.
 """
 
@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from segue.batches.batch import Batch
 from segue.layers.convolution import Window
-from segue.layers.letters import Word, Written
+from segue.layers.word_features import Word, Written
 from segue.models.base import Sizes
-from segue.models.tagger import Tagger
+from segue.models.neural_tagger import Tagger
 
 
 @dataclass(frozen=True)

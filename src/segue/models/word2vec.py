@@ -27,7 +27,7 @@ tokens.min_count is left out of the text before windows are laid.
 
 One thread (train.threads=1) and a seed fix every number. Two or more are faster and write to the same tables without
 waiting for one another, so that no two runs are the same to the last digit; figures differ by as much as between seeds.
-With a GPU, skip-gram and cbow with noise are learnt there, many places at a time (embedding/on_device.py).
+With a GPU, skip-gram and cbow with noise are learnt there, many places at a time (word_vectors/on_device.py).
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from segue.counting.trie import map_arrays, write_arrays
-from segue.embedding import draws, learning
 from segue.errors import InputError
 from segue.models.base import Record, Sizes, Task
+from segue.ngrams.trie import map_arrays, write_arrays
+from segue.word_vectors import learning, noise_words
 
 if TYPE_CHECKING:
-    from segue.embedding.on_device import DeviceWork
+    from segue.word_vectors.on_device import DeviceWork
 
 Ids = NDArray[np.int64]
 Vectors = NDArray[np.float32]
@@ -187,7 +187,7 @@ class Word2vec:
         tables, chances, shape = self._begin(train.seed), self._chances(), self._shape()
         if self.device is None or self.on_cpu_alone(self.config):
             return _Work(text, tables, chances, shape, train)
-        from segue.embedding.on_device import DeviceWork  # torch is for those who need it
+        from segue.word_vectors.on_device import DeviceWork  # torch is for those who need it
 
         inputs, outputs = (table[:, : self.config.width] for table in tables)
         rates = train.rate, train.rate / LAST
@@ -203,8 +203,8 @@ class Word2vec:
         return inputs, outputs
 
     def _chances(self) -> tuple[Any, Any, Any]:
-        noise = draws.noise_table(draws.noise_chances(self.counts, self.config.power))
-        return draws.kept(self.counts, self.config.subsample), noise.mark, noise.other
+        noise = noise_words.noise_table(noise_words.noise_chances(self.counts, self.config.power))
+        return noise_words.kept(self.counts, self.config.subsample), noise.mark, noise.other
 
     def _shape(self) -> tuple[int, int, bool, int, bool, bool]:
         """What the loops need to know of the config."""
@@ -272,7 +272,7 @@ class Word2vec:
         if not self.config.negatives:
             return np.zeros(self.sizes.vocab_size)
         with np.errstate(divide="ignore"):
-            return np.log(draws.noise_chances(self.counts, self.config.power))
+            return np.log(noise_words.noise_chances(self.counts, self.config.power))
 
     def _log_sums(self) -> Floats:
         """log of what the softmax of each predicting word divides by."""
@@ -312,7 +312,7 @@ class _Work:
         self.total = len(text) * train.epochs
         rates = (train.rate, train.rate / LAST, float(self.total))
         self.same = (text, tables, chances, shape, rates, learning.sigmoid_table())
-        self.states = draws.seeds(train.seed, count)
+        self.states = noise_words.seeds(train.seed, count)
         self.read = np.zeros(count + 2, np.int64)
         """Tokens that each thread has read; those by which time is ahead of them; and whether to stop."""
         self.loss = np.zeros((count, 2))

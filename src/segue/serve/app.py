@@ -19,14 +19,15 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from segue import __version__, look
+from segue import __version__
 from segue.errors import SegueError
-from segue.folder import to_json
+from segue.look import page
+from segue.runs.folder import to_json
 from segue.serve import engine as limits
 from segue.serve.engine import Answer, Engine
 
 STATIC = Path(__file__).parent / "static"
-LOOK = Path(look.__file__).parent / "page.css"
+LOOK = Path(page.__file__).parent / "page.css"
 """The palette and the type of the reports, so that the page looks like one of them."""
 MAX_BODY = 2_000_000
 """Bytes of a request: as many as the longest text can take in JSON, and some more."""

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from segue.errors import InputError, nearest
-from segue.folder import read_json
-from segue.inference.settings import Config as Decode
+from segue.inference.decode_settings import Config as Decode
 from segue.inference.words import Words, signed, words_of
-from segue.loaded import Run, load
 from segue.recipe import make
+from segue.runs.folder import read_json
+from segue.runs.run import Run, load
 from segue.tokens.tokenizer import Tokenizer
 
 MAX_TOKENS = 4096

@@ -19,8 +19,8 @@ from typing import Any
 from tokenizers import Tokenizer, normalizers, trainers
 
 from segue.errors import InputError
-from segue.tokens import layout
-from segue.tokens.layout import RESERVED, Kind
+from segue.tokens import file_format
+from segue.tokens.file_format import RESERVED, Kind
 from segue.tokens.split import Splitter, blank_words, parts, unicode_pattern
 
 TEXTS_AT_ONCE = 4096
@@ -29,7 +29,7 @@ TEXTS_AT_ONCE = 4096
 def vocabulary(kind: Kind, texts: Iterable[str], vocab_size: int, min_count: int) -> dict[str, Any]:
     """The content of tokenizer.json, learnt from the texts; `vocab_size` 0 means no limit (not for subwords)."""
     if kind == "byte":
-        return layout.write(kind, byte_names())
+        return file_format.write(kind, byte_names())
     texts = _not_empty(texts)
     if kind == "bpe":
         return bpe(texts, vocab_size, min_count)
@@ -54,7 +54,7 @@ def vocabulary(kind: Kind, texts: Iterable[str], vocab_size: int, min_count: int
             f"No {kind} token is seen {min_count} times or more in the training text. "
             "Give more text, or lower tokens.min_count."
         )
-    return layout.write(kind, tokens, pattern)
+    return file_format.write(kind, tokens, pattern)
 
 
 def _count_words(texts: Iterator[str]) -> Counter[str]:
@@ -65,7 +65,7 @@ def _count_words(texts: Iterator[str]) -> Counter[str]:
         for text in group:
             counts.update(blank_words(text))
         return counts
-    from segue.tokens.blanks import WordTable, joined
+    from segue.tokens.space_words import WordTable, joined
 
     table = WordTable()
     while group:
@@ -114,7 +114,7 @@ def bpe(texts: Iterable[str], vocab_size: int, min_count: int) -> dict[str, Any]
     )
     model = _train("bpe", texts, trainer)
     tokens = sorted(model["vocab"], key=model["vocab"].__getitem__)
-    return layout.write("bpe", tokens[2:], unicode_pattern(), merges=model["merges"])
+    return file_format.write("bpe", tokens[2:], unicode_pattern(), merges=model["merges"])
 
 
 def unigram(texts: Iterable[str], vocab_size: int) -> dict[str, Any]:
@@ -122,7 +122,7 @@ def unigram(texts: Iterable[str], vocab_size: int) -> dict[str, Any]:
     trainer = trainers.UnigramTrainer(
         vocab_size=vocab_size,
         special_tokens=list(RESERVED),
-        unk_token=RESERVED[layout.UNK],
+        unk_token=RESERVED[file_format.UNK],
         initial_alphabet=byte_names(),
         shrinking_factor=0.75,
         n_sub_iterations=2,
@@ -132,7 +132,7 @@ def unigram(texts: Iterable[str], vocab_size: int) -> dict[str, Any]:
     model = _train("unigram", texts, trainer)
     scores = _settled({name: score for name, score in model["vocab"] if name not in RESERVED})
     tokens = sorted(scores, key=lambda name: (-scores[name], name))
-    return layout.write("unigram", tokens, unicode_pattern(), scores=[scores[name] for name in tokens])
+    return file_format.write("unigram", tokens, unicode_pattern(), scores=[scores[name] for name in tokens])
 
 
 def _settled(scores: dict[str, float]) -> dict[str, float]:
@@ -158,7 +158,7 @@ def wordpiece(texts: Iterable[str], vocab_size: int, min_count: int) -> dict[str
     fixed = [*RESERVED, *sorted(set(first["vocab"]) - set(RESERVED))]
     model = _train("wordpiece", kept, _wordpiece_trainer(fixed, letters, vocab_size, min_count))
     tokens = sorted(model["vocab"], key=model["vocab"].__getitem__)
-    return layout.write("wordpiece", tokens[2:])
+    return file_format.write("wordpiece", tokens[2:])
 
 
 def _letters(texts: list[str], limit: int) -> list[str]:
@@ -182,7 +182,7 @@ def _wordpiece_trainer(known: list[str], letters: list[str], vocab_size: int, mi
 
 def _train(kind: Kind, texts: Iterable[str], trainer: Any) -> dict[str, Any]:
     """The library's training, started from an empty file of that kind; the model as it would write it."""
-    blank = layout.write(kind, [], unicode_pattern(), scores=[] if kind == "unigram" else None)
+    blank = file_format.write(kind, [], unicode_pattern(), scores=[] if kind == "unigram" else None)
     tokenizer = library(blank)
     tokenizer.train_from_iterator(chain.from_iterable(map(parts, texts)), trainer)
     model: dict[str, Any] = json.loads(tokenizer.to_str())["model"]

@@ -30,8 +30,8 @@ from numpy.typing import NDArray
 from tokenizers import decoders
 
 from segue.errors import InputError, nearest
-from segue.tokens import layout, learn
-from segue.tokens.layout import STOP, UNK, Kind
+from segue.tokens import file_format, learn
+from segue.tokens.file_format import STOP, UNK, Kind
 from segue.tokens.split import Splitter, blank_words, head, parts
 
 Ids = NDArray[np.int32]
@@ -60,7 +60,7 @@ class Config:
     """Bytes of the training text, from its beginning, that the vocabulary is learnt from at most."""
 
     def __post_init__(self) -> None:
-        kinds = ("auto", *layout.KINDS)
+        kinds = ("auto", *file_format.KINDS)
         if self.kind not in kinds:
             raise ValueError(f"tokens.kind is '{self.kind}', which is no kind of tokens.{nearest(self.kind, kinds)}")
         for name in ("vocab_size", "min_count"):
@@ -87,7 +87,7 @@ class Tokenizer:
     def __init__(self, file: dict[str, Any]) -> None:
         """`file` is the content of tokenizer.json; ValueError where it is not one of ours."""
         self._file = file
-        self.kind, self._names, self._split_pattern = layout.read(file)
+        self.kind, self._names, self._split_pattern = file_format.read(file)
 
     @classmethod
     def train(cls, config: Config, texts: Iterable[str]) -> Tokenizer:
@@ -248,13 +248,13 @@ class _Spaces(Tokenizer):
 
     @cached_property
     def _table(self) -> Any:
-        from segue.tokens.blanks import WordTable
+        from segue.tokens.space_words import WordTable
 
         return WordTable(name.encode() for name in self._names[2:])
 
     def _ids(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
         if len(texts) >= MANY:
-            from segue.tokens.blanks import joined
+            from segue.tokens.space_words import joined
 
             text = joined(texts)
             if text is not None and len(self._table) == self.vocab_size - 2:
@@ -394,7 +394,7 @@ _CLASSES: dict[Kind, type[Tokenizer]] = {
 
 def _of(file: Any) -> Tokenizer:
     """The tokenizer of a file's content; ValueError where it is not one of ours."""
-    return _CLASSES[layout.read(file)[0]](file)
+    return _CLASSES[file_format.read(file)[0]](file)
 
 
 def _library(file: dict[str, Any]) -> Any:

@@ -24,7 +24,7 @@ from segue.batches.batch import Batch
 from segue.batches.collate import Batches
 from segue.errors import SegueError
 from segue.models.base import Record
-from segue.training import engine, optim
+from segue.training import cuda, rates
 from segue.training.distributed import World
 from segue.training.profile import Profile, phase
 
@@ -43,7 +43,7 @@ class Config:
     """Seconds of training at the most, validation not counted (0: no such limit)."""
     seed: int = 0
     """Fixes first weights, the order of the data and dropout."""
-    optimizer: optim.Config = field(default_factory=optim.Config)
+    optimizer: rates.Config = field(default_factory=rates.Config)
     """How gradients become steps."""
     every: int = 0
     """Steps between validations, and checkpoints with them (0: ten to twenty in a run)."""
@@ -81,10 +81,10 @@ class Trainer:
         world: World | None = None,
     ) -> None:
         self.model, self.batches, self.config, self.validate, self.device = model, batches, config, validate, device
-        engine.prepare(device)
+        cuda.prepare(device)
         self.world = world or World()
         self.loss = self.world.wrapped(model)
-        self.optimizer = optim.optimizer(model, config.optimizer)
+        self.optimizer = rates.optimizer(model, config.optimizer)
         self.step = 0
         self.seconds = 0.0
         self.targets = 0
@@ -95,14 +95,14 @@ class Trainer:
         self.losses: list[float] = []
         """Of the validations until the weights are averaged, where they may be."""
         ema = config.optimizer.ema
-        self.average: optim.Average | None = optim.Average(model, ema) if ema else None
+        self.average: rates.Average | None = rates.Average(model, ema) if ema else None
         self.carried: list[Any] = []
-        self.graphs = engine.Graphs()
-        self.compiler = engine.Compiler(model, device, (batches.config.size, batches.config.length))
+        self.graphs = cuda.Graphs()
+        self.compiler = cuda.Compiler(model, device, (batches.config.size, batches.config.length))
         self.profile = profile
         # A recorded step has no phases to time.
         alone = batches.config.accumulate == 1 and profile is None and self.world.size == 1
-        self._records = alone and engine.may_record(model, device)
+        self._records = alone and cuda.may_record(model, device)
         self._began = 0
         self.total_steps = self._total_steps()
         self.every = config.every or max(1, self.total_steps // 20 if self.total_steps else 0)
@@ -153,11 +153,11 @@ class Trainer:
 
     def _consider_compiling(self) -> None:
         """After what was queued is done, so that the clock tells the pace."""
-        if not self.compiler.waits or self.step - self._began <= engine.WARM:
+        if not self.compiler.waits or self.step - self._began <= cuda.WARM:
             return
         if self.compiler.pays(self.step, self.seconds, self._left):
             self.compiler.compile()
-            self.graphs, self._began = engine.Graphs(), self.step
+            self.graphs, self._began = cuda.Graphs(), self.step
 
     def _left(self, pace: float) -> float:
         """Seconds to the end of the budget, at so many a step."""
@@ -183,11 +183,11 @@ class Trainer:
     def _update(self, log: _Log) -> None:
         with phase(self.profile, "data"):
             parts = self.batches.at(self.step)
-        rate = optim.rate_at(self.config.optimizer, self.step, self.progress, self.halvings)
+        rate = rates.rate_at(self.config.optimizer, self.step, self.progress, self.halvings)
         self.optimizer.set_rate(rate * self.batches.rate_share(parts))
         log.rate, log.steps = rate, log.steps + 1
         counts = self._counts(parts)
-        if self._records and self.step - self._began >= engine.WARM:
+        if self._records and self.step - self._began >= cuda.WARM:
             self._replay(parts[0], counts, log)
         else:
             with phase(self.profile, "data"):
@@ -198,7 +198,7 @@ class Trainer:
         self.targets += next(iter(counts.values()))
         if self.profile is not None:
             self.profile.steps += 1
-            if self.step - self._began == engine.WARM:
+            if self.step - self._began == cuda.WARM:
                 self.profile.forget()
 
     def _replay(self, batch: Batch, counts: dict[str, int], log: _Log) -> None:
@@ -217,7 +217,7 @@ class Trainer:
         carried = self.carried + [None] * (len(parts) - len(self.carried))
         self.carried = []
         for place, (part, state) in enumerate(zip(parts, carried, strict=False)):
-            with engine.precision(self.device), phase(self.profile, "forward"):
+            with cuda.precision(self.device), phase(self.profile, "forward"):
                 loss = self.loss(part, state, place == len(parts) - 1)
             shares = {term.name: term.total * (term.weight / max(1, counts[term.name])) for term in loss.terms}
             total = torch.stack(list(shares.values())).sum()
@@ -227,7 +227,7 @@ class Trainer:
             if loss.state is not None:
                 self.carried.append(loss.state.detach())
         with phase(self.profile, "optimiser"):
-            norm = optim.gradient_norm(self.model, self.config.optimizer.clip)
+            norm = rates.gradient_norm(self.model, self.config.optimizer.clip)
             self.optimizer.skip = log.guard(norm, self.world)
             self.optimizer.step()
 
@@ -273,8 +273,8 @@ class Trainer:
     def _begin_average(self, loss: float) -> None:
         """As soon as validation has been no better for long enough."""
         self.losses.append(loss)
-        if optim.stalled(self.losses, self.config.optimizer.average):
-            self.average = optim.Average(self.model)
+        if rates.stalled(self.losses, self.config.optimizer.average):
+            self.average = rates.Average(self.model)
 
     # What a checkpoint holds: tensors by file, and plain values.
 
@@ -323,7 +323,7 @@ class Trainer:
         self._tenths, self._began = int(self.progress * 10), self.step
         self.best_weights = dict(tensors.get("best", tensors["model"])) if self.best else {}
         self.losses = list(values.get("losses", []))
-        self.average = optim.Average(self.model, self.config.optimizer.ema) if "average" in tensors else None
+        self.average = rates.Average(self.model, self.config.optimizer.ema) if "average" in tensors else None
         if self.average is not None:
             self.average.restore(tensors["average"], values["averaged"])
         self._set_generators(tensors["random"])

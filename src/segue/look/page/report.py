@@ -1,0 +1,569 @@
+"""The page of a comparison, or of a single run: `report.html`, one file that works offline.
+
+Top to bottom: the verdict, the table (best first, with intervals on one common scale), the ladder of n-grams, the
+learning curves, what each model writes, predicts or translates, a quiz (which of some passages did a person write?),
+what an n-gram model expects after one context, the surprisal of one paragraph word by word, of labels the confusions,
+the figures one by one, the calibration and the errors, rows worth a look, the corpora where several were mixed, and the
+ledger. The page asks for nothing from outside, and a content policy forbids the browser to try; its
+few lines of script only add comfort (another axis, a read-out, sorting), so it is whole without them.
+
+Everything here is plain data in, text out: nothing knows of runs or tensors.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from segue.inference.metrics import class_scores
+from segue.look.explain.evidence import Followers
+from segue.look.page import charts, markup
+from segue.look.page.calibration import Sure, calibration
+from segue.look.page.charts import Axes, Line
+from segue.look.page.followers import followers
+from segue.look.page.markup import figure, swatch, text
+from segue.look.page.mistakes import Missed, errors
+from segue.look.page.projection import WordMap
+from segue.look.page.surprisal import Reading, surprisal
+from segue.look.page.trend import Trend, trend_chart
+from segue.look.page.word_map import word_map_charts
+
+_LOWER_IS_BETTER = ("bits", "perplexity", "loss", "ter", "error")
+_LONG_LIST = 12
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A metric on the validation data, over training."""
+
+    seconds: list[float]
+    steps: list[int]
+    values: list[float]
+    metric: str = ""
+    """Its name, where it is not the ranked one: validating by BLEU at every turn would be slow."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One model of the comparison: one row of the table and its part in every section."""
+
+    model: str
+    tokens: str
+    metrics: dict[str, float | None]
+    """In the order of the columns; the first is the one that is ranked."""
+    interval: tuple[float, float] | None
+    """The 95 % interval of the first metric."""
+    differs: str
+    """Whether it differs from the next entry: "yes (p < 0.001)"; "–" where that was not tested; empty for the last."""
+    parameters: int
+    train_seconds: float
+    tokens_per_second: float
+    steps: int
+    curve: Curve
+    sample: str
+    """What the model wrote after the prompt, without the prompt."""
+    surprisal: list[tuple[str, float]]
+    """Each word as it stands in the text, with its blanks, and its bits."""
+    confusion: tuple[list[str], list[list[int]]] | None
+    """Labels, and counts: a row for each true label."""
+    examples: list[dict[str, str]]
+    """Errors (classify, tag), or source, reference and output (seq2seq)."""
+    run: str
+    note: str = ""
+    rung: tuple[str, int] | None = None
+    """Of a model that counts: its smoothing and its order, its place on the ladder."""
+    guesses: list[str] = field(default_factory=list)
+    """How the model goes on from the beginning that the quiz gives, several times."""
+    calibration: list[list[float]] = field(default_factory=list)
+    """Of predictions of like confidence: how many, the sum of their confidence, how many are right."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """All that the page shows."""
+
+    title: str
+    task: str
+    summary: list[str]
+    """Sentences: what, which data, budget, machine, held-out bytes; the last is the verdict."""
+    entries: list[Entry]
+    """Best first."""
+    prompt: str
+    best: float | None
+    """The best possible value of the first metric, where it is known."""
+    ledger: dict[str, Any]
+    command: str
+    version: str
+    date: str
+    expected: Expected | None = None
+    """Of the page of a run that counts."""
+    quiz: Quiz | None = None
+    corpora: list[dict[str, Any]] = field(default_factory=list)
+    """Where the first entry was trained on several: corpus, tokens, weight, epochs, and its figure on each."""
+    trend: Trend | None = None
+    """Of the page of a claim: the figure against a number."""
+    words: WordMap | None = None
+    """Of the page of a run with vectors of words."""
+
+
+@dataclass(frozen=True)
+class Quiz:
+    """Some passages that begin alike: one stands in the held-out text, models wrote the others."""
+
+    begin: str
+    passages: list[tuple[str, int | None]]
+    """What follows, in the order in which it is shown, with the place of the entry that wrote it; None: it is real."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """One place in held-out text: what stands before it, what came there, and what was likeliest."""
+
+    before: str
+    came: str
+    followers: Followers
+
+
+def write(page: Page, path: Path) -> None:
+    """Write the page as one file; a reader sees the old file or the new one, never half of it."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        beside.write_text(render(page), encoding="utf-8", newline="\n")
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def render(page: Page) -> str:
+    """The page as a string of HTML."""
+    sections = [
+        ("result", "Result", _table(page)),
+        ("ladder", "Bits against order", _ladder(page)),
+        ("trend", "In numbers", _trend(page)),
+        ("curves", "Learning curves", _curves(page)),
+        ("words", "Map of the words", word_map_charts(page.words) if page.words else ""),
+        ("samples", "Samples", _samples(page)),
+        ("quiz", "Which is the real one?", _quiz(page)),
+        ("expected", "Expected, order by order", _expected(page)),
+        ("surprisal", "Surprisal, word by word", _surprisal(page)),
+        ("confusion", "Confusions", _confusion(page)),
+        ("classes", "Label by label", _classes(page)),
+        ("calibration", "Calibration", _calibration(page)),
+        ("examples", "Translations" if page.task == "seq2seq" else "Errors", _examples(page)),
+        ("rows", "Rows to look at", _rows(page)),
+        ("corpora", "Corpora", _corpora(page)),
+        ("ledger", "Ledger", _ledger(page)),
+    ]
+    shown = [section for section in sections if section[2]]
+    links = "".join(f'<a href="#{ident}">{heading.split(",")[0]}</a>' for ident, heading, _ in shown)
+    body = "".join(f'<section id="{ident}"><h2>{heading}</h2>{content}</section>' for ident, heading, content in shown)
+    return (
+        f"{_head(page.title)}<body>{_header(page, links)}<main>{body}</main>{_footer(page)}{_script()}</body></html>\n"
+    )
+
+
+def _asset(name: str) -> str:
+    return resources.files("segue.look.page").joinpath(name).read_text(encoding="utf-8")
+
+
+def _head(title: str) -> str:
+    # Only our own script may run, known by its hash, and nothing at all may be fetched: should a model's
+    # words ever slip through the escaping, they still could not act.
+    digest = base64.b64encode(hashlib.sha256(_asset("page.js").encode()).digest()).decode()
+    policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<link rel="icon" href="data:,"><title>{text(title)}</title><style>{_asset("page.css")}</style></head>'
+    )
+
+
+def _script() -> str:
+    return f"<script>{_asset('page.js')}</script>"
+
+
+def _header(page: Page, links: str) -> str:
+    *facts, verdict = page.summary or [""]
+    said = "".join(f"<li>{text(fact)}</li>" for fact in facts)
+    return (
+        f'<header><p class="mark"><b>segue</b><span>{text(page.date)}</span></p><h1>{text(page.title)}</h1>'
+        f'<p class="verdict">{text(verdict)}</p><ul class="facts">{said}</ul><nav>{links}</nav></header>'
+    )
+
+
+def _footer(page: Page) -> str:
+    command = f"<p>Made by</p><pre>{text(page.command)}</pre>" if page.command else ""
+    return f"<footer>{command}<p>Segue {text(page.version)}, {text(page.date)}</p></footer>"
+
+
+def _ranked(page: Page) -> str:
+    """The name of the metric that the table is ordered by."""
+    return next((name for entry in page.entries for name in entry.metrics), "")
+
+
+def _lower_is_better(metric: str) -> bool:
+    return any(word in re.split(r"[ _]", metric.lower()) for word in _LOWER_IS_BETTER)
+
+
+# The table
+
+
+def _table(page: Page) -> str:
+    ranked = _ranked(page)
+    others = list(dict.fromkeys(m for entry in page.entries for m in entry.metrics if m != ranked))
+    scale = _scale(page, ranked)
+    paired = any(entry.differs for entry in page.entries)
+    head = ["<th>model</th><th>tokens</th>"]
+    if ranked:
+        head.append(f'<th class="number">{_words(ranked)} <small>{_direction(ranked)}</small></th>')
+    if scale:
+        head.append(f'<th class="forest"><span>with 95 % interval</span>{charts.interval_axis(scale)}</th>')
+    if paired:
+        head.append("<th>differs from the next</th>")
+    head += [f'<th class="number">{_words(name)}</th>' for name in [*others, "parameters", "seconds", "tokens/s"]]
+    rows = "".join(_row(page, i, ranked, others, scale, paired) for i in range(len(page.entries)))
+    note = _below_table(page, ranked, scale)
+    return (
+        f'<div class="scroll"><table class="result"><thead><tr>{"".join(head)}</tr></thead>'
+        f"<tbody>{rows}</tbody></table></div>{note}"
+    )
+
+
+def _scale(page: Page, ranked: str) -> charts.Scale | None:
+    return charts.common_scale([(e.metrics.get(ranked), e.interval) for e in page.entries], ranked, page.best)
+
+
+def _row(page: Page, i: int, ranked: str, others: Sequence[str], scale: charts.Scale | None, paired: bool) -> str:
+    entry = page.entries[i]
+    note = f"<small>{text(entry.note)}</small>" if entry.note else ""
+    cells = [
+        f'<td class="name" data-sort="{i}" title="{text(entry.run)}">{swatch(i)}<b>{text(entry.model)}</b>{note}</td>',
+        f'<td data-label="tokens">{text(entry.tokens)}</td>',
+    ]
+    if ranked:
+        cells.append(_number(ranked, entry.metrics.get(ranked), "lead", _interval(entry, ranked)))
+    if scale:
+        bar = charts.interval_bar(entry.metrics.get(ranked), entry.interval, scale, i)
+        cells.append(f'<td class="forest">{bar}</td>')
+    if paired:
+        cells.append(_differs(page, i))
+    cells += [_number(name, entry.metrics.get(name)) for name in others]
+    steps = f"<small>{entry.steps:,} steps</small>" if entry.steps > 1 else ""
+    cells += [
+        _cell("parameters", entry.parameters, markup.short_count(entry.parameters), f"{entry.parameters:,}"),
+        _cell("seconds", entry.train_seconds, markup.duration(entry.train_seconds) + steps),
+        _cell("tokens/s", entry.tokens_per_second, *_speed(entry.tokens_per_second)),
+    ]
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def _number(metric: str, value: float | None, kind: str = "", below: str = "") -> str:
+    # What is missing sorts last, whichever way is better.
+    worst = float("inf") if _lower_is_better(metric) else float("-inf")
+    return _cell(metric, worst if value is None else value, figure(value, metric) + below, kind=kind)
+
+
+def _cell(label: str, sort: float, shown: str, hover: str = "", kind: str = "") -> str:
+    title = f' title="{hover}"' if hover else ""
+    return f'<td class="number {kind}" data-label="{_words(label)}" data-sort="{sort}"{title}><span>{shown}</span></td>'
+
+
+def _interval(entry: Entry, metric: str) -> str:
+    if entry.interval is None:
+        return ""
+    low, high = (figure(bound, metric).removesuffix(" %") for bound in entry.interval)
+    return f"<small>{low} – {high}</small>"
+
+
+def _differs(page: Page, i: int) -> str:
+    entry = page.entries[i]
+    if not entry.differs or i + 1 >= len(page.entries):
+        return '<td class="differs empty" data-label="differs from the next"></td>'
+    if entry.differs == "–":
+        return '<td class="differs" data-label="differs from the next">–</td>'
+    answer, _, detail = entry.differs.partition(" (")
+    kind = "sure" if answer == "yes" else "unsure"
+    detail = f" {detail.removesuffix(')')}" if detail else ""
+    against = text(page.entries[i + 1].model)
+    return (
+        f'<td class="differs" data-label="differs from the next"><span><b class="{kind}">{text(answer)}</b>'
+        f"{text(detail)}<small>from {against}</small></span></td>"
+    )
+
+
+def _below_table(page: Page, ranked: str, scale: charts.Scale | None) -> str:
+    said = []
+    if any(entry.interval for entry in page.entries):
+        said.append("Bars are 95 % intervals: how far the figure would move on other data of the same kind and size.")
+    if any(entry.differs not in ("", "–") for entry in page.entries):
+        said.append(
+            "Neighbours are compared pair by pair on the same pieces of it: that tells apart more than bars do."
+        )
+    if scale and not all(scale.holds(entry.metrics.get(ranked)) for entry in page.entries):
+        said.append("An arrow points to a figure beyond the scale.")
+    if page.best is not None:
+        said.append(f"The dotted line is the best possible, {figure(page.best, ranked)}.")
+    return f'<p class="aside">{" ".join(said)}</p>' if said else ""
+
+
+def _direction(metric: str) -> str:
+    return "lower is better" if _lower_is_better(metric) else "higher is better"
+
+
+def _words(name: str) -> str:
+    return text(name.replace("_", " "))
+
+
+def _speed(number: float) -> tuple[str, str]:
+    """What is shown, and the whole number for the hover."""
+    if not markup.is_number(number):
+        return figure(number), ""
+    return markup.short_count(round(number)), f"{number:,.0f}"
+
+
+# The learning curves
+
+
+def _curves(page: Page) -> str:
+    ranked = _ranked(page)
+    metric = next((entry.curve.metric for entry in page.entries if entry.curve.metric), ranked)
+    lower, best = _lower_is_better(metric), page.best if metric == ranked else None
+    entries = list(enumerate(page.entries))
+    by_seconds = [Line(e.model, i, e.curve.seconds, e.curve.values) for i, e in entries]
+    by_steps = [Line(e.model, i, e.curve.steps, e.curve.values) for i, e in entries]
+    seconds = Axes("seconds of training", metric, lower, best, charts.is_log(by_seconds))
+    panels = _chart(by_seconds, seconds, "seconds")
+    if any(len(line.xs) > 1 for line in by_steps):
+        panels += _chart(by_steps, Axes("steps", metric, lower, best), "steps")
+    if not panels:
+        return ""
+    legend = charts.legend([line for line in by_seconds if line.ys], lambda value: figure(value, metric))
+    what = f"{metric[:1].upper()}{metric[1:]} on the validation data while training ({_direction(metric)})."
+    return f'<p class="aside">{_words(what)}</p><div class="charts">{panels}</div>{legend}'
+
+
+def _chart(lines: Sequence[Line], axes: Axes, name: str) -> str:
+    wide, narrow = charts.line_chart(lines, axes, narrow=False), charts.line_chart(lines, axes, narrow=True)
+    return f'<figure data-axis="{name}">{wide}{narrow}</figure>' if wide else ""
+
+
+def _ladder(page: Page) -> str:
+    """The figure against the order, a line a smoothing, where n-gram models of several orders are compared alone."""
+    ranked = _ranked(page)
+    points: dict[str, list[tuple[int, float]]] = {}
+    many = len({entry.tokens for entry in page.entries if entry.rung}) > 1
+    for entry in page.entries:
+        value = entry.metrics.get(ranked)
+        if entry.rung and value is not None and markup.is_number(value):
+            name = f"{entry.rung[0]}, {entry.tokens}" if many else entry.rung[0]
+            points.setdefault(name, []).append((entry.rung[1], value))
+    alone = all(entry.rung for entry in page.entries)
+    if not alone or len({order for line in points.values() for order, _ in line}) < 2:
+        return ""
+    lines = [
+        Line(name, i, [order for order, _ in sorted(line)], [value for _, value in sorted(line)])
+        for i, (name, line) in enumerate(sorted(points.items(), key=lambda item: (-len(item[1]), item[0])))
+    ]
+    axes = Axes("order", ranked, _lower_is_better(ranked), page.best, whole=True)
+    wide, narrow = (charts.line_chart(lines, axes, narrow) for narrow in (False, True))
+    said = f"N-gram models: {_words(ranked)} against the order, a line a smoothing ({_direction(ranked)})."
+    legend = charts.legend(lines, lambda value: figure(value, ranked))
+    return f'<p class="aside">{said}</p><figure>{wide}{narrow}</figure>{legend}'
+
+
+def _trend(page: Page) -> str:
+    if page.trend is None:
+        return ""
+    said = f"{page.trend.metric} against {page.trend.x_title} ({_direction(page.trend.metric)})."
+    said += " The dotted line is the power law that fits best." if page.trend.law else ""
+    wide, narrow = (trend_chart(page.trend, narrow) for narrow in (False, True))
+    return f'<p class="aside">{_words(said[:1].upper() + said[1:])}</p><figure>{wide}{narrow}</figure>'
+
+
+# What the models say
+
+
+def _samples(page: Page) -> str:
+    if not any(entry.sample for entry in page.entries):
+        return ""
+    prompt = f'<b class="prompt">{text(page.prompt)}</b>'
+    # HTML drops a line end that follows <pre>, so one is given for it to drop.
+    panels = "".join(
+        f'<article class="panel"><h3>{swatch(i)}{text(entry.model)}</h3>'
+        f'<pre dir="auto">\n{prompt}{text(entry.sample)}</pre></article>'
+        for i, entry in enumerate(page.entries)
+        if entry.sample
+    )
+    begun = "The same prompt and the same seed for all" if page.prompt else "No prompt, and the same seed for all"
+    return f'<p class="aside">{begun}; what is bold was given.</p><div class="panels">{panels}</div>'
+
+
+def _quiz(page: Page) -> str:
+    """Each passage with its answer folded away: no script is needed, and keys and screen readers can open it."""
+    if page.quiz is None:
+        return ""
+    panels = ""
+    for letter, (passage, who) in zip("ABCDEFGH", page.quiz.passages, strict=False):
+        answer = "<b>Yes.</b> So the text goes on."
+        if who is not None:
+            answer = f"<b>No.</b> {swatch(who)}{text(page.entries[who].model)} wrote it."
+        panels += (
+            f'<article class="panel"><h3>{letter}</h3><pre dir="auto">\n<b class="prompt">{text(page.quiz.begin)}</b>'
+            f'{text(passage)}</pre><details class="answer"><summary>Is {letter} the real one?</summary>'
+            f"<p>{answer}</p></details></article>"
+        )
+    said = "All begin with the same held-out words. One goes on as the text does; the others were written by "
+    said += "the model." if len({who for _, who in page.quiz.passages}) == 2 else "the best models, one each."
+    return f'<p class="aside">{said}</p><div class="panels quiz">{panels}</div>'
+
+
+def _expected(page: Page) -> str:
+    found = page.expected
+    return followers(found.followers, found.before, found.came) if found else ""
+
+
+def _surprisal(page: Page) -> str:
+    readings = [Reading(entry.model, i, entry.surprisal) for i, entry in enumerate(page.entries)]
+    if not any(reading.words for reading in readings):
+        return ""
+    said = "A paragraph that no model has seen. The redder a word, the less the model expected it there."
+    return f'<p class="aside">{said}</p>{surprisal(readings)}'
+
+
+def _confusion(page: Page) -> str:
+    """Of the best model that has one."""
+    for i, entry in enumerate(page.entries):
+        if entry.confusion:
+            said = f"{swatch(i)}<b>{text(entry.model)}</b>: what each label was taken for."
+            return f"<p>{said}</p>{charts.confusion_matrix(*entry.confusion)}"
+    return ""
+
+
+def _classes(page: Page) -> str:
+    """Precision, recall and F1 of the best model that has confusions."""
+    for i, entry in enumerate(page.entries):
+        if entry.confusion:
+            labels, counts = entry.confusion
+            scores = zip(labels, class_scores(counts), strict=True)
+            rows = [
+                [text(label), *(figure(share, "f1") for share in score[:3]), f"{score.support:,}"]
+                for label, score in sorted(scores, key=lambda pair: -pair[1].support)
+            ]
+            of = "words" if page.task == "tag" else "rows"
+            said = f"{swatch(i)}<b>{text(entry.model)}</b>: of what it called so, how much is so (precision); of what "
+            said += "is so, how much it found (recall); and F1, the harmonic mean of the two."
+            return f"<p>{said}</p>{markup.table(['label', 'precision', 'recall', 'F1', of], rows)}"
+    return ""
+
+
+def _calibration(page: Page) -> str:
+    return calibration([Sure(e.model, i, e.calibration) for i, e in enumerate(page.entries) if e.calibration])
+
+
+def _rows(page: Page) -> str:
+    """What the ledger knows of rows with the same text: in training and test, twice, or labelled in several ways."""
+    found = page.ledger.get("repeated_texts") or {"rows": 0}
+    if not found["rows"]:
+        return ""
+    shares = [(split, share) for split, share in (page.ledger.get("overlap") or {}).items() if share]
+    said = [f"{share:.1%} of the {split} rows have a text that is in the training rows too." for split, share in shares]
+    said.append(f"{found['rows']:,} rows have the same text as an earlier one.")
+    if found["contradictory_texts"]:
+        said.append(
+            f"{found['contradictory_texts']:,} texts have several labels: no model can be right on all of them."
+        )
+    rows = [[f'<span dir="auto">{text(one["text"])}</span>', _list(one["labels"])] for one in found["first"]]
+    return f'<p class="aside">{text(" ".join(said))}</p>{markup.table(["text", "labels, and where"], rows)}'
+
+
+def _examples(page: Page) -> str:
+    having = [(i, entry) for i, entry in enumerate(page.entries) if entry.examples]
+    if page.task == "seq2seq":
+        return _translations(having)
+    return errors([Missed(entry.model, i, entry.examples) for i, entry in having])
+
+
+def _translations(having: Sequence[tuple[int, Entry]]) -> str:
+    """Each source and its reference once, with what every model made of it."""
+    outputs: dict[tuple[str, str], list[str]] = {}
+    for i, entry in having:
+        for example in entry.examples:
+            same = outputs.setdefault((example.get("source", ""), example.get("reference", "")), [])
+            output = text(example.get("output", "–"))
+            same.append(f'<dt>{swatch(i)}{text(entry.model)}</dt><dd dir="auto">{output}</dd>')
+    panels = "".join(
+        f'<article class="panel translation"><dl><dt>source</dt><dd dir="auto">{text(source)}</dd>'
+        f'<dt>reference</dt><dd dir="auto">{text(reference)}</dd>{"".join(lines)}</dl></article>'
+        for (source, reference), lines in outputs.items()
+    )
+    return f'<div class="panels translations">{panels}</div>' if panels else ""
+
+
+# The data
+
+
+def _corpora(page: Page) -> str:
+    """As GPT-3's table of its training data: corpus, tokens, weight in the mix, epochs elapsed."""
+    if not page.corpora:
+        return ""
+    scored = any(row.get("bits_per_byte") is not None for row in page.corpora)
+    headings = ["corpus", "tokens", "weight in the mix", "epochs elapsed", *(["bits per byte"] if scored else [])]
+    rows = [
+        [
+            text(row["corpus"]),
+            f"{row['tokens']:,}",
+            f"{row['weight']:.1%}",
+            f"{row['epochs']:.2f}",
+            *([figure(row.get("bits_per_byte"), "bits per byte")] if scored else []),
+        ]
+        for row in page.corpora
+    ]
+    said = f"{text(page.entries[0].model)} was trained on several corpora at once. A weight is the share of the tokens "
+    said += "drawn; an epoch has elapsed when as many tokens were drawn from a corpus as it has for training."
+    return f'<p class="aside">{said}</p>{markup.table(headings, rows, "plain")}'
+
+
+def _ledger(page: Page) -> str:
+    """What was read and left out; rows with the same text have a place of their own on the page."""
+    rest = {key: value for key, value in page.ledger.items() if key != "repeated_texts"}
+    return _value(rest) if rest else ""
+
+
+def _value(value: Any) -> str:
+    """Plain data of any shape, for a person to read."""
+    if isinstance(value, dict) and value:
+        items = "".join(f"<dt>{_words(str(key))}</dt><dd>{_value(item)}</dd>" for key, item in value.items())
+        return f'<dl class="ledger">{items}</dl>'
+    if isinstance(value, list | tuple) and value:
+        content = _records(value) if all(isinstance(item, dict) for item in value) else _list(value)
+        if len(value) > _LONG_LIST:
+            return f"<details><summary>{len(value):,} entries</summary>{content}</details>"
+        return content
+    if value is None or isinstance(value, dict | list | tuple):
+        return '<span class="none">none</span>'
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.4g}" if markup.is_number(value) else figure(value)
+    said = text(str(value))
+    return f'<code class="hash">{said}</code>' if re.fullmatch("[0-9a-f]{40,64}", said) else said
+
+
+def _list(values: Sequence[Any]) -> str:
+    return "<ul>" + "".join(f"<li>{_value(value)}</li>" for value in values) + "</ul>"
+
+
+def _records(records: Sequence[dict[str, Any]]) -> str:
+    keys = list(dict.fromkeys(str(key) for record in records for key in record))
+    rows = [[_value(record.get(key)) for key in keys] for record in records]
+    return markup.table([key.replace("_", " ") for key in keys], rows)

@@ -1,0 +1,79 @@
+"""What the taggers share: whether a word has one tag or several, chosen one by one or together.
+
+A subclass calls `super().__init__(sizes, config.crf)` and gives `Config`, `word` (what is known of each word by itself)
+and `scores(batch)`: (B, T, C) numbers for every tag of every word.
+
+    one tag, by itself    p(y_t | x) = softmax(scores_t)
+    one tag, together     p(y | x) by a CRF over the scores (layers/crf.py); learnt by -log p(y | x), judged by
+                          p(y_t | x), the sum over all sequences that have y_t there, and decoded by Viterbi
+    several               p(tag c of word t) = logistic(scores_t[c]), a yes or no for each (data.label=classes)
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from segue.batches.batch import IGNORE, Batch
+from segue.errors import InputError
+from segue.layers.crf import Crf
+from segue.layers.word_features import Word
+from segue.models.base import Loss, Sizes, Task, Term
+from segue.models.network import Network
+
+
+class Tagger(Network):
+    """A tag for each word, or several."""
+
+    task: ClassVar[Task] = "tag"
+    inputs: ClassVar[tuple[str, ...]] = ("chars_BTC", "folded_BT")
+    labels: ClassVar[tuple[str, ...]] = ("class", "classes", "iob1", "bio", "bioes")
+    """The kinds of tag (data.label) that it learns."""
+    crf: Crf | None
+    word: Word
+
+    def __init__(self, sizes: Sizes, crf: bool) -> None:
+        super().__init__()
+        self.several = sizes.label == "classes"
+        if crf and self.several:
+            raise InputError("A CRF gives each word one tag: leave model.crf out, or set data.label=class.")
+        self.crf = Crf(sizes.classes) if crf else None
+
+    @property
+    def token_tables(self) -> list[tuple[nn.Embedding, bool]]:
+        """What model.embeddings fills: the words' vectors, and those of their small letters."""
+        words = [(self.word.embedding, False)]
+        return words if self.word.folded is None else [*words, (self.word.folded, True)]
+
+    def scores(self, batch: Batch) -> Tensor:
+        """(B, T, C), from the words of the batch."""
+        raise NotImplementedError
+
+    def forward(self, batch: Batch, state: Any = None) -> tuple[Tensor, Any]:
+        """(B, T, C) logits of the tags; of several (B, T, C, 2), of no and of yes."""
+        scores_BTC = self.scores(batch)
+        if self.several:
+            # softmax over (0, s) is the logistic function of s.
+            return torch.stack([torch.zeros_like(scores_BTC), scores_BTC], -1), None
+        return (scores_BTC if self.crf is None else self.crf.log_marginals(_full(scores_BTC), batch.mask_BT)), None
+
+    def loss(self, batch: Batch, state: Any = None) -> Loss:
+        if self.crf is None:
+            return super().loss(batch, state)
+        logp_B = self.crf.log_likelihood(_full(self.scores(batch)), batch.targets, batch.mask_BT)
+        return Loss((Term("cross_entropy", -logp_B.sum(), (batch.targets != IGNORE).sum()),))
+
+    @torch.inference_mode()
+    def best(self, batch: Batch) -> Tensor:
+        """(B, T) the tags, each the likeliest by itself or with a CRF the likeliest sequence; of several (B, T, C)."""
+        scores_BTC = self.scores(batch)
+        if self.several:
+            return scores_BTC > 0
+        return scores_BTC.argmax(-1) if self.crf is None else self.crf.best(scores_BTC, batch.mask_BT)
+
+
+def _full(scores: Tensor) -> Tensor:
+    """Half precision would lose small scores in sums over all sequences; double stays double."""
+    return scores if scores.dtype == torch.float64 else scores.float()

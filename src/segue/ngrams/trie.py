@@ -1,0 +1,278 @@
+"""Counted n-grams in few bytes, on disk as in memory: what `model.safetensors` of a count model holds.
+
+Of each order above the first:
+
+    words.k      the last word of every n-gram, sorted inside its context               2 bytes (4 from 65,537 words)
+    counts.k     its count; 255 where it is greater, then it stands in `more`           1 byte
+    first.k      for every context, an n-gram of order k - 1: its first follower        4 bytes
+    profile.k    for every context: which row of `profiles` describes its followers     2 bytes (4 where there are many)
+    profiles.k   total, ones, twos, more, lost: the sum of the counts of the followers; how many have count 1, 2,
+                 3 or more; and how much of the total was pruned
+
+Most contexts look like many others (one follower, seen once), so that a row is shared by very many. Order 1 is dense:
+`counts.1` of the whole vocabulary. The file is mapped, not read: a model opens at once, whatever its size.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from segue.ngrams.count import Array, Column, Table, forget
+
+BIG = 255
+"""In `counts`: the true count stands in `more`."""
+_CONTEXTS = 1 << 18
+"""Contexts that are packed at a time."""
+
+
+@dataclass(frozen=True)
+class Level:
+    """The n-grams of one order."""
+
+    words: Array
+    counts: Array
+    more_ids: Array
+    """N-grams with a count of 255 or more, and below their counts."""
+    more_counts: Array
+    first: Array
+    profile: Array
+    profiles: Array
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def plain_counts(self, low: int, high: int) -> Array:
+        """The counts of n-grams low … high - 1."""
+        counts = self.counts[low:high].astype(np.int64)
+        a, b = np.searchsorted(self.more_ids, (low, high))
+        counts[self.more_ids[a:b].astype(np.int64) - low] = self.more_counts[a:b]
+        return counts
+
+
+FIELDS = ("words", "counts", "more_ids", "more_counts", "first", "profile", "profiles")
+
+
+class _Profiles:
+    """The different rows that describe followers, each once, in the order of their first context."""
+
+    def __init__(self) -> None:
+        self.rows = np.empty((1 << 10, 5), np.int64)
+        self.slots = np.full(1 << 11, -1, np.int32)
+        self.used = 0
+
+    def make_room(self, more: int) -> None:
+        if self.used + more > len(self.rows):
+            rows = np.empty((2 * (self.used + more), 5), np.int64)
+            rows[: self.used] = self.rows[: self.used]
+            self.rows = rows
+            self.slots = np.full(1 << (2 * len(rows)).bit_length(), -1, np.int32)
+            _place(self.rows[: self.used], self.slots)
+
+
+def pack(
+    table: Table,
+    adjusted: Array,
+    contexts: Array,
+    least: tuple[int, int],
+    folder: Path,
+    k: int,
+) -> tuple[Level, Array]:
+    """The level of a counted table, and how many of its n-grams have a count of 1, 2, 3, 4 (pruned ones too).
+
+    `adjusted` are the counts that the smoothing uses; `contexts` the plain counts of the contexts. N-grams whose plain
+    count is below the second of `least` are left out; contexts below the first have been.
+    """
+    kinds = (table.words.dtype, np.uint8, np.uint32, np.uint32, np.uint32, np.uint32)
+    columns = [Column(folder / f"packed.{name}.{k}", kind) for name, kind in zip(FIELDS[:6], kinds, strict=True)]
+    columns[4].append(np.zeros(1, np.uint32))
+    profiles, counts_of_counts = _Profiles(), np.zeros(5, np.int64)
+    for low in range(0, len(contexts), _CONTEXTS):
+        high = min(len(contexts), low + _CONTEXTS)
+        profiles.make_room(high - low)
+        begin, end = int(table.first[low]), int(table.first[high])
+        first = table.first[low : high + 1].astype(np.int64) - begin
+        kept = contexts[low:high] >= least[0]
+        *found, profiles.used = _pack(
+            *(np.asarray(table.words[begin:end]), np.asarray(adjusted[begin:end]), np.asarray(table.counts[begin:end])),
+            *(first, kept, least[1], profiles.rows, profiles.used, profiles.slots, counts_of_counts),
+        )
+        base = np.uint32(columns[0].size)
+        found[2] += base
+        found[4] += base
+        for column, numbers in zip(columns, found, strict=True):
+            column.append(numbers)
+        forget(table.words, table.counts, table.first, adjusted, contexts)
+    words, counts, more_ids, more_counts, first, profile = (column.close() for column in columns)
+    if profiles.used <= 1 << 16:
+        profile = _narrow(profile, folder / f"packed.narrow.{k}")
+    rows = profiles.rows[: profiles.used].copy()
+    return Level(words, counts, more_ids, more_counts, first, profile, rows), counts_of_counts[1:]
+
+
+def _narrow(numbers: Array, path: Path) -> Array:
+    column = Column(path, np.uint16)
+    for begin in range(0, len(numbers), 1 << 22):
+        column.append(numbers[begin : begin + (1 << 22)])
+    forget(numbers)
+    return column.close()
+
+
+@njit(cache=True, nogil=True)
+def _hash(row):
+    h = np.uint64(1469598103934665603)
+    for j in range(5):
+        h = (h ^ np.uint64(row[j])) * np.uint64(1099511628211)
+        h ^= h >> np.uint64(29)
+    return h
+
+
+@njit(cache=True, nogil=True)
+def _place(rows, slots):
+    mask = np.uint64(len(slots) - 1)
+    for r in range(len(rows)):
+        s = _hash(rows[r]) & mask
+        while slots[s] >= 0:
+            s = (s + np.uint64(1)) & mask
+        slots[s] = r
+
+
+@njit(cache=True, nogil=True)
+def _pack(words, adjusted, plain, first, kept, least, rows, used, slots, counts_of_counts):
+    size = len(words)
+    out_words, out_counts = np.empty_like(words), np.empty(size, np.uint8)
+    big_ids, big_counts = np.empty(size, np.uint32), np.empty(size, np.uint32)
+    ends, profile = np.empty(len(kept), np.uint32), np.empty(len(kept), np.uint32)
+    row = np.empty(5, np.int64)
+    mask = np.uint64(len(slots) - 1)
+    found = big = contexts = 0
+    for c in range(len(kept)):
+        row[:] = 0
+        for i in range(first[c], first[c + 1]):
+            count = np.int64(adjusted[i])
+            if count <= 4:
+                counts_of_counts[count] += 1
+            row[0] += count
+            if plain[i] < least:
+                row[4] += count
+                continue
+            row[min(count, 3)] += count > 0
+            out_words[found] = words[i]
+            out_counts[found] = min(count, 255)
+            if count >= 255:
+                big_ids[big], big_counts[big] = found, count
+                big += 1
+            found += 1
+        if not kept[c]:
+            continue
+        s = _hash(row) & mask
+        while slots[s] >= 0 and not np.array_equal(rows[slots[s]], row):
+            s = (s + np.uint64(1)) & mask
+        if slots[s] < 0:
+            rows[used] = row
+            slots[s] = used
+            used += 1
+        profile[contexts] = slots[s]
+        ends[contexts] = found
+        contexts += 1
+    return (
+        *(out_words[:found], out_counts[:found], big_ids[:big], big_counts[:big]),
+        *(ends[:contexts], profile[:contexts], used),
+    )
+
+
+# On disk
+
+
+def write_arrays(path: Path, arrays: dict[str, Array]) -> None:
+    """A safetensors file, written array by array: the widest numbers first, so that all lie where a processor reads
+    them well."""
+    names = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
+    header: dict[str, Any] = {}
+    place = 0
+    for name in names:
+        array = arrays[name]
+        size = array.size * array.itemsize
+        header[name] = {
+            "dtype": _DTYPES[array.dtype.str[1:]],
+            "shape": list(array.shape),
+            "data_offsets": [place, place + size],
+        }
+        place += size
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name in names:
+            flat = arrays[name].reshape(-1)
+            for begin in range(0, len(flat), 1 << 24):
+                np.ascontiguousarray(flat[begin : begin + (1 << 24)]).tofile(file)
+            forget(arrays[name])
+
+
+_DTYPES = {"u1": "U8", "u2": "U16", "u4": "U32", "i4": "I32", "u8": "U64", "i8": "I64", "f4": "F32", "f8": "F64"}
+
+
+def map_arrays(path: Path) -> dict[str, Array]:
+    """The arrays of a safetensors file, mapped into memory; ValueError where the file is not whole."""
+    kinds = {name: np.dtype(kind) for kind, name in _DTYPES.items()}
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if not 2 <= length <= size - 8:
+            raise ValueError("its header is not whole")
+        header = json.loads(file.read(length))
+    begin = 8 + length
+    bytes_ = np.memmap(path, np.uint8, "r", offset=0)
+    arrays = {}
+    for name, facts in header.items():
+        if name == "__metadata__":  # other writers may leave one
+            continue
+        kind, (low, high) = kinds[facts["dtype"]], facts["data_offsets"]
+        if high + begin > size or math.prod(facts["shape"]) * kind.itemsize != high - low:
+            raise ValueError(f"{name} is not whole")
+        arrays[name] = bytes_[begin + low : begin + high].view(kind).reshape(facts["shape"])
+    return arrays
+
+
+def levels_to_arrays(levels: Sequence[Level]) -> dict[str, Array]:
+    return {f"{name}.{k}": getattr(level, name) for k, level in enumerate(levels, 1) for name in FIELDS}
+
+
+def levels_of_arrays(arrays: dict[str, Array], order: int) -> list[Level]:
+    return [Level(*(arrays[f"{name}.{k}"] for name in FIELDS)) for k in range(1, order + 1)]
+
+
+def bytes_of(levels: Iterable[Level]) -> int:
+    return sum(getattr(level, name).nbytes for level in levels for name in FIELDS)
+
+
+def side_by_side(arrays: Sequence[Array]) -> tuple[Array, list[int]]:
+    """One array that holds all of these, and where each begins; without copying where one mapped file holds them."""
+    root = _root(arrays[0])
+    places = [array.__array_interface__["data"][0] for array in arrays]
+    same = all(_root(array) is root and array.dtype == arrays[0].dtype and array.size for array in arrays)
+    if isinstance(root, np.memmap) and same:
+        begin = root.__array_interface__["data"][0]
+        low, high = min(places), max(place + array.nbytes for place, array in zip(places, arrays, strict=True))
+        width = arrays[0].itemsize * math.prod(arrays[0].shape[1:])
+        if all((place - low) % width == 0 for place in places) and (high - low) <= 2 * sum(a.nbytes for a in arrays):
+            flat = root[low - begin : high - begin].view(arrays[0].dtype).reshape(-1, *arrays[0].shape[1:])
+            return flat, [(place - low) // width for place in places]
+    joined = np.concatenate(arrays)
+    joined.setflags(write=False)
+    return joined, [0, *np.cumsum([len(array) for array in arrays])[:-1].tolist()]
+
+
+def _root(array: Array) -> Any:
+    """The mapped file that an array is a part of, or the array whose numbers it shows."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array

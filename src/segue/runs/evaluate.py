@@ -1,0 +1,185 @@
+"""A run, or several as one mixture, evaluated as more than it is by itself: with a cache, or going on to learn.
+
+Whatever changes while it reads the text that it is scored on is adapted; its figures are marked so, and stand beside
+those of the same models standing still. Weights are found by EM on validation text; where a run has held nothing else
+out, that is the text that is scored, and `way` says so.
+
+A model that counts goes on counting (its `adapted()`), a network goes on learning (inference/dynamic_evaluation.py). A cache is
+one of n-grams (ngrams/cache.py), and of the states of every network that shows them (inference/neural_cache.py).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from segue.data.corpus import Corpus
+from segue.errors import InputError
+from segue.inference.lm_mixture import Mixture, em_weights, probabilities
+from segue.runs.run import Run
+from segue.training.log import Progress, silent
+
+HELD_OUT = 200_000
+"""Tokens of validation text that the weights are found on, at most."""
+
+
+class Mixing:
+    """Runs that are evaluated together."""
+
+    def __init__(self, runs: Sequence[Run], adapt: bool = False, cache: bool = False) -> None:
+        self.runs, self.adapt, self.cache = list(runs), adapt, cache
+        _check(self.runs)
+        if adapt and not any(map(_way, self.runs)):
+            kinds = ", ".join(sorted({run.recipe.kind for run in runs}))
+            raise InputError(f"{kinds} cannot go on learning while it reads. An ngram can, and an rnn_lm: train one.")
+
+    @property
+    def name(self) -> str:
+        return " + ".join([*(run.recipe.name for run in self.runs), *(["cache"] if self.cache else [])])
+
+    def evaluate(
+        self,
+        data: Any = None,
+        validation: str | None = None,
+        progress: Progress = silent,
+        settings: Sequence[str] = (),
+    ) -> dict[str, Any]:
+        """The figures as those of one model, with the weights; where it adapts, also those of it standing still."""
+        first = self.runs[0]
+        held = None
+        if self.cache or len(self.runs) > 1:
+            with first.held_out(validation, HELD_OUT, progress) as text:
+                held = np.array(text.store.tokens)
+        with first.corpus_for(data, progress, settings) as (corpus, split):
+            result = still = self._score(corpus, split, held, False, progress)
+            if self.adapt or self.cache:
+                kept = ("bits_per_byte", "bits_per_byte_ci", "perplexity", "weights")
+                result = self._score(corpus, split, held, True, progress)
+                result["static"] = {key: still[key] for key in kept if key in still}
+        if held is not None and validation is None and split == "validation":
+            result["way"] += "; the weights are found on this text too, for nothing else was held out"
+        return result
+
+    def _score(self, corpus: Corpus, split: str, held: Any, adapted: bool, progress: Progress) -> dict[str, Any]:
+        first, size = self.runs[0], self.runs[0].sizes.vocab_size
+        weights = [1.0]
+        if held is not None:
+            found = []
+            for i, part in enumerate(parts := self._parts(adapted)):
+                progress(f"weighing {self.name}", i / len(parts))
+                found.append(probabilities(part.model, held, size, part.device))
+            weights = em_weights(np.stack(found)).tolist()
+        parts = self._parts(adapted)
+        model = parts[0].model
+        if len(parts) > 1:
+            model = Mixture([part.model for part in parts], weights, [part.device for part in parts])
+        row = {"row": sys.maxsize} if adapted else {}
+        result = {"model": self.name, **first.evaluate_split(corpus, split, progress, model, **row).result}
+        if len(parts) > 1:
+            result["weights"] = {part.name: weight for part, weight in zip(parts, weights, strict=True)}
+        if adapted:
+            *others, last = dict.fromkeys(part.way for part in parts if part.way)
+            result["adapted"] = f"{', '.join(others)} and {last}" if others else last
+        return {**({"split": split} if split != "all" else {}), **result}
+
+    def _parts(self, adapted: bool) -> list[_Part]:
+        """The models, those that adapt begun anew."""
+        parts = [
+            _adapted(run) if adapted and self.adapt and _way(run) else _Part(str(run.path), run.model, run.device)
+            for run in self.runs
+        ]
+        if adapted and self.cache:
+            from segue.ngrams.cache import Cache
+
+            parts += [_neural_cache(run) for run in self.runs if hasattr(run.model, "encode")]
+            parts.append(_Part("cache", Cache(self.runs[0].sizes.vocab_size), way="a cache"))
+        return parts
+
+
+class _Part(NamedTuple):
+    """A part of a mixture, and what it does while it reads; that is nothing where it stands still."""
+
+    name: str
+    model: Any
+    device: str = "cpu"
+    way: str = ""
+
+
+def _way(run: Run) -> str:
+    """How the model of a run goes on learning; empty where it cannot."""
+    if hasattr(run.model, "adapted"):
+        return "counting on while reading"
+    return "dynamic evaluation" if hasattr(run.model, "state_dict") else ""
+
+
+def _adapted(run: Run) -> _Part:
+    if hasattr(run.model, "adapted"):
+        return _Part(str(run.path), run.model.adapted(), way=_way(run))
+    from segue.inference.dynamic_evaluation import Dynamic
+
+    return _Part(str(run.path), Dynamic(run.model), way=_way(run))
+
+
+def _neural_cache(run: Run) -> _Part:
+    from segue.inference.neural_cache import NeuralCache
+
+    return _Part(f"neural cache of {run.path}", NeuralCache(run.model), way="a neural cache")
+
+
+def evaluate(
+    names: str,
+    data: Any = None,
+    mix: bool = False,
+    adapt: bool = False,
+    cache: bool = False,
+    validation: str | None = None,
+    device: str = "auto",
+    trust: bool = False,
+    progress: Progress = silent,
+    settings: Sequence[str] = (),
+) -> dict[str, Any]:
+    """`segue evaluate`: of a run, or with `mix` of runs written a+b+c."""
+    paths = [names] if Path(names).is_dir() else [name for name in names.split("+") if name]
+    if len(paths) > 1 and not mix:
+        raise InputError(f"{names} names {len(paths)} runs. To score them as one mixture, say --mix.")
+    if len(paths) == 1 and mix:
+        raise InputError(f"{names} is one run, and --mix is of several. Expected them with a + between: {names}+RUN")
+    runs = [Run(path, device, trust) for path in paths or [names]]
+    if len(runs) == 1 and not (adapt or cache):
+        return runs[0].evaluate(data, progress, settings=settings)
+    return Mixing(runs, adapt, cache).evaluate(data, validation, progress, settings)
+
+
+def _check(runs: Sequence[Run]) -> None:
+    """A mixture is of language models, each once, that cut the same text into the same tokens."""
+    first = runs[0]
+    places = [run.path.resolve() for run in runs]
+    for run, place in zip(runs, places, strict=True):
+        if places.count(place) > 1:
+            raise InputError(f"--mix names {run.path} twice. Expected each run once; validation text weighs them.")
+    if len(runs) > 1 and all(run.task == "classify" for run in runs):
+        named = ",".join(str(run.path) for run in runs)
+        raise InputError(
+            "--mix is for language models; several classifiers become one as an ensemble, weighed on validation rows: "
+            f"segue train ensemble model.runs={named}"
+        )
+    for run in runs:
+        if run.task != "lm":
+            raise InputError(f"{run.path} is made for {run.task}; only language models are mixed or adapted.")
+        if not getattr(run.model, "normalised", True):
+            raise InputError(f"{run.path} gives scores, not probabilities, so that it cannot be part of a mixture.")
+    for run in runs[1:]:
+        if run.tokenizer.content != first.tokenizer.content:
+            raise InputError(
+                f"{first.path} and {run.path} have other tokens ({first.tokenizer.kind}, {first.sizes.vocab_size:,}; "
+                f"{run.tokenizer.kind}, {run.sizes.vocab_size:,}), so that their probabilities are of other things. "
+                "Expected runs with the same tokenizer, trained on the same text with the same [tokens]."
+            )
+        for key in ("unit", "canonical"):
+            one, other = getattr(first.recipe.data, key), getattr(run.recipe.data, key)
+            if one != other:
+                raise InputError(f"{first.path} was made with data.{key}={one}, {run.path} with {other}. Expected one.")

@@ -1,0 +1,483 @@
+"""The lectures' claims as experiments: variants of one model, a table, a picture, and whether the claim held.
+
+    segue claim residual
+
+A claim is one TOML file, in recipes/claims/ or your own: a recipe that all variants share, and
+
+    says = "Residuals let deep networks learn."      the claim
+    kind = "gpt"                                     the model, or one of its recipes
+    seeds = 2                                        how often each variant is trained
+    against = "steps"                                the picture: learning curves; or the last figure against a number:
+                                                     parameters, characters (of training text), epochs (how often each
+                                                     is read), or a key of the recipe such as model.layers
+    law = true                                       fit figure = a · number^-b to it
+    decides = ["with < without"]                     whose figure must be less than whose; a < b < c is two comparisons
+    [variants.without]                               a variant: its name, and what it changes
+    model.residual = false
+
+Everything is scored on the same test text. A comparison holds if the paired test over its pieces says so (p < 0.05),
+seeds averaged, and every seed of the one lies on the same side of every seed of the other.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from segue.runs import folder as files
+from segue.runs.experiments.compare import budgeted, mean_of
+from segue.data.corpus import Corpus
+from segue.errors import InputError, SegueError, nearest
+from segue.inference.evaluation import LOWER_IS_BETTER, MAIN, NAMES, Evaluation
+from segue.inference.evaluation import compare as compare_two
+from segue.runs.run import Run
+from segue.look.page.charts import Axes, Line, line_chart
+from segue.look.page.report import Curve, Entry, write
+from segue.look.page.trend import Point, Trend, alone, trend_chart
+from segue.runs.gather import curve_of, entry_of, page_of
+from segue.recipe import CLAIMS, RECIPES, SECTIONS, Recipe, load_recipe
+from segue.runs.train import train
+from segue.training.log import Progress, silent
+
+NUMBERS = {
+    "parameters": "parameters",
+    "characters": "characters of training text",
+    "epochs": "times that each character is read",
+}
+"""What a figure can be drawn against, beside the steps of training and the keys of a recipe."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One experiment."""
+
+    name: str
+    says: str
+    kind: str
+    variants: dict[str, list[str]]
+    """By name: what each changes, as section.key=value."""
+    decides: list[tuple[str, str]]
+    """Pairs of variants: the figure of the first must be less than that of the second."""
+    settings: list[str]
+    """What all variants share, as section.key=value."""
+    against: str = "steps"
+    law: bool = False
+    seeds: int = 1
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one variant."""
+
+    variant: str
+    place: Path
+    """The run of its first seed."""
+    evaluations: list[Evaluation]
+    """Of each seed; none where training broke off because the loss was no longer a number."""
+    curve: Curve
+    """The means of the validations over the seeds."""
+    number: float
+    """Where it stands on the picture's axis; 0 where that has the steps."""
+    seconds: float
+    """Of training one seed, on the mean."""
+
+    @property
+    def diverged(self) -> bool:
+        return not self.evaluations
+
+    @property
+    def mean(self) -> Evaluation:
+        return mean_of(self.evaluations)
+
+    def figures(self, main: str) -> list[float]:
+        """That of each seed; one that diverged has the worst there is."""
+        worst = math.inf if main in LOWER_IS_BETTER else -math.inf
+        return [float(evaluation.result[main]) for evaluation in self.evaluations] or [worst]
+
+
+# Reading a claim
+
+
+def claim_names() -> list[str]:
+    """The claims that are shipped."""
+    return sorted(path.stem for path in (RECIPES / CLAIMS).glob("*.toml"))
+
+
+def read_claim(what: str) -> Claim:
+    """A shipped claim by its name, or one from a TOML file."""
+    path = Path(what) if what.endswith(".toml") else RECIPES / CLAIMS / f"{what}.toml"
+    if not path.exists():
+        close = "" if what.endswith(".toml") else nearest(what, claim_names())
+        raise InputError(
+            f"There is no claim '{what}'.{close} `segue claim` lists them; a file of your own ends in .toml."
+        )
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not TOML: {error}. Mend that line.") from None
+    return _checked(path, values)
+
+
+_KEYS: dict[str, type] = {"says": str, "kind": str, "variants": dict, "decides": list}
+_MORE: dict[str, type] = {"seeds": int, "against": str, "law": bool}
+
+
+def _checked(path: Path, values: dict[str, Any]) -> Claim:
+    """Strict, as recipes are: what is unknown, missing or of the wrong type is refused by its name."""
+    known = _KEYS | _MORE | dict.fromkeys(SECTIONS, dict)
+    for key, value in values.items():
+        if key not in known:
+            raise InputError(f"{path}: there is no key '{key}' in a claim.{nearest(key, known)}")
+        if type(value) is not known[key]:
+            raise InputError(f"{path}: {key} is {value!r}. Expected {_TYPES[known[key]]}.")
+    for key in _KEYS:
+        if key not in values:
+            raise InputError(
+                f"{path} has no '{key}'. Expected {', '.join(_KEYS)}; `segue claim` shows what a claim is."
+            )
+    if values.get("seeds", 1) < 1:
+        raise InputError(f"{path}: seeds = {values['seeds']}. Expected 1 or more.")
+    variants = {name: _overrides(changes) for name, changes in values["variants"].items()}
+    if len(variants) < 2:
+        raise InputError(f"{path} has {len(variants)} variants. Expected two or more, each as [variants.NAME].")
+    return Claim(
+        name=path.stem,
+        says=" ".join(values["says"].split()),
+        kind=values["kind"],
+        variants=variants,
+        decides=_pairs(path, values["decides"], variants),
+        settings=_overrides({key: values[key] for key in SECTIONS if key in values}),
+        **{key: values[key] for key in _MORE if key in values},
+    )
+
+
+_TYPES = {str: "text", dict: "a table", list: "a list of texts", int: "a whole number", bool: "true or false"}
+
+
+def _overrides(values: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Nested tables as section.key=value, which is how a recipe takes them."""
+    found = []
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            found += _overrides(value, f"{prefix}{key}.")
+        else:
+            spelt = str(value).lower() if isinstance(value, bool) else value
+            spelt = ",".join(map(str, value)) if isinstance(value, list) else spelt
+            found.append(f"{prefix}{key}={spelt}")
+    return found
+
+
+def _pairs(path: Path, decides: Sequence[Any], variants: Mapping[str, Any]) -> list[tuple[str, str]]:
+    pairs = []
+    for said in decides:
+        names = [name.strip() for name in str(said).split("<")]
+        if len(names) < 2:
+            raise InputError(f"{path}: decides has '{said}'. Expected variants with < between them, such as 'a < b'.")
+        for name in names:
+            if name not in variants:
+                raise InputError(
+                    f"{path}: decides has '{said}', but no variant is called '{name}'.{nearest(name, variants)}"
+                )
+        pairs += list(pairwise(names))
+    if not pairs:
+        raise InputError(f"{path}: decides is empty. Expected one comparison or more, such as 'with < without'.")
+    return pairs
+
+
+# Doing what it says
+
+
+def run_claim(
+    what: str,
+    data: str | None = None,
+    settings: Sequence[str] = (),
+    budget: str = "",
+    out: Path | None = None,
+    progress: Progress = silent,
+    trust: bool = False,
+) -> dict[str, Any]:
+    """Trains the variants that are not trained yet, writes the page and the picture, and returns the table."""
+    claim = read_claim(what)
+    recipes = {name: _recipe(claim, name, data, settings, budget, trust) for name in claim.variants}
+    _check_same_text(recipes)
+    if claim.against != "steps" and claim.against not in NUMBERS:
+        for recipe in recipes.values():
+            _key(claim.against, recipe)
+    out = out or files.free_name(f"claim-{claim.name}")
+    _check_place(out)
+    made = files.missing(out)
+    try:
+        outcomes = [_outcome(claim, recipes[name], out, progress, trust) for name in claim.variants]
+    except InputError:
+        if made and not any(out.glob("*/result.json")):
+            files.undo(out, made)
+        raise
+    if all(outcome.diverged for outcome in outcomes):
+        raise SegueError(
+            f"No variant of {claim.name} could be trained: the loss was soon no number. Try a smaller rate."
+        )
+    return _report(claim, outcomes, recipes[outcomes[0].variant], out)
+
+
+def _recipe(claim: Claim, variant: str, data: str | None, settings: Sequence[str], budget: str, trust: bool) -> Recipe:
+    own = [f"data.path={data}"] if data else []
+    recipe = load_recipe(claim.kind, [*claim.settings, *claim.variants[variant], *own, *settings], trust=trust)
+    recipe = replace(recipe, name=f"{claim.name}/{variant}")
+    return budgeted(recipe, budget) if budget else recipe
+
+
+def _check_same_text(recipes: Mapping[str, Recipe]) -> None:
+    """Variants may train on less of the text (data.validation takes it), but are scored on the same."""
+    first, *others = recipes.items()
+    for name, recipe in others:
+        for key, value in asdict(first[1].data).items():
+            theirs = getattr(recipe.data, key)
+            if key != "validation" and theirs != value:
+                raise InputError(
+                    f"'{first[0]}' reads the data with data.{key}={value}, '{name}' with data.{key}={theirs}. Expected "
+                    f"the same text for all; only data.validation may differ, which leaves less to train on."
+                )
+    if not first[1].data.test:
+        raise InputError("Nothing is held out to score the variants on. Give data.test a path or a share, such as 0.1.")
+
+
+def _check_place(out: Path) -> None:
+    """What a claim left, or nothing: its folders are runs and nothing else."""
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out} is a file. Choose another --out.")
+    folders = [path for path in out.iterdir() if path.is_dir()] if out.exists() else []
+    strange = [f for f in folders if any(f.glob("[!.]*")) and not (f / "recipe.toml").exists()]
+    if strange or (out / "recipe.toml").exists():
+        raise InputError(f"{out} exists and holds something else than a claim's runs. Choose another --out.")
+
+
+def _outcome(claim: Claim, recipe: Recipe, out: Path, progress: Progress, trust: bool) -> Outcome:
+    variant = recipe.name.removeprefix(f"{claim.name}/")
+    corpus = Corpus(recipe.data, recipe.reads, progress)
+    evaluations, places = [], []
+    learns = hasattr(recipe.train, "seed")
+    for seed in range(claim.seeds if learns else 1):
+        one = recipe.with_values("train", seed=recipe.train.seed + seed) if learns else recipe
+        places.append(out / (_slug(variant) + (f"-seed{seed}" if claim.seeds > 1 and learns else "")))
+        evaluations.append(_trained(one, places[-1], corpus, progress, trust))
+    results = [files.read_json(place / "result.json") for place in places if (place / "result.json").exists()]
+    whole = [evaluation for evaluation in evaluations if evaluation is not None]
+    return Outcome(
+        variant,
+        places[0],
+        whole if len(whole) == len(evaluations) else [],
+        _mean_curve([curve_of(place, recipe.task) for place in places]),
+        _number(claim.against, recipe, corpus, results[0] if results else {}),
+        float(np.mean([result["train_seconds"] for result in results])) if results else 0.0,
+    )
+
+
+def _slug(variant: str) -> str:
+    return re.sub(r"[^\w.]+", "-", variant).strip("-.") or "variant"
+
+
+def _trained(recipe: Recipe, place: Path, corpus: Corpus, progress: Progress, trust: bool) -> Evaluation | None:
+    """The evaluation on the test text; what was finished before is not trained again. None if the loss went astray."""
+    try:
+        trained = train(recipe, place, resume=True, progress=progress, trust=trust)
+    except InputError:
+        raise
+    except SegueError as error:
+        progress(str(error), 0.0)
+        return None
+    if trained.evaluation is not None:
+        return trained.evaluation
+    return Run(place, trust=trust).evaluate_split(corpus, "test", progress)
+
+
+def _number(against: str, recipe: Recipe, corpus: Corpus, result: Mapping[str, Any]) -> float:
+    """A variant's place on the picture's axis."""
+    if against == "steps":
+        return 0.0
+    if against == "characters":
+        return float(sum(len(example.text) for example in corpus.examples("train")))
+    return float(result.get(against, math.nan)) if against in NUMBERS else _key(against, recipe)
+
+
+def _key(against: str, recipe: Recipe) -> float:
+    """The value of a key of the recipe, which must be a number that has a logarithm."""
+    value: Any = recipe
+    for part in against.split("."):
+        value = getattr(value, part, None)
+    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+        known = ["steps", *NUMBERS]
+        raise InputError(
+            f"against = '{against}' is no number above 0 in the recipe of {recipe.name}: found {value}. Expected "
+            f"{', '.join(known)}, or a key such as model.layers.{nearest(against, known)}"
+        )
+    return float(value)
+
+
+def _mean_curve(curves: Sequence[Curve]) -> Curve:
+    """Of the validations that all seeds have had."""
+    points = min(len(curve.values) for curve in curves)
+    seconds, values = (
+        np.mean([getattr(curve, name)[:points] for curve in curves], 0).tolist() for name in ("seconds", "values")
+    )
+    return replace(curves[0], seconds=seconds, steps=curves[0].steps[:points], values=values)
+
+
+# Judging and showing it
+
+
+def _report(claim: Claim, outcomes: Sequence[Outcome], recipe: Recipe, out: Path) -> dict[str, Any]:
+    main = MAIN[recipe.task]
+    metric = NAMES.get(main, main)
+    comparisons = _judged(claim, {outcome.variant: outcome for outcome in outcomes}, main)
+    law = _law(outcomes, main) if claim.law else None
+    verdict = " ".join([_verdict(comparisons, metric), *([_said(law, claim, metric)] if law else [])])
+    ranked = sorted((o for o in outcomes if not o.diverged), key=lambda o: _rank(o, main))
+    entries = [_entry(outcome) for outcome in ranked]
+    trend = _trend(claim, outcomes, main, metric, law) if claim.against != "steps" else None
+    page = page_of(
+        f"{claim.name}: a claim and its variants",
+        [*_facts(claim, recipe, ranked[0]), verdict],
+        entries,
+        None,
+        ranked[0].mean,
+    )
+    write(replace(page, trend=trend), out / "report.html")
+    picture = trend_chart(trend, narrow=False) if trend else _curves(entries, metric, main, page.best)
+    files.write_atomic(out / "picture.svg", alone(picture))
+    result = {
+        "claim": claim.name,
+        "says": claim.says,
+        "report": str(out / "report.html"),
+        "picture": str(out / "picture.svg"),
+        "task": recipe.task,
+        "against": claim.against,
+        "best_possible": ranked[0].mean.result.get("best_possible"),
+        "rows": [_row(claim, outcome, main) for outcome in outcomes],
+        "comparisons": comparisons,
+        "law": law,
+        "held": _all([comparison["held"] for comparison in comparisons]),
+        "verdict": verdict,
+    }
+    files.write_json(out / "result.json", result)
+    return result
+
+
+def _rank(outcome: Outcome, main: str) -> float:
+    value = float(outcome.mean.result[main])
+    return value if main in LOWER_IS_BETTER else -value
+
+
+def _judged(claim: Claim, outcomes: Mapping[str, Outcome], main: str) -> list[dict[str, Any]]:
+    """Each comparison: held, the other way round (False), or not told apart from chance (None)."""
+    found = []
+    for less, more in claim.decides:
+        a, b = outcomes[less].figures(main), outcomes[more].figures(main)
+        p = None
+        if not outcomes[less].diverged and not outcomes[more].diverged:
+            p = compare_two(outcomes[less].mean, outcomes[more].mean).p
+        clear = p is None or p < 0.05
+        held = True if clear and max(a) < min(b) else False if clear and min(a) > max(b) else None
+        found.append({"less": less, "more": more, "difference": float(np.mean(a) - np.mean(b)), "p": p, "held": held})
+    return found
+
+
+def _all(held: Sequence[bool | None]) -> bool | None:
+    return False if False in held else None if None in held else True
+
+
+def _verdict(comparisons: Sequence[Mapping[str, Any]], metric: str) -> str:
+    """Whether it held, then every comparison in words."""
+    said = {True: "The claim held here", False: "The claim did not hold here", None: "Not decided here"}
+    parts = [_compared(comparison, metric) for comparison in comparisons]
+    return f"{said[_all([comparison['held'] for comparison in comparisons])]}: {'; '.join(parts)}."
+
+
+def _compared(comparison: Mapping[str, Any], metric: str) -> str:
+    less, more, p = comparison["less"], comparison["more"], comparison["p"]
+    if p is None:
+        return f"of '{less}' and '{more}' not both could be trained to the end"
+    sure = "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+    by = f"{abs(comparison['difference']):.3f} {metric}"
+    if comparison["held"] is None:
+        why = "may be chance" if p >= 0.05 else "not every seed says"
+        return f"'{less}' and '{more}' differ by {by}, which {why} ({sure})"
+    return f"'{less}' has {by} {'less' if comparison['held'] else 'MORE'} than '{more}' ({sure})"
+
+
+def _law(outcomes: Sequence[Outcome], main: str) -> dict[str, float] | None:
+    """The straight line through the logarithms, by least squares."""
+    points = [(o.number, float(o.mean.result[main])) for o in outcomes if not o.diverged and o.number > 0]
+    if len({x for x, _ in points}) < 3:
+        return None
+    x, y = np.log(points).T
+    slope, begin = np.polyfit(x, y, 1)
+    off = float(np.abs(np.expm1(begin + slope * x - y)).max())
+    return {"factor": float(np.exp(begin)), "exponent": float(slope), "largest_error": off}
+
+
+def _said(law: Mapping[str, float], claim: Claim, metric: str) -> str:
+    power = f"{law['exponent']:.3f}".replace("-", "−")
+    return (
+        f"Fitted: {metric} = {law['factor']:.3g} · {claim.against}^{power}, off by {law['largest_error']:.1%} at most."
+    )
+
+
+def _entry(outcome: Outcome) -> Entry:
+    run = Run(outcome.place, trust=True)
+    entry = entry_of(run, outcome.mean, files.read_json(outcome.place / "result.json"), None)
+    return replace(entry, model=outcome.variant, curve=outcome.curve, train_seconds=outcome.seconds)
+
+
+def _trend(claim: Claim, outcomes: Sequence[Outcome], main: str, metric: str, law: dict[str, float] | None) -> Trend:
+    points = []
+    for outcome in outcomes:
+        if not outcome.diverged:
+            result = outcome.mean.result
+            low, high = result[f"{main}_ci"]
+            points.append(Point(outcome.variant, outcome.number, float(result[main]), low, high))
+    line = (law["factor"], law["exponent"]) if law else None
+    return Trend(NUMBERS.get(claim.against, claim.against), metric, sorted(points, key=lambda point: point.x), line)
+
+
+def _curves(entries: Sequence[Entry], metric: str, main: str, best: float | None) -> str:
+    lines = [Line(entry.model, i, entry.curve.steps, entry.curve.values) for i, entry in enumerate(entries)]
+    shown = next((entry.curve.metric for entry in entries if entry.curve.metric), metric)
+    return line_chart(lines, Axes("steps", shown, main in LOWER_IS_BETTER, best if shown == metric else None), False)
+
+
+def _facts(claim: Claim, recipe: Recipe, best: Outcome) -> list[str]:
+    held, machine = best.mean.result, files.read_json(best.place / "environment.json")
+    size = f"{held['bytes']:,} bytes" if recipe.task == "lm" else f"{len(best.mean.statistics):,} rows"
+    return [
+        claim.says,
+        f"{len(claim.variants)} variants of {claim.kind} on {recipe.data.path}, {claim.seeds} "
+        f"seed{'s' if claim.seeds > 1 else ''} each, scored on the same {size}.",
+        f"{machine['processor']}, {machine['cores']} cores, Python {machine['versions']['python']}.",
+    ]
+
+
+def _row(claim: Claim, outcome: Outcome, main: str) -> dict[str, Any]:
+    number = {} if claim.against == "steps" else {"number": outcome.number}
+    if outcome.diverged:
+        return {"variant": outcome.variant, **number, main: None, f"{main}_ci": None, "run": str(outcome.place)}
+    result = files.read_json(outcome.place / "result.json")
+    return {
+        "variant": outcome.variant,
+        **number,
+        main: outcome.mean.result[main],
+        f"{main}_ci": outcome.mean.result[f"{main}_ci"],
+        "seeds": outcome.figures(main),
+        "parameters": result["parameters"],
+        "steps": result["steps"],
+        "epochs": result["epochs"],
+        "train_seconds": outcome.seconds,
+        "run": str(outcome.place),
+    }

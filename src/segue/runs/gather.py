@@ -1,0 +1,270 @@
+"""From runs and their evaluations to the page: what look/page/report.py shows, gathered."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import random
+import re
+import shlex
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from segue import __version__
+from segue.data.corpus import Corpus
+from segue.errors import SegueError
+from segue.runs.folder import read_json
+from segue.inference.evaluation import NAMES, Evaluation, main_figure
+from segue.look.explain.evidence import context_text, evenest, has_counts, token_name
+from segue.look.page.projection import word_map
+from segue.inference.words import FIRST, words_of
+from segue.runs.run import Line, Run
+from segue.look.page.report import Curve, Entry, Expected, Page, Quiz, write
+from segue.training.log import read_metrics
+
+_OF_NUMBERS = ("mean_squared_error", "mean_absolute_error", "pearson", "spearman")
+_METRICS = {
+    "lm": ("bits_per_byte", "spelling_bits_per_byte", "perplexity"),
+    "classify": ("accuracy", "micro_f1", "macro_f1", "calibration_error", *_OF_NUMBERS),
+    "tag": ("accuracy", "span_f1", "calibration_error"),
+    "seq2seq": ("bleu", "chrf"),
+    "embed": ("cloze",),
+}
+_SAMPLE = 400
+_GIVEN, _CONTINUED = 70, 240
+"""Characters that the quiz gives, and that follow, about."""
+_OTHERS = 3
+"""Passages of the quiz that are not real."""
+_SEARCHED = 500
+"""Units of held-out text among which one for the quiz is looked for."""
+_ENDS = {"line": "\n", "paragraph": "\n\n", "document": ""}
+"""How the end of a unit looks in the text."""
+
+
+@dataclass(frozen=True)
+class Passage:
+    """One held-out paragraph that every model reads, and the prompt that every model goes on from."""
+
+    units: list[str]
+    prompt: str
+    asked: tuple[str, str] | None = None
+    """For the quiz, another place in the text: its beginning, and how it goes on."""
+
+
+def passage_of(corpus: Corpus, split: str) -> Passage:
+    """A held-out paragraph worth showing, and another place for the quiz."""
+    passage = _shown(corpus, split)
+    return replace(passage, asked=_asked(corpus, split, passage.units))
+
+
+def _shown(corpus: Corpus, split: str) -> Passage:
+    """The first held-out paragraph worth showing: of 200 to 700 characters if there is one."""
+    lines: list[str] = []
+    for example in corpus.examples(split):
+        if corpus.config.unit == "document":
+            paragraphs = [p for p in re.split(r"\n\s*\n", example.text) if len(p) >= 200]
+            if paragraphs:
+                paragraph = min(paragraphs, key=lambda p: abs(len(p) - 450))[:700]
+                return Passage([paragraph], _prompt(paragraph))
+        lines.append(example.text[:700])
+        if sum(map(len, lines)) >= 300:
+            break
+    return Passage(lines, _prompt(" ".join(lines)))
+
+
+def _prompt(text: str) -> str:
+    """Its first words, without a blank at the end: the next word brings its own."""
+    return " ".join(text.split()[:3])
+
+
+def _asked(corpus: Corpus, split: str, shown: list[str]) -> tuple[str, str] | None:
+    """The first held-out place that is long enough and is not shown elsewhere on the page; else the longest."""
+    heads = [unit[:_GIVEN] for unit in shown if unit]
+    best = ("", "")
+    for example in islice(corpus.examples(split), _SEARCHED):
+        # A document may be a piece of one, and begin anywhere; its paragraphs begin well.
+        gaps = re.finditer(r"\n\s*\n", example.text) if corpus.config.unit == "document" else ()
+        for place in chain((gap.end() for gap in gaps), [0]):
+            text = example.text[place : place + 2 * (_GIVEN + _CONTINUED)]
+            if any(head in text for head in heads):
+                continue
+            best = max(best, _split(text), key=lambda parts: len(parts[1]))
+            if len(best[1]) > _CONTINUED // 2:
+                return best
+    return best if len(best[1].split()) >= _OTHERS else None
+
+
+def _split(text: str) -> tuple[str, str]:
+    """The words that the quiz gives, less than half of all, and how they go on; no blank at the end of either."""
+    blank = re.compile(r"\s").search(text, min(_GIVEN, len(text) // 3))
+    return (text[: blank.start()], _cut(text[blank.start() :])) if blank else ("", "")
+
+
+def _cut(text: str) -> str:
+    """Whole words, about as many characters as the quiz has; an ellipsis where it goes on."""
+    if len(text) <= _CONTINUED:
+        return text.rstrip()
+    return re.sub(r"\s*\S*$", "", text[: _CONTINUED + 1]) + " …"
+
+
+def _guesses(run: Run, begin: str) -> list[str]:
+    """How a run goes on from the beginning that the quiz gives; nothing where it cannot."""
+    try:
+        written = run.generate_many([begin] * _OTHERS, **_plain(run, 1.5 * _CONTINUED), seed=1)
+    except SegueError:  # a model without smoothing may know no way on from text that it has never seen
+        return []
+    return [_cut(text) for _, text in written]
+
+
+def _quiz(passage: Passage, entries: list[Entry]) -> Quiz | None:
+    """The real passage among those of the best models, or of the only one."""
+    if passage.asked is None:
+        return None
+    begin, real = passage.asked
+    able = [(i, entry.guesses) for i, entry in enumerate(entries) if entry.guesses][:_OTHERS]
+    if len(able) == 1:
+        others = [(guess, able[0][0]) for guess in able[0][1]]
+    else:
+        others = [(guesses[turn], i) for turn, (i, guesses) in enumerate(able)]
+    passages: list[tuple[str, int | None]] = [(real, None), *others]
+    random.Random(begin).shuffle(passages)
+    return Quiz(begin, passages) if others else None
+
+
+def entry_of(
+    run: Run, evaluation: Evaluation, result: dict[str, Any], passage: Passage | None, differs: str = ""
+) -> Entry:
+    """What the page says of one run; `result` is that of its training."""
+    figures = evaluation.result
+    main = main_figure(figures)
+    names = [name for name in _METRICS[run.task] if figures.get(name) is not None or name == main]
+    interval = figures.get(f"{main}_ci")
+    return Entry(
+        model=run.recipe.name,
+        tokens=run.tokenizer.kind,
+        metrics={NAMES.get(name, name): figures.get(name) for name in names},
+        interval=tuple(interval) if interval and interval[0] > -math.inf else None,  # of one piece alone there is none
+        differs=differs,
+        parameters=result["parameters"],
+        train_seconds=result["train_seconds"],
+        tokens_per_second=result["tokens_per_second"],
+        steps=0 if run.task == "embed" else result["steps"],
+        curve=curve_of(run.path, run.task),
+        sample=_sample(run, passage.prompt) if passage else "",
+        surprisal=word_bits(run, passage.units) if passage else [],
+        confusion=(figures["labels"], figures["confusion"]) if "confusion" in figures else None,
+        examples=evaluation.examples,
+        calibration=figures.get("calibration", []),
+        run=str(run.path),
+        note=f"{result['epochs']:.3g} epochs" if run.task == "embed" else "",
+        rung=_rung(run),
+        guesses=_guesses(run, passage.asked[0]) if passage and passage.asked else [],
+    )
+
+
+def write_run_page(run: Run, evaluation: Evaluation, corpus: Corpus, split: str, result: dict[str, Any]) -> None:
+    """report.html of a single run."""
+    passage = passage_of(corpus, split) if run.task == "lm" else None
+    figures = evaluation.result
+    # Tokens that lose text have no bits per byte: the sentence then gives their perplexity. Scores have neither.
+    shown = next((name for name in (main_figure(figures), "perplexity") if name in figures), None)
+    figure = f"{figures[shown]:.3f} {NAMES.get(shown, shown)}" if shown else "Scores, not probabilities,"
+    figure = figure.replace("inf ", "∞ ")
+    summary = [
+        f"{run.recipe.name} trained on {run.recipe.data.path} for {result['train_seconds']:.1f} s.",
+        f"{figure} on the {split} split.",
+    ]
+    entry = entry_of(run, evaluation, result, passage)
+    page = page_of(f"{run.recipe.name} on {run.recipe.data.path}", summary, [entry], passage, evaluation)
+    expected = expected_of(run, passage.units) if passage and has_counts(run.model) else None
+    words = word_map(words_of(run), run.model.counts[FIRST:]) if run.task == "embed" else None
+    write(replace(page, expected=expected, words=words), run.path / "report.html")
+
+
+def page_of(title: str, summary: list[str], entries: list[Entry], passage: Passage | None, best: Evaluation) -> Page:
+    """The page of these entries, best first; the ledger is that of the first one's run."""
+    ledger = read_json(Path(entries[0].run) / "ledger.json")
+    mixed = ledger.pop("corpora", [])  # it has a place of its own on the page
+    bits = {row["corpus"]: row.get("bits_per_byte") for row in best.result.get("by_corpus", [])}
+    return Page(
+        title=title,
+        task=best.task,
+        summary=summary,
+        entries=entries,
+        prompt=passage.prompt if passage else "",
+        best=best.result.get("best_possible"),
+        ledger=ledger,
+        corpora=[{**row, "bits_per_byte": bits.get(row["corpus"])} for row in mixed],
+        command=" ".join(["segue", *map(shlex.quote, sys.argv[1:])]),
+        version=__version__,
+        date=datetime.date.today().isoformat(),
+        quiz=_quiz(passage, entries) if passage else None,
+    )
+
+
+def curve_of(run: Path, task: str) -> Curve:
+    """The validation figure over training; a translator's is of single tokens, the right words before them given, and
+    that of a model of numbers its loss."""
+    name = {"lm": "bits_per_byte", "embed": "cloze"}.get(task, "accuracy")
+    metric = "token accuracy" if task == "seq2seq" else ""
+    validated = [line for line in read_metrics(run) if line["kind"] == "validation"]
+    if task == "classify" and not any(name in line for line in validated):
+        name = metric = "loss"
+    points = [line for line in validated if line.get(name) is not None]
+    return Curve([p["seconds"] for p in points], [p["step"] for p in points], [p[name] for p in points], metric)
+
+
+def _rung(run: Run) -> tuple[str, int] | None:
+    """The place of a model that counts on the ladder of smoothings and orders."""
+    if not has_counts(run.model):
+        return None
+    return run.model.config.smoothing.replace("_", " "), run.model.config.order
+
+
+def expected_of(run: Run, units: Iterable[str]) -> Expected | None:
+    """The place in a text where most can be seen of what the orders of a model that counts expect."""
+    unit = next((unit for unit in units if unit), "")
+    ids = run.tokenizer.encode(unit).tolist()
+    if not ids:
+        return None
+    stop = run.sizes.stop
+    place, found = evenest(run.model, run.tokenizer, [stop, *ids])
+    before = context_text(run.tokenizer, stop, ids[: place - 1])
+    came = token_name(run.tokenizer, stop, ids[place - 1] if place <= len(ids) else stop)
+    return Expected(before, came, found)
+
+
+def _sample(run: Run, prompt: str) -> str:
+    return str(run.generate(prompt, **_plain(run, _SAMPLE), seed=0))
+
+
+def _plain(run: Run, characters: float) -> dict[str, Any]:
+    """Settings of the same kind for every run: to draw about so many characters, whatever its recipe says."""
+    size = characters if run.tokenizer.kind in ("char", "byte") else characters / 5
+    return {"max_tokens": round(size), "temperature": 1.0, "beam": 0, "stop": []}
+
+
+def word_bits(run: Run, units: Iterable[str]) -> list[tuple[str, float]]:
+    """The words of a text as they stand in it, each with the bits of the tokens that begin in it, and the ends."""
+    end = _ENDS[run.recipe.data.unit]
+    return [word for line in run.score(units) for word in _words_of(line, end)]
+
+
+def _words_of(line: Line, end: str) -> list[tuple[str, float]]:
+    """The words of one unit; its end stands last, by itself: no word is to blame for what the end costs."""
+    spans = [match.span() for match in re.finditer(r"\s*\S+|\s+$", line.text)]
+    bits = [0.0] * len(spans)
+    place = word = 0
+    for surface, cost in zip(line.tokens[:-1], line.token_bits[:-1], strict=True):
+        # Where tokens leave out the blanks (wordpiece), a token stands further on than the last one ended.
+        place = max(place, line.text.find(surface, place))
+        while word + 1 < len(spans) and place >= spans[word + 1][0]:
+            word += 1
+        bits[word] += cost
+        place += len(surface)
+    texts = [line.text[a:b] for a, b in spans]
+    return [*zip(texts, bits, strict=True), (end, line.token_bits[-1])]

@@ -1,0 +1,462 @@
+"""A trained run, opened: evaluate, score, generate, predict.
+
+run = segue.load("runs/l")
+print(run.generate("The ", max_tokens=20, seed=0))
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from segue.runs import folder as files
+from segue.batches.encode import STOP_BYTES, Held, encode_split
+from segue.data.corpus import Corpus, Example
+from segue.data.from_list import write_rows
+from segue.errors import InputError
+from segue.inference import evaluation as figures
+from segue.inference.evaluation import Evaluation
+from segue.inference.leave_one_out import Mattered, explained
+from segue.inference.predict import Prediction, Predictor
+from segue.inference.score import LONG_ROW, score_held, stream_logprobs
+from segue.inference.decode_settings import Config as Decode
+from segue.models import fingerprint
+from segue.models.base import Sizes, Task
+from segue.recipe import load_recipe, make, read_recipe
+from segue.tokens.spelling import Speller
+from segue.tokens.tokenizer import Tokenizer
+from segue.training.setup import keep_memory, pick_device
+from segue.training.log import Progress, silent
+
+_READING = ("data.format", "data.columns", "data.encoding", "data.on_error")
+"""What may be said of a file that a run is evaluated on."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """One scored text: its tokens (the last, empty one is its end), their natural log probabilities, and the totals."""
+
+    text: str
+    tokens: list[str]
+    logprobs: list[float]
+    token_bits: list[float]
+    """Bits of each token, with those for spelling it where it is unknown."""
+    logprob: float
+    bits: float
+    """All bits, those for spelling unknown words included."""
+    bytes: int
+
+
+class Run:
+    """A run folder and the model in it."""
+
+    def __init__(self, path: str | Path, device: str = "auto", trust: bool = False) -> None:
+        self.path = Path(path)
+        self.finished_before = False
+        """True where `segue.train(resume=True)` found nothing left to do."""
+        config = files.check_run(self.path)
+        _check_trust(config, self.path, trust)
+        self.recipe = read_recipe(self.path / "recipe.toml", trust)
+        self.imported: str = config.get("imported", "") or getattr(self.recipe.model, "arpa", "")
+        """Where it was imported from, if another toolkit has trained it."""
+        self.labels: list[str] = config["labels"]
+        self.tokenizer = Tokenizer.load(self.path / "tokenizer.json")
+        self.sizes = self._sizes(config)
+        self.model = self.recipe.model_class(self.recipe.model, self.sizes)
+        self.device = self._load_weights(device)
+
+    def _sizes(self, config: dict[str, Any]) -> Sizes:
+        """The sizes in config.json, which must be those of the other files."""
+        try:
+            sizes = Sizes(**config["sizes"])
+        except TypeError:
+            raise InputError(f"{self.path / 'config.json'} is damaged: its sizes are {config['sizes']}.") from None
+        if (config["kind"], sizes.vocab_size) != (self.recipe.kind, self.tokenizer.vocab_size):
+            raise InputError(
+                f"The run in {self.path} is damaged: config.json is of a {config['kind']} with {sizes.vocab_size} "
+                f"tokens, but recipe.toml says {self.recipe.kind} and tokenizer.json has {self.tokenizer.vocab_size}. "
+                "Restore the files, or train the run again."
+            )
+        return sizes
+
+    def _load_weights(self, device: str) -> str:
+        weights = self.path / "model.safetensors"
+        if not weights.exists():
+            raise InputError(
+                f"The run in {self.path} is damaged: model.safetensors is missing. Restore it, or train the run again."
+            )
+        try:
+            if hasattr(self.model, "fit"):
+                self.model.load(self.path)
+                return "cpu"
+            from safetensors.torch import load_file
+
+            self.model.load_state_dict(load_file(weights))
+        except InputError:
+            raise
+        except Exception as error:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise InputError(
+                f"{weights} is damaged or not of this run ({reason[:200]}). Restore it, or train the run again."
+            ) from None
+        self.model.eval()
+        keep_memory()
+        chosen = pick_device(device)
+        self.model.to(chosen)
+        return chosen
+
+    @property
+    def task(self) -> Task:
+        return self.recipe.task
+
+    @cached_property
+    def speller(self) -> Speller | None:
+        saved = self.path / "speller.json"
+        return Speller.load(saved) if saved.exists() else None
+
+    def ledger_summary(self) -> list[str]:
+        """Sentences on what was skipped, cut or unknown."""
+        return list(files.read_json(self.path / "ledger.json")["summary"])
+
+    # Evaluating
+
+    def evaluate(
+        self,
+        data: Any = None,
+        progress: Progress = silent,
+        adapt: bool = False,
+        cache: bool = False,
+        validation: str | None = None,
+        settings: Sequence[str] = (),
+    ) -> dict[str, Any]:
+        """The figures of the task, on `data` (used whole) or on the run's own test or validation split.
+
+        `data` is what `segue.train` takes: a path, the name of a corpus, or a list of texts or pairs; it is read as the
+        run's own was, unless `settings` (data.columns=2,1) say otherwise. With `adapt` the model goes on learning while
+        it reads; with `cache` what it read lately counts more (weighed on `validation`, by default the run's own).
+        """
+        if adapt or cache:
+            from segue.runs.evaluate import Mixing
+
+            return Mixing([self], adapt, cache).evaluate(data, validation, progress, settings)
+        if self.task == "embed" and isinstance(data, str | Path):
+            from segue.inference.words import of_questions, questions_in, words_of
+
+            if asked := questions_in(Path(data)):
+                return of_questions(words_of(self), asked).result
+        if self.task == "embed" and self.model.outputs is None:
+            raise InputError(
+                f"The vectors of {self.path} were imported, and predict no words of a text. Name a file of pairs with "
+                "scores, or of analogies, to evaluate them on."
+            )
+        with self.corpus_for(data, progress, settings) as (corpus, split):
+            result = self.evaluate_split(corpus, split, progress).result
+        return {**({} if split == "all" else {"split": split}), **result}
+
+    @contextmanager
+    def corpus_for(
+        self, data: Any, progress: Progress = silent, settings: Sequence[str] = ()
+    ) -> Iterator[tuple[Corpus, str]]:
+        """A corpus and which of its splits to evaluate on: `data` whole, or what the run held back itself."""
+        self._check_reading(data, settings)
+        if data is not None:
+            with tempfile.TemporaryDirectory(prefix="segue-") as folder:
+                yield Corpus(self._whole(data, Path(folder), settings), self.recipe.reads, progress), "all"
+            return
+        corpus = self._own_corpus(progress)
+        split = "test" if corpus.counts["test"] else "validation"
+        if not corpus.counts[split]:
+            raise InputError(f"The run in {self.path} kept nothing back for testing: name a file to evaluate on.")
+        yield corpus, split
+
+    @contextmanager
+    def held_out(self, path: str | None, limit: int, progress: Progress = silent) -> Iterator[Held]:
+        """Validation text as ids: of the run itself, or of a file."""
+        if path is not None:
+            with (
+                self.corpus_for(path, progress) as (corpus, split),
+                self._held(corpus, split, limit) as held,
+            ):
+                yield held
+            return
+        corpus = self._own_corpus(progress)
+        if not corpus.counts["validation"]:
+            raise InputError(
+                f"The run in {self.path} kept no validation text back to find weights on. Give some: --validation FILE"
+            )
+        with self._held(corpus, "validation", limit) as held:
+            yield held
+
+    def _own_corpus(self, progress: Progress) -> Corpus:
+        corpus = Corpus(self.recipe.data, self.recipe.reads, progress)
+        if changed := files.changed_file(corpus.ledger.files, self.path):
+            raise InputError(
+                f"{changed} has changed since the run in {self.path} was made, so that what was held back from "
+                "training is not known any more. Name a file to evaluate on."
+            )
+        return corpus
+
+    def evaluate_split(
+        self, corpus: Corpus, split: str, progress: Progress = silent, model: Any = None, row: int = LONG_ROW
+    ) -> Evaluation:
+        """The Evaluation on one split of a corpus; of another `model` with the same tokens, if one is given."""
+        what = f"evaluating {self.recipe.name}"
+        if self.task == "lm":
+            model = self.model if model is None else model
+            limit = self.recipe.train.validate_tokens if self._limited(split) else 0
+            with self._held(corpus, split, limit) as held:
+                scored = score_held(
+                    model, held, self.sizes.vocab_size, self.device, row, lambda share: progress(what, share)
+                )
+            normalised = getattr(self.model, "normalised", True)
+            evaluation = figures.of_text(scored, self.tokenizer.lossless, normalised)
+            if scored.parts and normalised:
+                names = [part.name for part in corpus.parts_of(split)]
+                evaluation.result["by_corpus"] = figures.by_corpus(scored, names, self.tokenizer.lossless)
+            if held.cut or (limit and scored.tokens >= limit):
+                each = ", of each corpus its share" if scored.parts else ""
+                evaluation.result["way"] += f"; the first {limit:,} tokens of the split{each} (train.validate_tokens)"
+        elif self.task == "embed":
+            from segue.inference import words
+
+            texts = [example.text for example in corpus.examples(split)]
+            tokens, _ = self.tokenizer.encode_many(texts, stop=True)
+            evaluation = words.of_text(self.model, tokens, lambda share: progress(what, share))
+        else:
+            predictor = self._predictor()
+            examples = list(corpus.examples(split))
+            evaluation = figures.of_rows(predictor, examples, lambda share: progress(what, share))
+            if cut := sum(map(predictor.cut, examples)):
+                evaluation.result["tokens_cut"] = cut
+        best = corpus.best(split)
+        if best and self.task != "embed":
+            evaluation.result["best_possible"] = best[figures.MAIN[self.task]]
+        return evaluation
+
+    def _limited(self, split: str) -> bool:
+        """Validation text is scored as far as it was in training; a test is always scored whole."""
+        return split == "validation" and hasattr(self.recipe.train, "validate_tokens")
+
+    def _held(self, corpus: Corpus, split: str, limit: int = 0) -> _Held:
+        return _Held(corpus, split, self.tokenizer, self.speller, limit)
+
+    def _check_reading(self, data: Any, settings: Sequence[str]) -> None:
+        """How a file is written may be said of another file; all else is what the run was trained with."""
+        wrong = [word for word in settings if word.partition("=")[0] not in _READING]
+        if wrong:
+            raise InputError(
+                f"{wrong[0]} cannot be set for an evaluation: the run in {self.path} stays as it was trained. What can "
+                f"be said is how the file is written: {', '.join(_READING)}."
+            )
+        if settings and data is None:
+            raise InputError(f"{settings[0]} says how a file is written, and none is named. Name one to evaluate on.")
+
+    def _whole(self, data: Any, folder: Path, settings: Sequence[str] = ()) -> Any:
+        """The run's [data] for other data, none of it held out; a list becomes a file in `folder`."""
+        own = self.recipe.data
+        if settings:
+            own = load_recipe(str(self.path / "recipe.toml"), settings, trust=True).data  # it is open: it was trusted
+        config = dataclasses.replace(own, validation=0.0, test=0.0)
+        if isinstance(data, str | Path):
+            return dataclasses.replace(config, path=str(data))
+        path = folder / "rows.jsonl"
+        write_rows(data, path, self.recipe.reads)
+        return dataclasses.replace(config, path=str(path), format="auto", columns="", encoding="utf-8")
+
+    # Scoring
+
+    def score(self, texts: Iterable[str]) -> Iterator[Line]:
+        """Each text by itself: its tokens with their log probabilities, and the totals (the end included)."""
+        self._must_be("lm", "score")
+        for text in _listed(texts):
+            if self.recipe.data.canonical:
+                text = " ".join(text.split())
+            ids, surfaces = self.tokenizer.pieces(text)
+            stream = np.append(ids, self.sizes.stop)
+            logp = [
+                float(p)
+                for _, rows, real in stream_logprobs(self.model, stream, 1, self.sizes.vocab_size, self.device)
+                for p in rows[0][real[0]]
+            ]
+            bits = [-p / math.log(2) for p in logp]
+            if self.speller:
+                unknown = self.tokenizer.unknown(text, ids)
+                for place, word in zip(np.flatnonzero(ids == self.tokenizer.unk), unknown, strict=True):
+                    bits[place] += self.speller.bits(word)
+            size = len(text.encode()) + STOP_BYTES[self.recipe.data.unit]
+            yield Line(text, [*surfaces, ""], logp, bits, math.fsum(logp), math.fsum(bits), size)
+
+    # Writing
+
+    def generate(self, prompt: str = "", n: int = 1, adapt: bool = False, **settings: Any) -> Any:
+        """Text that follows the prompt; a list of them if n is more than 1. Settings are the keys of [decode]."""
+        config = self._writing(adapt, settings)
+        if n > 1 and (config.beam or not config.temperature):
+            raise InputError(
+                f"The likeliest text is one, and would be written {n} times. Ask for one, or draw: without a beam, and "
+                "with a temperature above 0."
+            )
+        texts = [written for _, written in self.generate_many([prompt] * n, adapt, **settings)]
+        return texts if n > 1 else texts[0]
+
+    def generate_many(self, prompts: list[str], adapt: bool = False, **settings: Any) -> list[tuple[str, str]]:
+        """(prompt, what follows) for each prompt; the draws of text i depend on the seed and i alone. With `adapt` the
+        model goes on learning from the prompt and from what it writes, for each text anew."""
+        config = self._writing(adapt, settings)
+        from segue.inference.decode import Generated, generate
+        from segue.inference.stop_texts import follows, watcher
+
+        def write(model: Any, starts: list[list[int]], config: Decode) -> list[Generated]:
+            watch = watcher(self.tokenizer, starts, config.stop)
+            forbid = [self.tokenizer.unk]
+            return generate(model, starts, self.sizes, config, device=self.device, forbid=forbid, watch=watch)
+
+        starts = [self.tokenizer.encode(prompt).tolist() for prompt in prompts]
+        if adapt:
+            seeds = [dataclasses.replace(config, seed=config.seed + i) for i in range(len(starts))]
+            written = [write(self.model.adapted(), [start], own)[0] for start, own in zip(starts, seeds, strict=True)]
+        else:
+            written = write(self.model, starts, config)
+        return [
+            (prompt, follows(self.tokenizer, start, text.ids, config.stop))
+            for prompt, start, text in zip(prompts, starts, written, strict=True)
+        ]
+
+    def stream(self, prompt: str = "", adapt: bool = False, **settings: Any) -> Iterator[str]:
+        """The text of `generate`, a piece at a time as it is written. What is wrong is said before the first piece."""
+        config = self._writing(adapt, settings)
+        return self._pieces(self.model.adapted() if adapt else self.model, prompt, config)
+
+    def _pieces(self, model: Any, prompt: str, config: Decode) -> Iterator[str]:
+        from segue.inference.decode import stream
+        from segue.inference.stop_texts import Written
+
+        start = self.tokenizer.encode(prompt).tolist()
+        text = Written(self.tokenizer, start, config.stop)
+        for token in stream(model, start, self.sizes, config, device=self.device, forbid=[self.tokenizer.unk]):
+            if piece := text.add(token):
+                yield piece
+            if text.ended:
+                return
+        if piece := text.rest():
+            yield piece
+
+    def _writing(self, adapt: bool, settings: dict[str, Any]) -> Decode:
+        """How to write; or an InputError, where this run cannot write so."""
+        self._must_be("lm", "generate")
+        config: Decode = make(Decode, {**dataclasses.asdict(self.recipe.decode), **settings}, "decode")
+        if adapt and not hasattr(self.model, "adapted"):
+            raise InputError(f"{self.recipe.kind} cannot go on learning while it writes. Models that count can.")
+        if adapt and config.beam > 1:
+            raise InputError("A beam follows several texts, and a model that goes on learning only one. Leave one.")
+        return config
+
+    def unknown(self, text: str) -> list[str]:
+        """What the model has never seen of a text: it reads UNK there."""
+        return self.tokenizer.unknown(text, self.tokenizer.encode(text)) if self.tokenizer.closed else []
+
+    def next_tokens(self, context: str, top: int = 10) -> list[tuple[str, float]]:
+        """The likeliest tokens after a text, with their probabilities; the end of the text is "</s>"."""
+        self._must_be("lm", "look")
+        import torch
+
+        ids = [self.sizes.start, *self.tokenizer.encode(context).tolist()]
+        with torch.inference_mode():
+            state = self.model.start(1, len(ids))
+            tokens = torch.tensor([ids], device=self.device)
+            logits, _ = self.model.step(tokens, torch.ones_like(tokens, dtype=torch.bool), state)
+            # Stable: tokens of the same probability stand in the order of their ids, however many are asked for.
+            best = logits[0].float().softmax(-1).sort(descending=True, stable=True)
+        names = {self.sizes.stop: "</s>", self.tokenizer.unk: "<unk>"}
+        pairs = zip(best.indices[:top].tolist(), best.values[:top].tolist(), strict=True)
+        return [(names.get(i, self.tokenizer.decode([i])), p) for i, p in pairs if p > 0]
+
+    # Predicting
+
+    def predict(self, texts: Iterable[str]) -> Iterator[Prediction]:
+        """Labels, tags (words are split at blanks) or translations, one a text; of a pair, a tab is between the two."""
+        self._must_be("classify", "predict", "tag", "seq2seq")
+        return self._predictor().predict(map(self._asked, _listed(texts)))
+
+    def explain(self, texts: Iterable[str]) -> Iterator[tuple[Prediction, list[Mattered]]]:
+        """Of a classifier: each text's label, and how much each of its words mattered to it."""
+        self._must_be("classify", "explain a prediction")
+        return explained(self._predictor(), map(self._asked, _listed(texts)))
+
+    def _asked(self, text: str) -> Example:
+        if self.task != "classify" or not self.recipe.data.pairs:
+            return Example(text=text, words=tuple(text.split()))
+        texts = text.split("\t")
+        if len(texts) != 2:
+            found = f"{len(texts)} columns" if texts[1:] else "no tab"
+            raise InputError(f"{self.recipe.name} judges pairs: '{text[:60]}' has {found}. Expected a tab between two.")
+        return Example(text=texts[0], target=texts[1])
+
+    def cut(self, text: str) -> int:
+        """Tokens of a text that are beyond what the model reads."""
+        return self._predictor().cut(self._asked(text))
+
+    def _predictor(self) -> Predictor:
+        decode = self.recipe.decode
+        if decode.beam == 0:  # a translation is searched for, not drawn
+            decode = dataclasses.replace(decode, beam=1, temperature=1.0, top_k=0, top_p=1.0)
+        limit = self.recipe.batches.length
+        return Predictor(self.model, self.task, self.tokenizer, self.labels, self.sizes, decode, limit, self.device)
+
+    def _must_be(self, task: str, verb: str, *others: str) -> None:
+        if self.task not in (task, *others):
+            verbs = {"lm": "generate, score, look", "tag": "predict", "seq2seq": "predict", "embed": "nearest, analogy"}
+            verbs["classify"] = "predict, predict --explain, challenge"
+            raise InputError(
+                f"{self.recipe.name} is made for {self.task} and cannot {verb}. It can: evaluate, {verbs[self.task]}."
+            )
+
+
+def _listed(texts: Iterable[str]) -> Iterator[str]:
+    """One text alone is that text, and not its letters."""
+    for text in [texts] if isinstance(texts, str) else texts:
+        if not isinstance(text, str):
+            raise InputError(f"{text!r:.60} is not a text. Expected strings; of a pair, with a tab between the two.")
+        yield text
+
+
+class _Held:
+    """Held-out text as ids, in a folder that goes away with it."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self.arguments = arguments
+
+    def __enter__(self) -> Held:
+        self.folder = tempfile.TemporaryDirectory(prefix="segue-")
+        corpus, split, tokenizer, speller, limit = self.arguments
+        return encode_split(corpus, split, tokenizer, speller, Path(self.folder.name), limit)
+
+    def __exit__(self, *exception: object) -> None:
+        self.folder.cleanup()
+
+
+def _check_trust(config: dict[str, Any], path: Path, trust: bool) -> None:
+    """A model file from outside the package is code: it runs only if the user says so, and only unchanged."""
+    if not config["kind"].endswith(".py"):
+        return
+    if not trust:
+        raise InputError(f"The model of {path} is a file of its own, {config['kind']}. To run its code, say --trust.")
+    if not Path(config["kind"]).is_file():
+        raise InputError(f"The model of {path} is the file {config['kind']}, which is not there. Put it back.")
+    if fingerprint(Path(config["kind"])) != config.get("sha256"):
+        raise InputError(
+            f"{config['kind']} has changed since the run in {path} was made with it. Restore it, or train again."
+        )
+
+
+def load(path: str | Path, device: str = "auto", trust: bool = False) -> Run:
+    """Opens a finished run."""
+    return Run(path, device, trust)

@@ -1,0 +1,729 @@
+"""What the verbs print for a person: tables and sentences."""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from segue.errors import InputError
+from segue.runs.folder import read_json
+from segue.inference.evaluation import MAIN, NAMES, main_figure
+
+
+def _console() -> Console:
+    """A terminal has its own width; a file or a pipe has none, so that nothing is cut there."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=160)
+
+
+def number(value: Any, digits: int = 3) -> str:
+    """A figure as people write it."""
+    if value is None or value == math.inf:
+        return "∞"
+    if isinstance(value, bool | str):
+        return str(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.{digits}f}"
+
+
+def size(count: float) -> str:
+    """1,234 as 1.2 k, 1,234,567 as 1.2 M."""
+    for unit in ("", " k", " M", " G"):
+        if count < 1000 or unit == " G":
+            return f"{count:.0f}{unit}" if not unit or count >= 100 else f"{count:.1f}{unit}"
+        count /= 1000
+    return ""
+
+
+def interval(pair: Sequence[float | None] | None) -> str:
+    if not pair or any(end is None or not math.isfinite(end) for end in pair):
+        return "–"
+    return f"{pair[0]:.3f}–{pair[1]:.3f}"
+
+
+def print_comparison(result: dict[str, Any]) -> None:
+    """The table of a comparison, best first, the verdict, and where the page is."""
+    main = result["figure"]
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
+    seeds = any("seed_deviation" in row for row in result["rows"])
+    table.add_column("model", no_wrap=True)
+    table.add_column("tokens", no_wrap=True)
+    spelling = result["task"] == "lm"
+    # Headings in two lines and narrow cells: the table fits a terminal of 80 columns.
+    more = [*(["±\nseeds"] if seeds else []), *(["spelt\nbits"] if spelling else [])]
+    for heading in (NAMES.get(main, main).replace(" ", "\n", 1), "95 %\ninterval", *more):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("differs\nfrom next", no_wrap=True)
+    for heading in ("params", "time", "tokens\nper s"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in result["rows"]:
+        noise = [number(row["seed_deviation"]) if "seed_deviation" in row else "–"] if seeds else []
+        table.add_row(
+            row["model"],
+            row["tokens"],
+            "–" if row[main] is None else number(row[main]),
+            interval(row[f"{main}_ci"]),
+            *noise,
+            *([_spelt(row["spelling_bits_per_byte"])] if spelling else []),
+            re.sub(r"\(p (.) (.*)\)", r"p\1\2", row["differs_from_next"]),
+            size(row["parameters"]),
+            f"{row['train_seconds']:,.1f} s",
+            size(row["tokens_per_second"]),
+        )
+    console = _console()
+    console.print(table)
+    if result.get("best_possible") is not None:
+        console.print(f"The best possible on this text is {number(result['best_possible'])}.")
+    for sentence in result["left_out"]:
+        console.print(Text(sentence))
+    console.print(f"\n{result['verdict']}")
+    console.print(f"The page: {result['report']}")
+
+
+def print_claims(claims: Sequence[Any]) -> None:
+    """The claims that can be tried, a sentence each."""
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("claim", no_wrap=True)
+    table.add_column("what it says")
+    for claim in claims:
+        table.add_row(claim.name, Text(claim.says))
+    _console().print(table)
+
+
+def print_claim(result: dict[str, Any]) -> None:
+    """The variants in their order, whether the claim held, and where the page is."""
+    main, against = MAIN[result["task"]], result["against"]
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("variant", no_wrap=True)
+    numbered = against not in ("steps", "parameters")
+    headings = [*([against] if numbered else []), NAMES.get(main, main), "95 % interval", "seeds", "parameters", "time"]
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in result["rows"]:
+        place = [_place(row["number"])] if numbered else []
+        if row[main] is None:
+            table.add_row(Text(row["variant"]), *place, "diverged", "–", "–", "–", "–")
+            continue
+        seeds = f"{min(row['seeds']):.3f}–{max(row['seeds']):.3f}" if len(row["seeds"]) > 1 else "–"
+        figures = (number(row[main]), interval(row[f"{main}_ci"]), seeds, size(row["parameters"]))
+        table.add_row(Text(row["variant"]), *place, *figures, f"{row['train_seconds']:,.1f} s")
+    console = _console()
+    console.print(Text(result["says"]))
+    console.print()
+    console.print(table)
+    if result.get("best_possible") is not None:
+        console.print(f"The best possible on this text is {number(result['best_possible'])}.")
+    console.print(Text(f"\n{result['verdict']}"))
+    console.print(f"The page: {result['report']}    the picture: {result['picture']}")
+
+
+def _place(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _spelt(bits: float | None) -> str:
+    """Scores that are no probabilities have no bits."""
+    return "–" if bits is None else number(bits)
+
+
+def print_result(run: Any, result: dict[str, Any]) -> None:
+    """What a training run came to, and what was left out on the way."""
+    console = _console()
+    if run.finished_before:
+        console.print("This run was finished before; there was nothing left to do.")
+    done, of = result["steps"], "step"
+    if result.get("task") == "embed":  # it has no steps; where time was over first, its last epoch is not whole
+        done, of = round(result["epochs"], 2), "epoch"
+    trained = f"{number(result['train_seconds'], 1)} s, {done:,g} {of}{'s' if done != 1 else ''}"
+    console.print(f"{result['model']}: {size(result['parameters'])} parameters, trained {trained}.")
+    if result.get("stopped_early"):
+        console.print(f"Stopped early: the best validation was at step {result['best_step']}.")
+    print_figures({key: value for key, value in result.items() if key not in _TRAINED})
+    if "epochs_by_corpus" in result:
+        _print_corpora(read_json(run.path / "ledger.json")["corpora"])
+    if "profile" in result:
+        _print_profile(result["profile"])
+    for sentence in run.ledger_summary():
+        console.print(sentence)
+    page = run.path / "report.html"
+    console.print(f"The run: {run.path}" + (f"    its page: {page}" if page.exists() else ""))
+
+
+_TRAINED = {"model", "parameters", "train_seconds", "steps", "epochs", "tokens_per_second", "best_step"}
+_TRAINED |= {"validation_loss", "stopped_early", "finished_before", "profile", "epochs_by_corpus"}
+
+
+def _print_profile(profile: dict[str, Any]) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name, justify in (("", "left"), ("ms a step", "right"), ("share", "right")):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for name, one in profile["phases"].items():
+        table.add_row(name, f"{one['seconds'] * 1000:.2f}", f"{one['share']:.0%}")
+    _console().print(table)
+    _console().print(
+        f"{profile['tokens_per_second']:,.0f} tokens/s; {profile['operations_per_second'] / 1e9:,.1f} GFLOP/s, "
+        f"{profile['share_of_peak']:.0%} of the {profile['peak'] / 1e9:,.0f} at which this machine multiplies matrices."
+    )
+
+
+def print_figures(result: dict[str, Any]) -> None:
+    """The figures of an evaluation, a line each; what adapts has its static figures in a column of their own."""
+    static = result.get("static", {})
+    table = Table(box=None, show_header=bool(static), pad_edge=False, header_style="bold")
+    for name, justify in (("", "left"), ("adapted", "right"), ("", "left"), *([("static", "right")] if static else [])):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    words = []
+    for key, value in result.items():
+        if key in ("task", "confusion", "calibration", "labels", "static", "by_corpus", "sections") or key.endswith(
+            "_ci"
+        ):
+            continue
+        if value is None and key == "span_f1":
+            continue
+        if isinstance(value, dict):
+            words += [f"weight {part:.3f} of {name}" for name, part in value.items()]
+        elif isinstance(value, str):
+            words.append(f"{NAMES.get(key, key)}: {value}")
+        else:
+            sure = f"95 %: {interval(result[f'{key}_ci'])}" if f"{key}_ci" in result else ""
+            still = [number(static[key]) if key in static else ""] if static else []
+            table.add_row(NAMES.get(key, key), number(value), sure, *still)
+    _console().print(table)
+    for line in words:
+        _console().print(Text(line))
+    if result.get("labels") and len(result["labels"]) <= 12:
+        _print_confusion(result["labels"], result["confusion"])
+    if "sections" in result:
+        _print_sections(result["sections"])
+    if "by_corpus" in result:
+        _print_by_corpus(result["by_corpus"])
+
+
+def _print_sections(sections: list[dict[str, Any]]) -> None:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for heading in ("section", "analogies", "3CosAdd", "3CosMul"):
+        table.add_column(heading, justify="left" if heading == "section" else "right")
+    for one in sections:
+        figures = number(one["analogies"]), number(one["accuracy"]), number(one["accuracy_3cosmul"])
+        table.add_row(Text(one["section"]), *figures)
+    _console().print(table)
+
+
+def _print_by_corpus(figures: list[dict[str, Any]]) -> None:
+    """The figures of each corpus that was scored."""
+    bits = any("bits_per_byte" in row for row in figures)
+    table = _headed("corpus", "tokens", "nats a token", *(["bits per byte"] if bits else []))
+    for row in figures:
+        last = [number(row["bits_per_byte"])] if bits else []
+        table.add_row(Text(row["corpus"]), number(row["tokens"]), number(row["loss"]), *last)
+    _console().print(table)
+
+
+def _print_corpora(mixed: list[dict[str, Any]]) -> None:
+    """What a run was trained on, as GPT-3's table has it."""
+    table = _headed("trained on", "tokens", "weight in the mix", "epochs elapsed")
+    for row in mixed:
+        table.add_row(Text(row["corpus"]), number(row["tokens"]), f"{row['weight']:.1%}", number(row["epochs"], 2))
+    _console().print(table)
+
+
+def _headed(first: str, *others: str) -> Table:
+    """A table of names and figures."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column(first)
+    for heading in others:
+        table.add_column(heading, justify="right")
+    return table
+
+
+def _print_confusion(labels: list[str], matrix: list[list[int]]) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("")
+    for label in labels:
+        table.add_column(Text(label), justify="right")
+    for label, row in zip(labels, matrix, strict=True):
+        table.add_row(Text(label, "bold"), *[number(count) for count in row])
+    _console().print("Rows are the true labels, columns what was predicted:")
+    _console().print(table)
+
+
+def explained_line(answer: Any, words: Sequence[Any]) -> str:
+    """A label, how sure it is, and the words that moved it most."""
+    from segue.inference.leave_one_out import told
+
+    sure = [f"{max(answer.probabilities):.3f}"] if answer.probabilities else []
+    return "\t".join([answer.label, *sure, told(words)])
+
+
+def print_challenge(result: dict[str, Any]) -> None:
+    """A row a kind of sentence, with one that the model got wrong, and the verdict."""
+    table = _headed("sentences", "right", "of", "accuracy", "95 % interval")
+    table.add_column("the first error")
+    for kind in result["kinds"]:
+        wrong = f"{kind['errors'][0]['text']} → {kind['errors'][0]['predicted']}" if kind["errors"] else ""
+        figures = f"{kind['accuracy']:.1%}", interval(kind["accuracy_ci"])
+        table.add_row(kind["kind"], number(kind["right"]), number(kind["sentences"]), *figures, Text(wrong))
+    console = _console()
+    console.print(table)
+    if result["unknown"]:
+        console.print(Text(f"Unknown to the model, and read as such: {', '.join(result['unknown'])}."))
+    console.print(Text(f"\n{result['verdict']}"))
+
+
+def print_line(line: Any) -> None:
+    """One scored text: a row a token, and the totals."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("token")
+    for heading in ("log p", "bits"):
+        table.add_column(heading, justify="right")
+    for token, logp, bits in zip([*line.tokens[:-1], "</s>"], line.logprobs, line.token_bits, strict=True):
+        table.add_row(Text(repr(token)[1:-1]), f"{logp:.4f}", f"{bits:.3f}")
+    table.add_row("total", f"{line.logprob:.4f}", f"{line.bits:.3f}", style="bold")
+    _console().print(table)
+
+
+def print_bars(expected: list[tuple[str, float]]) -> None:
+    """Tokens with their probabilities as bars."""
+    width = max((len(repr(token)) - 2 for token, _ in expected), default=1)
+    top = max((p for _, p in expected), default=1.0)
+    for token, p in expected:
+        print(f"{repr(token)[1:-1]:<{width}}  {p:.4f}  {'█' * max(1, round(40 * p / top))}")
+
+
+def print_nearest(found: dict[str, list[tuple[str, float]]]) -> None:
+    """A column of words, and one of their cosines or scores, for each that was asked about."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for asked in found:
+        table.add_column(Text(asked), no_wrap=True)
+        table.add_column("", justify="right")
+    for row in zip(*found.values(), strict=True):
+        table.add_row(*(cell for word, score in row for cell in (Text(word.strip()), f"{score:.3f}")))
+    _console().print(table)
+
+
+def print_followers(found: Any) -> None:
+    """What follows a context: p of each token with its bar, and in a column an order the share of p that it gives,
+    above the count that it comes from; then what each order knows of the context."""
+    seen = [one.order for one in found.contexts if one.seen]
+    uniform = any(token.terms[0].share for token in found.tokens)
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("token", no_wrap=True)
+    table.add_column("p" if found.normalised else "score", no_wrap=True)
+    for heading in (*(f"order {k}" for k in reversed(seen)), *(["1/V"] if uniform else [])):
+        table.add_column(heading, justify="right", no_wrap=True)
+    top = max((token.probability for token in found.tokens), default=1.0)
+    for token in found.tokens:
+        terms = [token.terms[k] for k in reversed(seen)]
+        cells = [f"{_share(term.share)}\n{_counted(term)}" for term in terms]
+        below = [_share(token.terms[0].share)] if uniform else []
+        table.add_row(
+            Text(_shown(token.token)), f"{token.probability:.4f}\n{_bar(token.probability / top)}", *cells, *below
+        )
+    console = _console()
+    console.print(table)
+    if not found.tokens:
+        console.print("Nothing can follow: all tokens have probability 0.")
+    console.print("")
+    for one in reversed(found.contexts):
+        console.print(Text(_known(one)), soft_wrap=True)
+    if found.continuation:
+        told = "Below the highest order, counts are of the different tokens that come before (Kneser-Ney)."
+        console.print(told, soft_wrap=True)
+
+
+def _known(one: Any) -> str:
+    """A line on what an order knows of its context."""
+    context = f"“{_shown(one.text)}”" if one.order > 1 else "no context"
+    if not one.seen:
+        return f"order {one.order}: {context} was never seen"
+    counts = f"c(h) = {one.total:,}, N(h) = {one.followers:,}"
+    return f"order {one.order}: {context}, {counts}, back-off weight {one.weight:.4f}"
+
+
+def _share(share: float) -> str:
+    return f"{share:.4f}" if share >= 5e-5 else f"{share:.0e}" if share else "·"
+
+
+def _counted(term: Any) -> str:
+    """The count, less the discount."""
+    return f"{term.count:,}−{term.discount:.2f}" if term.discount else f"{term.count:,}" if term.count else ""
+
+
+def _bar(share: float, width: int = 10) -> str:
+    """Blocks in eighths."""
+    eighths = max(1, round(8 * width * share))
+    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
+
+
+def _shown(text: str) -> str:
+    """A token on one line, its blanks and ends visible enough to be told."""
+    return repr(text)[1:-1]
+
+
+def print_models() -> None:
+    """Every kind, its task and the first line of its file, read without importing it."""
+    from segue.models import kinds, source_file
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for heading in ("kind", "task", "what it is"):
+        table.add_column(heading)
+    for kind in kinds():
+        tree = ast.parse(source_file(kind).read_text(encoding="utf-8"))
+        first = (ast.get_docstring(tree) or "").split("\n")[0]
+        table.add_row(kind, task_of(tree), Text(first))
+    _console().print(table)
+
+
+def task_of(tree: ast.Module) -> str:
+    """The `task = "…"` of the model class in a source file."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Constant):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if any(isinstance(target, ast.Name) and target.id == "task" for target in targets):
+                return str(node.value.value)
+    return ""
+
+
+def print_recipes() -> None:
+    """Every shipped recipe with the comment at its head."""
+    from segue.recipe import RECIPES, recipe_names
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("recipe", no_wrap=True)
+    table.add_column("what it is")
+    for name in recipe_names():
+        first = (RECIPES / f"{name}.toml").read_text(encoding="utf-8").split("\n")[0]
+        table.add_row(name, Text(first.removeprefix("#").strip()))
+    _console().print(table)
+
+
+def print_explanation(model: str, settings: list[str], trust: bool = False) -> None:
+    """The head of the model's file, and every key of its recipe with its value; of a run that counts, its numbers."""
+    import dataclasses
+
+    from segue.models import kinds, source_file
+    from segue.recipe import SECTIONS, group_docs, load_recipe, recipe_names, section_fields
+
+    if Path(model).is_dir() and model not in (*kinds(), *recipe_names()):
+        recipe = _recipe_of_run(Path(model), settings, trust)
+        if recipe.kind == "ngram" and recipe.model.smoothing != "given":
+            return _print_equations(model)
+    else:
+        recipe = load_recipe(model, settings, trust=trust)
+    console = _console()
+    tree = ast.parse(source_file(recipe.kind).read_text(encoding="utf-8"))
+    console.print(Text(ast.get_docstring(tree) or ""))
+    for section in SECTIONS:
+        table = Table(box=None, show_header=False, pad_edge=False)
+        table.add_column(no_wrap=True)
+        table.add_column(no_wrap=True, justify="right")
+        table.add_column()
+        values = getattr(recipe, section)
+        for field in section_fields(section, recipe.kind):
+            value = getattr(values, field.name)
+            if dataclasses.is_dataclass(value):
+                for inner, doc in group_docs(value).items():
+                    table.add_row(f"{section}.{field.name}.{inner}", Text(str(getattr(value, inner))), Text(doc))
+            else:
+                table.add_row(f"{section}.{field.name}", Text(str(value)), Text(field.doc))
+        console.print(Text(f"\n[{section}]", "bold"))
+        console.print(table)
+    if recipe.kind in ("gpt", "rnn_lm"):
+        _print_costs(recipe, Path(model))
+    elif recipe.task == "classify" and not hasattr(recipe.model_class, "fit"):
+        _print_shapes(recipe, Path(model))
+
+
+def _print_costs(recipe: Any, run: Path) -> None:
+    """What the model costs: of a run over its own vocabulary, else over as many tokens as one may expect."""
+    from segue.look.explain.costs import explained, vocabulary
+
+    known = run / "config.json"
+    size, why = vocabulary(recipe.tokens, recipe.model)
+    if known.exists():
+        size, why = read_json(known)["sizes"]["vocab_size"], "the run's own"
+    _print_told(explained(recipe.model, recipe.train, size, why, recipe.batches.size, recipe.batches.length))
+
+
+def _print_shapes(recipe: Any, run: Path) -> None:
+    """What goes through a classifier: of a run with its own words and classes, else with as many as one may expect."""
+    from segue.look.explain.costs import vocabulary
+    from segue.look.explain.shapes import shapes
+    from segue.models.base import Sizes
+
+    known = run / "config.json"
+    sizes = Sizes(vocabulary(recipe.tokens, recipe.model)[0], 2)
+    if known.exists():
+        sizes = Sizes(**read_json(known)["sizes"])
+    _print_told([shapes(recipe.model_class, recipe.model, sizes, words=20)])
+
+
+def _print_told(sections: Sequence[Any]) -> None:
+    """Tables of name, figure and remark."""
+    console = _console()
+    for section in sections:
+        table = Table(box=None, show_header=False, pad_edge=False)
+        for justify in ("left", "right", "left"):
+            table.add_column(no_wrap=justify == "right", justify=justify)  # type: ignore[arg-type]
+        for cells in section.rows:
+            table.add_row(*map(Text, cells))
+        console.print(Text(f"\n{section.title}", "bold"))
+        console.print(table)
+
+
+def _recipe_of_run(run: Path, settings: list[str], trust: bool) -> Any:
+    from segue.runs.folder import check_run
+    from segue.recipe import read_recipe
+
+    if settings:
+        raise InputError(f"The run in {run} has its settings already; {settings[0]} cannot change them. Leave it out.")
+    check_run(run)
+    return read_recipe(run / "recipe.toml", trust)
+
+
+def _print_equations(path: str) -> None:
+    """The equation of a run's smoothing with its numbers in it, what each order holds, and an example."""
+    from segue.look.explain.equations import EQUATIONS, example, holdings
+    from segue.runs.run import load
+
+    run = load(path)
+    model, config, console = run.model, run.model.config, _console()
+    tokens = f"{run.tokenizer.kind} tokens, V = {model.sizes.vocab_size:,}"
+    console.print(Text(f"{run.recipe.name}: {config.smoothing}, order {config.order}, over {tokens}\n", "bold"))
+    for line in EQUATIONS[config.smoothing]:
+        console.print(Text(f"  {line}"), soft_wrap=True)
+    orders = holdings(model)
+    for sentence in _about_numbers(model, orders):
+        console.print(Text(sentence), soft_wrap=True)
+    console.print("")
+    console.print(_holdings_table(orders))
+    size_on_disk, ngrams = (run.path / "model.safetensors").stat().st_size, sum(one.ngrams for one in orders)
+    each = f"{size_on_disk / ngrams:.1f} bytes an n-gram"
+    console.print(f"model.safetensors: {size_on_disk:,} bytes for {ngrams:,} n-grams, {each}.\n")
+    worked = example(model, run.tokenizer)
+    after = f"after “{_shown(worked.context)}”" if worked.context else "of all"
+    console.print(Text(f"The likeliest token {after} is “{_shown(worked.token)}”:\n"), soft_wrap=True)
+    for line in worked.lines:
+        console.print(Text(f"  {line}"), soft_wrap=True)
+
+
+def _about_numbers(model: Any, orders: Sequence[Any]) -> list[str]:
+    """What the equation's symbols stand for in this model, where that is not plain."""
+    config, smoothing = model.config, model.config.smoothing
+    said = []
+    if smoothing == "add_alpha":
+        said.append(f"a = {model.alpha:.4g}, {'as given' if config.alpha else 'chosen on held-out text'}.")
+    if smoothing == "interpolation":
+        groups = " for contexts seen about as often" if config.buckets else " an order"
+        said.append(f"One l{groups}, {'as given' if config.lambdas else 'chosen on held-out text'}.")
+    if smoothing.endswith("kneser_ney") and config.order > 1:
+        said.append("Below the highest order, c counts the different tokens that come before.")
+    if smoothing in ("kneser_ney", "absolute_discounting") and config.discount:
+        said.append("D is as given.")
+    if usual := [str(one.order) for one in orders if one.usual]:
+        which = f"order{'s' if len(usual) > 1 else ''} {', '.join(usual)}"
+        said.append(f"The counts of {which} are too few to estimate from: the usual discounts are taken.")
+    if any(config.min_count):
+        said.append("Seldom n-grams were left out (model.min_count), so n1 … n4 are not known any more.")
+    return said
+
+
+def _holdings_table(orders: Sequence[Any]) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    known = any(one.few for one in orders)
+    discounts = ["D1", "D2", "D3"] if len(orders[0].discounts) == 3 else ["D"] * len(orders[0].discounts)
+    lambdas = ["l"] if any(one.lambdas for one in orders) else []
+    few = ["n1", "n2", "n3", "n4"] if known else []
+    for heading in ("order", "n-grams", "bytes", "each", *few, *discounts, *lambdas):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for one in orders:
+        each = f"{one.bytes / one.ngrams:.1f}" if one.ngrams else "–"
+        numbers = [f"{n:,}" for n in one.few] if one.few else ["–"] * len(few)
+        span = "–".join(f"{own:.3f}" for own in one.lambdas) or "–"
+        cells = [*numbers, *(f"{d:.4f}" for d in one.discounts), *([span] if lambdas else [])]
+        table.add_row(str(one.order), f"{one.ngrams:,}", f"{one.bytes:,}", each, *cells)
+    return table
+
+
+def find_runs(folder: Path) -> list[dict[str, Any]]:
+    """The runs below a folder, with their main figure."""
+    if not folder.is_dir():
+        raise InputError(f"There is no folder {folder}. `segue train` makes runs/ when it is first needed.")
+    found = []
+    for recipe in sorted(folder.rglob("recipe.toml")):
+        path = recipe.parent
+        if not (path / "result.json").exists():
+            found.append({"run": str(path), "finished": False})
+            continue
+        try:
+            result = read_json(path / "result.json")
+        except InputError as error:
+            found.append({"run": str(path), "finished": False, "damaged": str(error)})
+            continue
+        main = main_figure(result) if result.get("task") in MAIN else ""
+        # Tokens that lose text have no bits per byte; scores that are no probabilities have no perplexity either.
+        main = next((name for name in (main, "perplexity") if name in result), "mean_negative_log_score")
+        found.append(
+            {
+                "run": str(path),
+                "finished": True,
+                "model": result.get("model"),
+                "figure": NAMES.get(main, main) if main in result else None,
+                "value": result.get(main),
+                "train_seconds": result.get("train_seconds"),
+            }
+        )
+    return found
+
+
+def print_runs(found: list[dict[str, Any]], folder: str) -> None:
+    """A row a run."""
+    if not found:
+        print(f"There are no runs in {folder}.")
+        return
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for heading in ("run", "model", "figure", "value", "seconds"):
+        table.add_column(heading, justify="right" if heading in ("value", "seconds") else "left")
+    for row in found:
+        if row["finished"]:
+            value = number(row["value"]) if row["figure"] else ""  # what was imported, or held nothing out, has none
+            table.add_row(row["run"], row["model"], row["figure"] or "", value, number(row["train_seconds"], 1))
+        else:
+            damaged = "result.json is damaged: restore it, or train again" if "damaged" in row else ""
+            table.add_row(row["run"], damaged or "not finished: go on with --resume", "", "", "")
+    _console().print(table)
+
+
+def print_corpora() -> None:
+    """The corpora that every machine has, and those that can be downloaded."""
+    from segue.data import builtin, downloads
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for heading in ("corpus", "tasks", "what it is"):
+        table.add_column(heading)
+    for row in builtin.describe():
+        table.add_row(row.name, row.tasks, Text(row.about))
+    for name, corpus in downloads.NAMED.items():
+        table.add_row(name, "lm", Text(f"{corpus.about} (segue data get {name})"))
+    _console().print(table)
+
+
+READING = tuple(
+    f"data.{key}" for key in ("format", "columns", "label", "unit", "blank", "canonical", "encoding", "on_error")
+)
+"""What may be said of a file that is looked at."""
+
+
+def print_sample(path: str | None, kind: str, settings: Sequence[str]) -> None:
+    """How the first lines or rows of a file are read and split."""
+    import itertools
+
+    from segue.data.corpus import Corpus
+    from segue.data.sources import guess_task
+    from segue.recipe import data_section, make
+    from segue.tokens.tokenizer import Config as Tokens
+    from segue.tokens.tokenizer import Tokenizer
+
+    tokens = make(Tokens, {"kind": kind}, "tokens")
+    wrong = [word for word in settings if word.partition("=")[0] not in READING]
+    if wrong or path is None:
+        raise InputError(
+            f"{(wrong or settings)[0]} cannot be set here. Expected a file, and how it is read: {', '.join(READING)}."
+        )
+    unit = "line" if kind == "space" else "document"
+    config = data_section(settings, path=path, unit=unit, validation=0.0, canonical=kind == "space")
+    task = guess_task(path, config.format, config.encoding)
+    corpus = Corpus(config, task)
+    tokenizer = Tokenizer.train(tokens, (f"{example.text} {example.target}" for example in corpus.examples("all")))
+    console = _console()
+    for file in corpus.ledger.to_dict()["files"][:5]:
+        console.print(Text(f"{file['path']}: {file['bytes']:,} bytes"))
+    count, noun = corpus.counts["train"], config.unit if task == "lm" else "row"
+    units = f"{count:,} {noun}{'s' if count != 1 else ''}"
+    console.print(f"{units}; {tokenizer.vocab_size:,} different {kind} tokens, STOP and UNK counted.")
+    for sentence in corpus.ledger.summary():
+        console.print(Text(sentence))
+
+    def split(text: str) -> str:
+        return " ".join(f"[{piece}]" for piece in tokenizer.pieces(text[:200])[1])
+
+    for example in itertools.islice(corpus.examples("all"), 5):
+        if task == "tag":
+            console.print(Text(" ".join(map("/".join, zip(example.words, example.tags, strict=True)))))
+        elif task == "lm":
+            shown = 5 if config.unit == "document" else 1
+            for line in [line for line in example.text.split("\n") if line.strip()][:shown]:
+                console.print(Text(split(line)))
+        else:
+            label = f"{example.label}: " if task == "classify" else ""
+            target = f" -> {split(example.target)}" if task == "seq2seq" else ""
+            console.print(Text(label + split(example.text) + target))
+
+
+def print_novelty(prompt: str, texts: list[str], report: Any) -> None:
+    """Texts with what is copied underlined, or in brackets where nothing can be underlined; then how new they are."""
+    console = _console()
+    for i, (text, one) in enumerate(zip(texts, report.texts, strict=True)):
+        if i:
+            print("---")
+        if console.color_system:
+            shown = Text(prompt + text)
+            for begin, end in one.copied:
+                shown.stylize("underline", len(prompt) + begin, len(prompt) + end)
+            console.print(shown, soft_wrap=True)
+        else:
+            print(prompt + _bracketed(text, one.copied))
+    rule = f"of {report.least} characters or more, blanks not counted"
+    if any(one.copied for one in report.texts):
+        marked = "Underlined" if console.color_system else "⟦In brackets⟧"
+        console.print(f"\n{marked}: copied, it stands in the training text too, in runs {rule}.\n", soft_wrap=True)
+    else:
+        console.print(f"\nNothing is copied: no run {rule}, stands in the training text.\n", soft_wrap=True)
+    console.print(_novelty_table(report))
+    longest = max((one.longest for one in report.texts if one.longest), key=lambda match: match.tokens, default=None)
+    if longest:
+        console.print(Text(_told(longest)), soft_wrap=True)
+
+
+def _bracketed(text: str, spans: Sequence[tuple[int, int]]) -> str:
+    for begin, end in reversed(spans):
+        text = f"{text[:begin]}⟦{text[begin:end]}⟧{text[end:]}"
+    return text
+
+
+def _novelty_table(report: Any) -> Table:
+    """A row a figure: of what was written, and of held-out text where there is some."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("")
+    columns = [report.written, *([report.held_out] if report.held_out else [])]
+    for heading in ("written", "held-out text")[: len(columns)]:
+        table.add_column(heading, justify="right")
+    mean = " (mean)" if len(report.texts) > 1 else ""
+    table.add_row("copied", *[f"{column.copied:.1%}" for column in columns])
+    table.add_row(
+        f"longest match{mean}, tokens",
+        *[f"{column.longest:.{1 if i or mean else 0}f}" for i, column in enumerate(columns)],
+    )
+    for n in report.written.new:
+        shares = [f"{column.new[n]:.1%}" if n in column.new else "–" for column in columns]
+        table.add_row(f"new {n}-grams", *shares)
+    return table
+
+
+def _told(match: Any) -> str:
+    """The longest match in a sentence."""
+    text = repr(match.text)[1:-1]
+    shown = text if len(text) <= 100 else f"{text[:60]} … {text[-37:]}"
+    prompt = f" after {match.prompt_tokens} of the prompt" if match.prompt_tokens else ""
+    times = f"{match.times:,} times, first in" if match.times > 1 else "once, in"
+    place = f"{match.path}:{match.line}" if match.line else match.path
+    return f"The longest match, {match.tokens:,} tokens{prompt}, is in the training text {times} {place}: “{shown}”"

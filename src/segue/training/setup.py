@@ -1,0 +1,224 @@
+"""Where training begins: on which device and threads, with whose weights, and what of them stays as it is."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segue.errors import InputError
+from segue.tokens.tokenizer import Tokenizer
+from segue.training.log import Progress, silent
+
+
+def processes() -> int:
+    """How many processes torchrun has started for this run; 1 without it."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def is_first() -> bool:
+    """Whether this is the process that reads, writes and speaks for all."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def pick_device(device: str) -> str:
+    """The device to work on; `auto` takes a GPU where there is one."""
+    import torch
+
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    kind, _, number = device.partition(":")
+    if kind not in ("cpu", "cuda") or (number and not number.isdecimal()):
+        raise InputError(f"--device {device} is not known. Expected auto, cpu, cuda or, for one of several, cuda:1.")
+    if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
+        raise InputError(f"There is no device {device} on this machine. Leave --device out, or say --device cpu.")
+    return device
+
+
+def set_threads(threads: int) -> int:
+    """Takes this many CPU threads, 0 for torch's own choice; returns how many there are."""
+    import torch
+
+    if threads < 0:
+        raise InputError(f"--threads {threads} is not possible: expected 1 or more, or 0 for as many as torch takes.")
+    if threads:
+        torch.set_num_threads(threads)
+    return torch.get_num_threads()
+
+
+def keep_memory() -> None:
+    """Has this process keep up to 32 MB blocks of freed memory for its next step, where the C library is glibc.
+
+    By default glibc gives each large block back, and the system hands it out again page by page, all zeros: that can
+    take longer than to compute what is then written there.
+    """
+    if sys.platform != "linux":
+        return
+    library = ctypes.CDLL(None)
+    if hasattr(library, "gnu_get_libc_version"):
+        library.mallopt(_MMAP_THRESHOLD, 32 << 20)  # the most it takes
+        library.mallopt(_TRIM_THRESHOLD, 2**31 - 1)
+
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+"""As malloc.h numbers them."""
+
+
+def laid_out(make: Callable[[], Any]) -> Any:
+    """The model without its numbers, however large, on torch's device that holds none."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    class Undrawn(TorchFunctionMode):
+        """Draws no weights: to draw them where nothing is held, torch would load its compiler, for a second."""
+
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            kwargs = kwargs or {}
+            return (*args, *kwargs.values())[0] if func.__name__ == "normal_" else func(*args, **kwargs)
+
+    with torch.device("meta"), Undrawn():
+        return make()
+
+
+def check_size(make: Callable[[], Any]) -> None:
+    """That the weights, their gradients and one more number of each fit into this machine: before they are made."""
+    count = sum(parameter.numel() for parameter in laid_out(make).parameters())
+    needed, there = 3 * 4 * count, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > there:
+        raise InputError(
+            f"The model has {count:,} parameters, and to train them takes {needed / 2**30:,.0f} GiB at the least; this "
+            f"machine has {there / 2**30:,.0f}. Make it smaller, as by model.width or model.layers; `segue explain` "
+            "says what a model takes."
+        )
+
+
+def freeze(model: Any, names: str) -> None:
+    """train.freeze: parameters whose names begin so stay as they are."""
+    prefixes = tuple(name.strip() for name in names.split(",") if name.strip())
+    known = [name for name, _ in model.named_parameters()]
+    for prefix in prefixes:
+        if not any(name.startswith(prefix) for name in known):
+            raise InputError(f"train.freeze={prefix} names no parameter. There are: {', '.join(known)}.")
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(not (prefixes and name.startswith(prefixes)))
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise InputError(f"train.freeze={names} leaves nothing to learn. Leave one of them out.")
+
+
+def take_labels(model: Any, store: Any) -> None:
+    """What a classifier wants to know of its labels before it learns: how many rows each has, or how numbers lie."""
+    if hasattr(model, "read_labels"):
+        model.read_labels(np.asarray(store.columns["label"].flat))
+
+
+def take_vectors(model: Any, config: Any, tokenizer: Tokenizer, progress: Progress = silent) -> None:
+    """model.embeddings: the vectors of a word2vec run or file, for the tokens that have one there.
+
+    A token is looked for as it is, without the blanks around it, and then in small letters. The others begin as they
+    were drawn, and all are spread alike, so that neither kind drowns the other: as the given vectors are (Kim 2014),
+    or, in models that predict tokens, as the model's own. There the spread is part of how a model begins, and with
+    large vectors that are output weights too its first guesses would be far too sure.
+    """
+    path = getattr(config, "embeddings", "")
+    if not path:
+        return
+    tables = _token_tables(model)
+    if not tables:
+        raise InputError(f"model.embeddings={path} has no place in this model: it has no vectors of tokens.")
+    words, vectors = _read_vectors(Path(path))
+    width, given = tables[0][0].embedding_dim, vectors.shape[1]
+    if given != width:
+        key = "embedding" if getattr(config, "embedding", 0) else "width"
+        raise InputError(
+            f"model.embeddings={path} has vectors of {given} numbers, the model of {width}. Set model.{key}={given}."
+        )
+    index = {word: i for i, word in enumerate(words)}
+    names = [tokenizer.decode([i]) for i in range(tokenizer.unk + 1, tokenizer.vocab_size)]
+    for table, folded in tables:
+        places = np.array([_place(name, index, folded) for name in names], np.int64)
+        if not (places >= 0).any():
+            raise InputError(
+                f"model.embeddings={path} has a vector for none of the {len(names):,} tokens, such as '{names[0]}'. "
+                "Expected vectors of words, and tokens that are words: set tokens.kind=word or tokens.kind=space."
+            )
+        _fill(table.weight.detach()[tokenizer.unk + 1 :], vectors, places, model.task in ("lm", "seq2seq"))
+    if "still" in dict(model.named_buffers()):
+        model.still.copy_(tables[0][0].weight.detach())
+    progress(f"{int((places >= 0).sum()):,} of {len(names):,} tokens begin with a vector from {path}.", 0.0)
+
+
+def _fill(rows: Any, vectors: NDArray[np.float32], places: NDArray[np.int64], own: bool) -> None:
+    """Puts vectors into the rows, each row's place among them given (-1: none); `own`: spread as the rows are."""
+    import torch
+
+    ratio = float(vectors.std()) / float(rows.std()) or 1.0
+    found = torch.from_numpy(places >= 0)
+    if not own:
+        rows *= ratio
+    rows[found] = torch.from_numpy(vectors[places[places >= 0]]) / (ratio if own else 1.0)
+
+
+def _token_tables(model: Any) -> list[tuple[Any, bool]]:
+    """The tables of tokens' vectors, each with whether it is of their small letters: those that a model names, or its
+    first one."""
+    from torch.nn import Embedding
+
+    if hasattr(model, "token_tables"):
+        named: list[tuple[Any, bool]] = model.token_tables
+        return named
+    return [(module, False) for module in model.modules() if isinstance(module, Embedding)][:1]
+
+
+def _place(name: str, index: dict[str, int], folded: bool) -> int:
+    bare = name.strip()
+    forms = (bare.lower(), bare) if folded else (name, bare, bare.lower())
+    return next((index[form] for form in forms if form in index), -1)
+
+
+def _read_vectors(path: Path) -> tuple[list[str], NDArray[np.float32]]:
+    """Words and their vectors, from a word2vec run or from a file in its formats."""
+    from segue.word_vectors.files import read_vectors
+
+    if not path.is_dir():
+        return read_vectors(path)
+    from segue.ngrams.trie import map_arrays
+
+    try:
+        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    except OSError:
+        raise InputError(f"model.embeddings={path} is no finished run. Expected one of word2vec, or a file.") from None
+    if config["kind"] != "word2vec":
+        raise InputError(f"model.embeddings={path} is a run of {config['kind']}. Expected one of word2vec, or a file.")
+    tokenizer = Tokenizer.load(path / "tokenizer.json")
+    vectors = np.array(map_arrays(path / "model.safetensors")["vectors"], np.float32)
+    first = tokenizer.unk + 1
+    return [tokenizer.decode([i]) for i in range(first, tokenizer.vocab_size)], vectors[first:]
+
+
+def take_weights(model: Any, init: str) -> None:
+    """train.init: another run's weights; only the head may differ in shape, and is then begun anew."""
+    if not init:
+        return
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        old, new = load_file(Path(init) / "model.safetensors"), model.state_dict()
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"train.init={init} cannot be used: its model.safetensors is damaged ({error}).") from None
+    for name in sorted(old.keys() | new.keys()):
+        if name in old and name in new and old[name].shape == new[name].shape:
+            new[name].copy_(old[name])
+        elif not name.startswith("head."):
+            shapes = [list(side[name].shape) if name in side else "absent" for side in (old, new)]
+            raise InputError(
+                f"train.init={init} does not fit: {name} is {shapes[0]} there and {shapes[1]} here. "
+                "Everything but the head must match: give the same model section."
+            )

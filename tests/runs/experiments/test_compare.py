@@ -1,0 +1,317 @@
+"""Comparisons: the same text for all, folds and seeds as one figure, tokens without bits per byte, the task guessed."""
+
+from __future__ import annotations
+
+import gzip
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import segue
+from segue.runs import folder
+from segue.cli import invoke
+from segue.runs.experiments.compare import LADDERS, Trial, _joined, _ladder, _ranked, _verdict, budgeted, mean_of, task_of
+from segue.data.sources import guess_task
+from segue.inference import metrics
+from segue.inference.evaluation import Evaluation, of_text
+from segue.inference.score import Scored
+from segue.inference.statistics import bootstrap
+from segue.recipe import load_recipe
+
+TEXT = "the cow eats the green grass.\na big dog sees the small cow.\n\n" * 60
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.set_num_threads(1)
+    monkeypatch.chdir(tmp_path)
+    Path("book.txt").write_text(TEXT)
+
+
+def toml(name: str, body: str) -> str:
+    Path(f"{name}.toml").write_text(f'kind = "ngram"\nname = "{name}"\n{body}\n')
+    return f"{name}.toml"
+
+
+def test_models_that_read_the_text_in_other_units_are_not_compared() -> None:
+    lines = toml("lines", '[data]\nunit = "line"')
+    with pytest.raises(segue.InputError, match=r"data\.unit=document, lines with data\.unit=line"):
+        segue.compare("book.txt", ["ngram", lines], out="c")
+    assert not Path("c").exists()
+    rows = segue.compare("book.txt", ["ngram", lines], out="c", settings=["data.unit=line"])["rows"]
+    assert rows[0]["bits_per_byte"] == rows[1]["bits_per_byte"]
+
+
+def test_tokens_that_lose_text_come_last_and_without_bits(capsys: pytest.CaptureFixture[str]) -> None:
+    pieces = toml("pieces", '[tokens]\nkind = "wordpiece"')
+    assert invoke(["compare", "book.txt", "--models", f"{pieces},ngram", "--seeds", "2", "--out", "c"]) == 0
+    said = capsys.readouterr().out
+    assert "ngram is best" in said and "chance" not in said  # one figure cannot be ahead of none
+    row = next(line for line in said.splitlines() if line.startswith("pieces"))
+    assert "–" in row and "∞" not in row
+    result = segue.compare("book.txt", [pieces], out="d")
+    assert result["rows"][0]["bits_per_byte"] is None and "wordpiece" in result["verdict"]
+    assert invoke(["runs", "d"]) == 0
+    assert "perplexity" in capsys.readouterr().out
+
+
+def scored(bits: list[float], sizes: list[float], spelling: float) -> Evaluation:
+    total = torch.tensor(bits, dtype=torch.float64).numpy()
+    return of_text(Scored(total, torch.tensor(sizes, dtype=torch.float64).numpy(), 6.0, 10, spelling, 1, 0, "way"))
+
+
+def with_best(evaluation: Evaluation, best: float) -> Evaluation:
+    evaluation.result["best_possible"] = best
+    return evaluation
+
+
+def test_folds_are_one_text_end_to_end() -> None:
+    parts = [with_best(scored([2000, 100], [2048, 52], 21), 0.9), with_best(scored([3000], [1050], 0), 1.5)]
+    whole = scored([2000, 100, 3000], [2048, 52, 1050], 21)
+    joined = _joined(parts).result
+    for key in ("bits_per_byte", "bits_per_byte_ci", "bytes", "spelling_bits_per_byte"):
+        assert joined[key] == pytest.approx(whole.result[key]), key
+    assert joined["tokens"] == 20 and joined["unknown_tokens"] == 2
+    assert joined["best_possible"] == pytest.approx((0.9 * 2100 + 1.5 * 1050) / 3150)
+
+
+def judged(right: list[float], sure: float = 0.9) -> Evaluation:
+    """Of a classifier that said everything with the same confidence."""
+    rows = np.array(right)
+    sums = metrics.reliability([sure] * len(rows), rows).tolist()
+    result = {"task": "classify", "accuracy": float(rows.mean()), "calibration": sums, "calibration_error": 9.0}
+    return Evaluation(result, np.stack([rows, np.ones(len(rows))], 1))
+
+
+def test_calibration_is_of_all_folds_together() -> None:
+    """One fold is too sure by as much as the other is not sure enough: together they are right."""
+    joined = _joined([judged([1, 1, 1, 0]), judged([1] * 6)]).result
+    assert joined["calibration_error"] == pytest.approx(0.0)
+
+
+def test_all_right_in_all_seeds_and_folds_is_no_certainty() -> None:
+    for evaluation in (_joined([judged([1] * 15)] * 2), mean_of([judged([1] * 30)] * 2)):
+        assert evaluation.result["accuracy_ci"] == pytest.approx([0.88, 1], abs=0.01)
+
+
+def trial(name: str, right: list[float], seconds: float, parameters: int) -> Trial:
+    Path(name).mkdir()
+    folder.write_json(Path(name) / "result.json", {"train_seconds": seconds, "parameters": parameters})
+    recipe, run = SimpleNamespace(name=name, task="classify"), SimpleNamespace(path=Path(name))
+    return Trial(recipe, [run], judged(right), [])  # type: ignore[arg-type, list-item]
+
+
+def verdict(*trials: Trial) -> str:
+    return _verdict(_ranked(list(trials)), "accuracy")
+
+
+def test_the_verdict_prefers_what_is_quicker_and_as_good() -> None:
+    slow = trial("slow", [1.0] * 900 + [0.0] * 100, 30.0, 2_000_000)
+    quick = trial("quick", [1.0] * 897 + [0.0] * 103, 0.5, 4000)
+    said = verdict(quick, slow)
+    assert said.startswith("slow is best, with 0.900 accuracy, but not surely better than quick (p = ")
+    assert "use quick, as good within a point (0.897) and trained in 0.5 s rather than 30.0 s" in said
+    assert said.endswith("with 4.0 k parameters rather than 2.0 M.")
+
+
+def test_the_verdict_keeps_what_is_better() -> None:
+    slow = trial("slow", [1.0] * 900 + [0.0] * 100, 30.0, 2_000_000)
+    far = trial("far", [1.0] * 800 + [0.0] * 200, 0.5, 4000)
+    assert verdict(far, slow).endswith(
+        "by more than chance (p < 0.001): use slow (trained in 30.0 s, 2.0 M parameters)."
+    )
+
+
+def test_of_what_took_as_long_the_verdict_takes_the_smallest() -> None:
+    """Under a budget in seconds all take about as long."""
+    right = [1.0] * 900 + [0.0] * 100
+    said = verdict(trial("large", right, 3.0, 2_000_000), trial("small", right, 3.1, 4000))
+    assert "use small," in said
+
+
+def test_few_rows_prove_nothing_but_points_still_count() -> None:
+    """With 20 rows three more that are right may be chance; advice still goes to the better one."""
+    slow, few = trial("slow", [1.0] * 15 + [0.0] * 5, 30.0, 9), trial("few", [1.0] * 12 + [0.0] * 8, 0.1, 9)
+    assert "not surely better than few" in verdict(slow, few) and ": use slow (" in verdict(slow, few)
+
+
+def test_a_held_out_text_that_is_too_short_to_test(capsys: pytest.CaptureFixture[str]) -> None:
+    """Said in the terminal, the JSON and the page, with what to do; p, which could only be 1, is in none of them."""
+    Path("short.txt").write_bytes(np.random.default_rng(0).choice(list(b"abcd .\n"), 25_000).astype(np.uint8).tobytes())
+    command = ["compare", "short.txt", "--models", "ngram,neural_lm", "--budget", "2"]
+    assert invoke([*command, "--out", "c"]) == 0
+    shown, result = capsys.readouterr().out, folder.read_json(Path("c/result.json"))
+    page = Path("c/report.html").read_text(encoding="utf-8")
+    first, second = result["rows"]
+    assert (first["differs_from_next"], second["differs_from_next"]) == ("–", "")
+    row = next(line for line in shown.splitlines() if line.startswith(first["model"]))
+    assert row.count("–") == 2 and '<td class="differs" data-label="differs from the next">–</td>' in page
+    reason = f"too short to tell whether it is better than {second['model']} (1 of the 6 blocks of 2,048 bytes"
+    for said in (" ".join(shown.split()), result["verdict"], page):
+        assert reason in said and "Give more text, or hold out a larger share of it (data.test is 0.05)." in said
+        assert "p = 1" not in said and "p=1" not in said and "∞" not in said
+    assert "compared pair by pair" not in page and "small differences" not in page
+    assert invoke([*command, "--out", "d", "data.test=0.5"]) == 0
+    assert "by more than chance" in capsys.readouterr().out
+
+
+def test_rows_that_are_too_few_to_test() -> None:
+    """With five rows even the largest difference is not tested, nor is a model advised; with six it is."""
+
+    def pair(name: str, rows: int) -> list[Trial]:
+        both = [trial(f"{name}{share}", [float(share)] * rows, 1.0, 9) for share in (0, 1)]
+        return _ranked([replace(one, recipe=SimpleNamespace(**vars(one.recipe), data=data)) for one in both])  # type: ignore[arg-type]
+
+    data = SimpleNamespace(test="test.tsv")
+    few, enough = pair("few", 5), pair("enough", 6)
+    assert [one.differs for one in few] == ["–", ""] and enough[0].differs.startswith("yes (p = 0.0")
+    assert _verdict(few, "accuracy") == (
+        "few1 is best, with 1.000 accuracy, but the held-out rows are too few to tell whether it is better than few0 "
+        "(5 of the 6 rows that a test takes). Give more data."
+    )
+
+
+def measured(name: str, errors: list[float], seconds: float, parameters: int) -> Trial:
+    """A model of numbers with these squared errors."""
+    table = np.stack([np.array(errors), np.ones(len(errors))], 1)
+    result = {"task": "classify", "mean_squared_error": float(table[:, 0].mean())}
+    return replace(trial(name, [1.0], seconds, parameters), evaluation=Evaluation(result, table))
+
+
+def test_of_numbers_the_smallest_error_is_best_and_one_near_it_may_be_used() -> None:
+    noise = np.random.default_rng(0).random(500)
+    slow, far = measured("slow", noise.tolist(), 30.0, 2_000_000), measured("far", (noise + 1).tolist(), 0.5, 40)
+    quick = measured("quick", (noise + np.tile([0.21, -0.19], 250)).tolist(), 0.5, 4000)
+    ranked = _ranked([far, quick, slow])
+    assert ranked[-1].recipe.name == "far" and ranked[1].differs == "yes (p < 0.001)"
+    said = _verdict(ranked, "mean squared error")
+    assert said.startswith("slow is best") and "use quick, as good within 5 % (" in said
+
+
+def test_labels_of_every_kind_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    words = [("good film", "fine"), ("dull film", "slow")] * 60
+    Path("numbers.tsv").write_text("".join(f"{i % 7}.5\t{text} {i % 7}\n" for i, (text, _) in enumerate(words)))
+    Path("several.tsv").write_text("".join(f"{label},film\t{text}\n" for text, label in words))
+    command = ["compare", "numbers.tsv", "data.label=number", "--models", "bow,cbow", "--budget", "4", "--folds", "2"]
+    assert invoke([*command, "--out", "n"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "mean squared error" in said
+    result = folder.read_json(Path("n/result.json"))
+    first, second = result["rows"]
+    assert result["figure"] == "mean_squared_error"
+    assert first["mean_squared_error"] <= second["mean_squared_error"] and "pearson" in first
+    assert first["differs_from_next"] and "accuracy" not in first
+    page = Path("n/report.html").read_text(encoding="utf-8")
+    assert "lower is better" in page and "on the validation data" in page
+    assert invoke(["compare", "several.tsv", "data.label=classes", "--models", "bow", "--budget", "4"]) == 0
+    assert invoke(["runs", "n"]) == 0
+    assert "mean squared error" in capsys.readouterr().out
+
+
+def test_a_budget_in_seconds_bounds_every_model_that_has_a_clock() -> None:
+    vectors, network, counted = (load_recipe(kind) for kind in ("word2vec", "bow", "nbsvm"))
+    assert budgeted(vectors, "2min").train.seconds == 120 and budgeted(vectors, "2min").train.epochs == 0
+    assert budgeted(network, "2min").train.seconds == 120
+    assert budgeted(vectors, "500").train == vectors.train and budgeted(counted, "2min") == counted
+
+
+def test_the_page_says_who_did_not_take_all_its_time() -> None:
+    Path("rows.tsv").write_text("".join(f"{'ab'[i % 2]}\tthe {'good' if i % 3 else 'dull'} film\n" for i in range(80)))
+    patient = ["train.patience=1", "train.every=5"]
+    result = segue.compare("rows.tsv", ["bow"], budget="400", out="c", settings=patient)
+    assert result["rows"][0]["steps"] < 400
+    said = Path("c/report.html").read_text(encoding="utf-8")
+    assert "Stopped before its time, as validation got no better: bow." in said
+
+
+def test_the_ladder_leaves_out_models_of_other_labels_and_says_so() -> None:
+    assert _ladder("classify", []) == (LADDERS["classify"], [])
+    names, said = _ladder("classify", ["train.rate=1", "data.label=number"])
+    assert "dan" in names and "nbsvm" not in names
+    assert said == ["Left out, since they learn one class a row: naive_bayes, nbsvm, ngram_bag."]
+
+
+def test_seeds_are_averaged_in_every_column() -> None:
+    seeds = [scored([2000, 100], [2048, 52], 21), scored([3000, 100], [2048, 52], 42)]
+    mean = mean_of(seeds)
+    assert mean.result["bits_per_byte"] == pytest.approx(2600 / 2100)
+    assert mean.result["spelling_bits_per_byte"] == pytest.approx(31.5 / 2100)
+    assert mean.result["bytes"] == 2100
+    assert mean.result["bits_per_byte_ci"] == pytest.approx(list(bootstrap([2500, 100], [2048, 52])))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "task"),
+    [
+        ("a.txt", "the\tcow\n\nruns\n", "lm"),
+        ("a.tsv", "good\ta fine film\nbad\ta dull one\n", "classify"),
+        ("a.tsv", "good\tfine\n\nbad\ta dull one\n", "classify"),
+        ("a.tsv", "the\tD\ncow\tN\n\nruns\tV\n", "tag"),
+        ("a.tsv", "source\ttarget\nthe cow\tdie Kuh\n", "seq2seq"),
+        ("a.csv", "label,text\ngood,fine\n", "classify"),
+        ("a.conllu", "1\tthe\n", "tag"),
+        ("a.jsonl", '{"text": "a fine film", "label": 1}\n', "classify"),
+        ("a.jsonl", '{"words": ["a"], "tags": ["D"]}\n', "tag"),
+        ("a.jsonl", '{"source": "a", "target": "b"}\n', "seq2seq"),
+        ("a.jsonl", '{"text": "a fine film"}\n', "lm"),
+        ("a.jsonl", "not json\n", "lm"),
+    ],
+)
+def test_the_task_is_told_from_the_data(name: str, content: str, task: str) -> None:
+    Path(name).write_text(content)
+    assert guess_task(name) == task_of(name, ()) == task
+    Path(f"{name}.gz").write_bytes(gzip.compress(content.encode()))
+    assert guess_task(f"{name}.gz") == task
+
+
+def test_the_task_of_a_folder_is_that_of_its_files() -> None:
+    for place, content in (("rows", "good\ta fine film\n"), ("tags", "the\tD\ncow\tN\n\nruns\tV\n")):
+        Path(place).mkdir()
+        Path(place, "a.png").write_bytes(b"\x89PNG")
+        Path(place, "b.tsv").touch()
+        Path(place, "c.tsv").write_text(content)
+    assert guess_task("rows") == guess_task("rows/*.tsv") == task_of("rows", ()) == "classify"
+    assert guess_task("tags") == guess_task("tags/*.tsv") == "tag"
+    Path("rows", "d.csv").write_text("label,text\ngood,fine\n")
+    assert guess_task("rows") == guess_task("rows/*") == "classify"
+    Path("rows", "book.txt").write_text("Once upon a time.\n")
+    assert guess_task("rows") == "lm"  # they do not agree
+    Path("pydoc").mkdir()
+    Path("pydoc", "a.tsv").write_text("good\ta fine film\n")
+    assert guess_task("pydoc") == "lm"  # the corpus of that name
+
+
+def test_the_task_of_what_cannot_be_read() -> None:
+    Path("a.tsv").write_bytes(b"\xff\xfe\xfa")
+    assert guess_task("a.tsv") == guess_task("missing.tsv") == "classify"
+    assert guess_task("a.tsv,b.tsv") == "seq2seq"
+
+
+def test_the_text_where_the_label_should_be_is_refused_with_the_way_out() -> None:
+    rows = [f"film number {i} is {'fine' if i % 2 else 'dull'}\t{i % 2}" for i in range(60)]
+    Path("reviews.tsv").write_text("\n".join(rows))
+    with pytest.raises(segue.InputError, match=r"60 different labels.*data\.columns=2,1"):
+        segue.train("bow", "reviews.tsv", "r")
+    assert not Path("r").exists()
+    settings: dict[str, Any] = {"data.columns": "2,1", "train.steps": 2}
+    assert segue.train("bow", "reviews.tsv", "r", settings).labels == ["0", "1"]
+
+
+def test_a_tag_of_the_test_file_that_training_lacks_is_said_before_training() -> None:
+    Path("train.tsv").write_text("the\tD\ncow\tN\n\n" * 20)
+    Path("test.tsv").write_text("the\tD\n\nruns\tV\n")
+    with pytest.raises(segue.InputError, match=r"test\.tsv:3: the label 'V' is not in the training data"):
+        segue.train("window_tagger", "train.tsv", "r", {"data.test": "test.tsv", "train.steps": 2})
+    assert not Path("r").exists()
+
+
+def test_a_figure_on_a_part_of_the_validation_text_says_so() -> None:
+    tiny = {"model.width": 4, "model.embedding": 4, "train.steps": 2, "data.validation": 0.5}
+    whole, part = (segue.train("rnn_lm", "book.txt", f"r{n}", tiny | {"train.validate_tokens": n}) for n in (9999, 99))
+    assert "tokens" not in whole.evaluate()["way"]
+    assert part.evaluate()["tokens"] == 99 and "the first 99 tokens" in part.evaluate()["way"]
