@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from segue.data.config import Config
 from segue.data.corpus import Corpus
 from segue.data.iob import SCHEMES, Checked, Scheme, Span, spans, written
+from segue.data.shapes import TAGGED
 from segue.errors import InputError
 from segue.recipe import load_recipe
 
@@ -91,7 +92,7 @@ def test_tags_that_mark_no_spans() -> None:
 def corpus(tmp_path: Path, text: str, **values: object) -> Corpus:
     path = tmp_path / "names.conll"
     path.write_text(text, encoding="utf-8")
-    return Corpus(Config(path=str(path), validation=0, **values), "tag")  # type: ignore[arg-type]
+    return Corpus(Config(path=str(path), validation=0, **values), TAGGED)  # type: ignore[arg-type]
 
 
 IOB1 = "the\tO\nBank\tI-X\n\nSpain\tI-X\nMadrid\tB-X\n"
@@ -113,7 +114,7 @@ def test_a_file_is_read_in_the_scheme_asked_for(tmp_path: Path, label: str, expe
 def test_jsonl_is_read_in_the_scheme_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "names.jsonl"
     path.write_text('{"words": ["Bank", "of"], "tags": ["I-X", "I-X"]}\n', encoding="utf-8")
-    (example,) = Corpus(Config(path=str(path), validation=0, label="bioes"), "tag").examples("train")
+    (example,) = Corpus(Config(path=str(path), validation=0, label="bioes"), TAGGED).examples("train")
     assert example.tags == ("B-X", "E-X")
 
 

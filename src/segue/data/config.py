@@ -6,7 +6,6 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-Task = Literal["lm", "classify", "tag", "seq2seq"]
 Label = Literal["class", "classes", "number", "iob1", "bio", "bioes"]
 Format = Literal["auto", "text", "tsv", "csv", "jsonl", "conll", "parallel"]
 

@@ -14,10 +14,11 @@ from itertools import chain
 import numpy as np
 
 from segue.data.builtin import MADE
-from segue.data.config import Config, Task
+from segue.data.config import Config
 from segue.data.example import Example
 from segue.data.ledger import LISTED_ROWS, Ledger, Repeats
 from segue.data.one_corpus import Part
+from segue.data.shapes import Shape
 from segue.data.sources import Made, Progress, corpora
 
 __all__ = ["SPLITS", "Config", "Corpus", "Example"]
@@ -30,11 +31,11 @@ LEAST_OVERLAP = 32
 class Corpus:
     """The text of one recipe."""
 
-    def __init__(self, config: Config, task: Task, progress: Progress | None = None) -> None:
+    def __init__(self, config: Config, shape: Shape, progress: Progress | None = None) -> None:
         """Read everything once: check it, count it, and fill the ledger."""
-        if config.path in MADE and task == "lm":
+        if config.path in MADE and shape.running:
             config = replace(config, unit="line")
-        self.config, self.task = config, task
+        self.config, self.shape = config, shape
         self.ledger = Ledger()
         self.parts = self._open(config.path, config)
         whole = replace(config, validation=0.0, test=0.0)
@@ -45,7 +46,7 @@ class Corpus:
         self.ledger.units = dict(self.counts)
 
     def _open(self, path: str, config: Config) -> list[Part]:
-        return [Part(name, config, self.task, self.ledger, weight) for name, weight in corpora(path, self.task)]
+        return [Part(name, config, self.shape, self.ledger, weight) for name, weight in corpora(path, self.shape)]
 
     def _size(self, part: Part, split: str) -> int:
         return part.units if split in self._given else part.size(split)
@@ -113,7 +114,7 @@ class Corpus:
 
     def repeats(self) -> None:
         """Rows with the same text as another, and texts that are labelled in several ways, into the ledger."""
-        if self.task not in ("classify", "tag"):
+        if not self.shape.labelled:
             return
         rows = (row for split in SPLITS for row in self.examples(split))
         # Two hashes a row are all that is kept: the texts of a few are read again, to be shown.
@@ -132,7 +133,7 @@ class Corpus:
 
     def _keys(self, split: str) -> Iterator[str]:
         """What is compared between splits: a row's text with its translation, or the longer lines of running text."""
-        if self.task != "lm":
+        if not self.shape.running:
             yield from map(_whole, self.examples(split))
             return
         for text in self.texts(split):

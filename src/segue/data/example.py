@@ -20,7 +20,7 @@ def joined(names: Iterable[str]) -> str:
 
 
 class Example(NamedTuple):
-    """What a reader gives. Which fields are filled depends on the task; `path` and `line` say where it stood."""
+    """What a reader gives. The shape of the data decides which fields are filled; `path` and `line` say where it stood."""
 
     text: str = ""
     """Running text, the sentence to classify or tag, or the source sentence."""
@@ -35,3 +35,7 @@ class Example(NamedTuple):
     """False where a long document goes on in the next example."""
     path: str = ""
     line: int = 0
+
+    def at(self, path: str, line: int) -> Example:
+        """The same example, found there; faster than `_replace`, which shows in a million rows."""
+        return Example(*self[:6], path, line)

@@ -10,11 +10,11 @@ and objects have their own adjectives and nouns, and the words are so short and 
 last five decide what may follow: a small model of letters can reach the true entropy.
 
 Four data sets come from it, each with a known best score:
-    lm        the sentences; the best figure is their true probability
-    classify  a label is drawn first and changes only how likely each word is, so that log p(text | label) is a sum over
+    text      the sentences; the best figure is their true probability
+    labelled  a label is drawn first and changes only how likely each word is, so that log p(text | label) is a sum over
               words and a bag of words can reach the best, which is argmax p(label) p(text | label)
-    tag       with nouns that are verbs too ("cooks"); the two words before decide, so that the best is 1
-    seq2seq   into an invented language, word for word but with the adjective after its noun; the best is BLEU 100
+    tagged    with nouns that are verbs too ("cooks"); the two words before decide, so that the best is 1
+    parallel  into an invented language, word for word but with the adjective after its noun; the best is BLEU 100
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from __future__ import annotations
 import math
 import random
 from bisect import bisect
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, count, islice
+from typing import NamedTuple
 
-from segue.data.config import Task
 from segue.data.example import Example
 
 SENTENCES = 20_000
@@ -135,23 +135,13 @@ def _label_lexicon(label: str) -> Lexicon:
 LABEL_LEXICONS = {label: _label_lexicon(label) for label in LABELS}
 
 
-def sentences(task: Task, n: int = SENTENCES, seed: int = 0) -> Iterator[Example]:
-    """The first `n` examples of the endless data set that `task` and `seed` name."""
-    rng = random.Random(f"{task} {seed}")
-    made = 0
-    while made < n:
-        label = LABELS[int(rng.random() * len(LABELS))] if task == "classify" else ""
-        leaves = _grow(rng, _lexicon_of(task, label))
-        if task == "seq2seq" and len(leaves) > LONGEST_PAIR + 1:
-            continue
-        made += 1
-        words = tuple(word for _, word in leaves)
-        example = Example(" ".join(words), label, path="grammar", line=made)
-        if task == "tag":
-            example = example._replace(words=words, tags=tuple(TAGS[name] for name, _ in leaves))
-        elif task == "seq2seq":
-            example = example._replace(target=" ".join(_translated(leaves)))
-        yield example
+def sentences(shape: str, n: int = SENTENCES, seed: int = 0) -> Iterator[Example]:
+    """The first `n` examples of the endless data set that the name of a shape and the seed stand for."""
+    seeded_by, make, _ = MADE[shape]
+    rng = random.Random(f"{seeded_by} {seed}")
+    made = (example for _ in count() if (example := make(rng)) is not None)
+    for number, example in enumerate(islice(made, n), 1):
+        yield example.at("grammar", number)
 
 
 def logprob(text: str, lexicon: Lexicon = LEXICON) -> float:
@@ -165,26 +155,65 @@ def classify(text: str) -> str:
     return max(LABELS, key=lambda label: logprob(text, LABEL_LEXICONS[label]))
 
 
-def best(task: Task, examples: Iterable[Example]) -> dict[str, float]:
+def best(shape: str, examples: Iterable[Example]) -> dict[str, float]:
     """The best possible score on these very examples."""
-    match task:
-        case "lm":
-            texts = [example.text for example in examples]
-            size = sum(len(text.encode()) + 1 for text in texts)
-            return {"bits_per_byte": -sum(map(logprob, texts)) / math.log(2) / size}
-        case "classify":
-            right = [classify(example.text) == example.label for example in examples]
-            return {"accuracy": sum(right) / len(right)}
-        case "tag":
-            return {"accuracy": 1.0}
-        case "seq2seq":
-            return {"bleu": 100.0}
+    return MADE[shape].best(examples)
 
 
-def _lexicon_of(task: Task, label: str) -> Lexicon:
-    if task == "tag":
-        return TAG_LEXICON
-    return LABEL_LEXICONS[label] if label else LEXICON
+def _text(rng: random.Random) -> Example:
+    return Example(_joined(_grow(rng, LEXICON)))
+
+
+def _labelled(rng: random.Random) -> Example:
+    label = LABELS[int(rng.random() * len(LABELS))]
+    return Example(_joined(_grow(rng, LABEL_LEXICONS[label])), label)
+
+
+def _tagged(rng: random.Random) -> Example:
+    leaves = _grow(rng, TAG_LEXICON)
+    words = tuple(word for _, word in leaves)
+    return Example(" ".join(words), words=words, tags=tuple(TAGS[name] for name, _ in leaves))
+
+
+def _parallel(rng: random.Random) -> Example | None:
+    """None for a sentence that is too long."""
+    leaves = _grow(rng, LEXICON)
+    if len(leaves) > LONGEST_PAIR + 1:
+        return None
+    return Example(_joined(leaves), target=" ".join(_translated(leaves)))
+
+
+def _joined(leaves: list[tuple[str, str]]) -> str:
+    return " ".join(word for _, word in leaves)
+
+
+def _true_bits(examples: Iterable[Example]) -> dict[str, float]:
+    texts = [example.text for example in examples]
+    size = sum(len(text.encode()) + 1 for text in texts)
+    return {"bits_per_byte": -sum(map(logprob, texts)) / math.log(2) / size}
+
+
+def _right_labels(examples: Iterable[Example]) -> dict[str, float]:
+    right = [classify(example.text) == example.label for example in examples]
+    return {"accuracy": sum(right) / len(right)}
+
+
+class Kind(NamedTuple):
+    """One of the data sets."""
+
+    seeded_by: str
+    """The word that the random numbers begin from, with the seed; another one would make other sentences."""
+    make: Callable[[random.Random], Example | None]
+    best: Callable[[Iterable[Example]], dict[str, float]]
+
+
+MADE = {
+    "text": Kind("lm", _text, _true_bits),
+    "labelled": Kind("classify", _labelled, _right_labels),
+    "tagged": Kind("tag", _tagged, lambda examples: {"accuracy": 1.0}),
+    "parallel": Kind("seq2seq", _parallel, lambda examples: {"bleu": 100.0}),
+}
+"""By the name of the shape."""
 
 
 def _grow(rng: random.Random, lexicon: Lexicon) -> list[tuple[str, str]]:

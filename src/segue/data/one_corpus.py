@@ -12,10 +12,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from segue.data.config import Config, Task
+from segue.data.config import Config
 from segue.data.example import Example
 from segue.data.ledger import Ledger
 from segue.data.permute import permute
+from segue.data.shapes import Shape
 from segue.data.sources import Progress, open_source
 from segue.data.splits import Plan, plan
 from segue.errors import InputError
@@ -26,12 +27,12 @@ ROWS_AT_ONCE = 1 << 16
 class Part:
     """What one name stands for."""
 
-    def __init__(self, name: str, config: Config, task: Task, ledger: Ledger, weight: Fraction | None = None) -> None:
+    def __init__(self, name: str, config: Config, shape: Shape, ledger: Ledger, weight: Fraction | None = None) -> None:
         """Finds it; nothing is read yet."""
         self.name, self.weight = name, weight
         """The weight as it was written, if it was."""
-        self.config, self.task, self.ledger = replace(config, path=name), task, ledger
-        self.source = open_source(name, config, task, ledger)
+        self.config, self.shape, self.ledger = replace(config, path=name), shape, ledger
+        self.source = open_source(name, config, shape, ledger)
 
     def count(self, progress: Progress | None) -> None:
         """Reads it all: checks it, counts it, and plans its splits."""
@@ -48,7 +49,7 @@ class Part:
         self.ledger.characters += characters
         self.units, self.characters = units, characters
         # A single document cannot be split in whole units, so that its characters are.
-        documents = self.task == "lm" and self.config.unit == "document"
+        documents = self.shape.running and self.config.unit == "document"
         self._by_characters = documents and units == 1
         self._plan = self._planned()
         if documents and units > 1:
@@ -64,12 +65,12 @@ class Part:
             return self.source.read(Ledger(), None)
         if self._by_characters:
             return self._characters(split)
-        return self._units(split) if self.task == "lm" else self._rows(split)
+        return self._units(split) if self.shape.running else self._rows(split)
 
     def _planned(self) -> Plan:
         if self._by_characters:
             return plan(self.config, self.characters, "characters")
-        what = f"units (data.unit={self.config.unit})" if self.task == "lm" else "rows"
+        what = f"units (data.unit={self.config.unit})" if self.shape.running else "rows"
         return plan(self.config, self.units, what)
 
     def _tell_uneven(self) -> None:

@@ -34,11 +34,6 @@ Array = Any
 """A numpy array in a model that counts, a torch tensor in a network."""
 
 
-def reads(task: Task) -> Any:
-    """What the data of a task is read as: vectors of words are learnt from running text, as language models are."""
-    return "lm" if task == "embed" else task
-
-
 @dataclass(frozen=True)
 class Sizes:
     """What the data decides about a model's shape."""
