@@ -107,7 +107,7 @@ def test_held_out_files_are_taken_whole(write: Write) -> None:
 
 def test_canonical_text_has_single_blanks(write: Write) -> None:
     path = write("ptb.txt", " the  cat \n\n sat\ton . \n")
-    assert [e.text for e in whole(path, unit="line", canonical=True, blank="keep")] == ["the cat", "", "sat on ."]
+    assert [e.text for e in whole(path, unit="line", canonical=True, blank_lines="keep")] == ["the cat", "", "sat on ."]
     assert [e.text for e in whole(path, canonical=True)] == ["the cat sat on ."]
 
 

@@ -620,7 +620,7 @@ def print_corpora() -> None:
 
 
 READING = tuple(
-    f"data.{key}" for key in ("format", "columns", "label", "unit", "blank", "canonical", "encoding", "on_error")
+    f"data.{key}" for key in ("format", "columns", "label", "unit", "blank_lines", "canonical", "encoding", "on_error")
 )
 """What may be said of a file that is looked at."""
 

@@ -307,7 +307,7 @@ class _Walk:
 
     def _check_test_labels(self, labels: list[str]) -> None:
         """Before training, not after it: a label of the test file that cannot be predicted."""
-        if not labels or "test" not in self.recipe.data.given():
+        if not labels or "test" not in self.recipe.data.held_out_files():
             return
         known = set(labels)
         for example in self.corpus.examples("test"):

@@ -150,7 +150,7 @@ def _recipes(
         base["data"]["test"] = f"1/{folds}"
     first = [load_recipe(name, overrides, base, trust) for name in expanded]
     for recipe in first if folds else ():
-        if recipe.data.part() is None:
+        if recipe.data.fold() is None:
             raise InputError(
                 f"--folds {folds} makes the test part itself, but data.test is {recipe.data.test!r}. Leave one out."
             )
