@@ -32,9 +32,9 @@ from segue.data.example import Example
 SENTENCES = 20_000
 LABELS = ("farm", "town", "palace")
 FAVOUR = 7.0
-"""How much likelier a word is under the label that it belongs to."""
+"""A word is this many times likelier under its own label."""
 LONGEST_PAIR = 7
-"""Words in a sentence to translate, so that a model without attention can hold it."""
+"""Most words in a sentence to translate: a model without attention can remember so many."""
 
 Rules = dict[str, list[tuple[float, tuple[str, ...]]]]
 Lexicon = dict[str, dict[str, float]]
@@ -81,7 +81,7 @@ BEINGS = ("dog", "king", "cat", "girl", "owl", "nurse", "frog")
 WALKS = ("run", "sit", "nap", "wag", "dig")
 SEES = ("see", "eat", "get", "buy", "cut")
 BOTH = ("cook", "guard", "guide")
-"""For tagging: these are nouns and verbs, and "cooks" is the one in the plural and the other in the singular."""
+"""Tagged sentences have these as nouns and as verbs: "cooks" is a noun in the plural or a verb in the singular."""
 
 
 def _plural(stems: tuple[str, ...]) -> tuple[str, ...]:
@@ -119,7 +119,7 @@ TAG_LEXICON = _lexicon(BEINGS + BOTH, WALKS + BOTH[:1], SEES + BOTH[1:])
 
 
 def _label_lexicon(label: str) -> Lexicon:
-    """The lexicon under a label: of a class's words, every third belongs to each label; DET, PREP and PUNCT to none."""
+    """The lexicon under a label. Every third word of a class belongs to each label; DET, PREP and PUNCT to none."""
     mine = LABELS.index(label)
     tilted: Lexicon = {}
     for name, words in LEXICON.items():
@@ -136,8 +136,8 @@ LABEL_LEXICONS = {label: _label_lexicon(label) for label in LABELS}
 
 
 def sentences(shape: str, n: int = SENTENCES, seed: int = 0) -> Iterator[Example]:
-    """The first `n` examples of the endless data set that the name of a shape and the seed stand for."""
-    seeded_by, make, _ = MADE[shape]
+    """The first `n` examples of the data set with this name and seed."""
+    seeded_by, make, _ = BY_SHAPE[shape]
     rng = random.Random(f"{seeded_by} {seed}")
     made = (example for _ in count() if (example := make(rng)) is not None)
     for number, example in enumerate(islice(made, n), 1):
@@ -145,19 +145,19 @@ def sentences(shape: str, n: int = SENTENCES, seed: int = 0) -> Iterator[Example
 
 
 def logprob(text: str, lexicon: Lexicon = LEXICON) -> float:
-    """log p(sentence), its end included; minus infinity for what the grammar cannot say."""
+    """log p(sentence) with its end; minus infinity for a sentence that the grammar does not derive."""
     p = _inside("sentence", text.split(" "), 0, lexicon).get(text.count(" ") + 1, 0.0)
     return math.log(p) if p else -math.inf
 
 
 def classify(text: str) -> str:
-    """The label of highest probability: no classifier can do better."""
+    """The label of highest probability. No classifier can do better."""
     return max(LABELS, key=lambda label: logprob(text, LABEL_LEXICONS[label]))
 
 
 def best(shape: str, examples: Iterable[Example]) -> dict[str, float]:
     """The best possible score on these very examples."""
-    return MADE[shape].best(examples)
+    return BY_SHAPE[shape].best(examples)
 
 
 def _text(rng: random.Random) -> Example:
@@ -198,22 +198,22 @@ def _right_labels(examples: Iterable[Example]) -> dict[str, float]:
     return {"accuracy": sum(right) / len(right)}
 
 
-class Kind(NamedTuple):
-    """One of the data sets."""
+class DataSet(NamedTuple):
+    """One of the four data sets."""
 
     seeded_by: str
-    """The word that the random numbers begin from, with the seed; another one would make other sentences."""
+    """Seeds the random numbers, together with data.seed: another word would make other sentences."""
     make: Callable[[random.Random], Example | None]
     best: Callable[[Iterable[Example]], dict[str, float]]
 
 
-MADE = {
-    "text": Kind("lm", _text, _true_bits),
-    "labelled": Kind("classify", _labelled, _right_labels),
-    "tagged": Kind("tag", _tagged, lambda examples: {"accuracy": 1.0}),
-    "parallel": Kind("seq2seq", _parallel, lambda examples: {"bleu": 100.0}),
+BY_SHAPE = {
+    "text": DataSet("lm", _text, _true_bits),
+    "labelled": DataSet("classify", _labelled, _right_labels),
+    "tagged": DataSet("tag", _tagged, lambda examples: {"accuracy": 1.0}),
+    "parallel": DataSet("seq2seq", _parallel, lambda examples: {"bleu": 100.0}),
 }
-"""By the name of the shape."""
+"""The data sets by the names of their shapes (data/shapes.py)."""
 
 
 def _grow(rng: random.Random, lexicon: Lexicon) -> list[tuple[str, str]]:

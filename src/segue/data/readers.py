@@ -1,14 +1,14 @@
-"""Files as examples: tables (tsv, csv), jsonl, CoNLL columns, two parallel files, and running text.
+"""Read files as examples: tables (tsv, csv), jsonl, CoNLL columns, two parallel files, and running text.
 
-A table may begin with a header: where data.columns gives names, or where the first row's cells include the names that
-the task asks for (label and text, source and target). Without either, a table must have exactly the task's columns, in
-that order. A tsv has no quoting; a csv has what Python's csv module reads, quoted line ends included.
-Where data.columns gives three, the row to classify is a pair of texts.
+A table has a header if data.columns gives names, or if the first row has the names of the shape's fields (label and
+text, source and target). Without a header and data.columns, a table has exactly these columns in this order. A tsv has
+no quoting; a csv is what Python's csv module reads, with quoted line ends. data.columns=label,text,text2 reads labelled
+rows with a pair of texts.
 
-A jsonl row is an object with the task's fields; to tag, {"words": ["the", "cow"], "tags": ["D", "N"]}.
+A jsonl row is an object with the shape's keys, such as {"words": ["the", "cow"], "tags": ["D", "N"]}.
 
-CoNLL: a word a row, a blank line between sentences; columns are separated by tabs where there is one, else by blanks.
-The word is the first column and the tag the last; in CoNLL-U (ten columns) word and tag are columns 2 and 4, and
+A CoNLL file has a word in each row and a blank line between sentences; tabs separate its columns, or blanks if a row
+has no tab. The word is the first column and the tag the last; in CoNLL-U (ten columns) they are columns 2 and 4, and
 ranges (1-2) and empty nodes (1.1) are left out. Lines that begin a sentence with "#" and have no tab are comments.
 """
 
@@ -26,7 +26,7 @@ from pathlib import Path
 from segue.data.config import Config, Format
 from segue.data.example import Example
 from segue.data.files import LONGEST_LINE, Tick, blocks, lines
-from segue.data.iob import SCHEMES, Checked
+from segue.data.iob import SCHEMES, SchemeReader
 from segue.data.ledger import Ledger
 from segue.data.shapes import Shape, Values, json_object
 from segue.data.units import units
@@ -34,7 +34,7 @@ from segue.errors import InputError
 
 FAULTS_SHOWN = 5
 LEAST_ROWS = 10
-"""With fewer, a label that comes once says nothing."""
+"""With fewer rows, a label that occurs once says nothing about a header."""
 LONGEST_NAME = 40
 DOCUMENT_MARK = "-DOCSTART-"
 _NODE = re.compile(r"\d+([-.]\d+)?")
@@ -46,14 +46,14 @@ Row = tuple[int, list[str]]
 
 @dataclass(frozen=True)
 class Reader:
-    """Reads files of one shape, and writes what it leaves out into a ledger."""
+    """Reads files of one shape, and writes into a ledger what it leaves out."""
 
     config: Config
     shape: Shape
     ledger: Ledger
 
     def read(self, path: Path, form: Format, tick: Tick | None) -> Iterator[Example]:
-        """The examples of one file."""
+        """Stream the examples of one file."""
         text = blocks(path, self.config.encoding, self.ledger, tick)
         match form:
             case "text":
@@ -67,10 +67,10 @@ class Reader:
             case _:
                 rows = ((n, line.split("\t")) for n, line in enumerate(lines(text), 1))
         table = self._table(str(path), rows)
-        return self._watched(table) if self.config.label == "class" else table
+        return self._with_header_check(table) if self.config.label == "class" else table
 
     def finish(self) -> None:
-        """Refuse the rows that were found bad, unless they are to be left out."""
+        """Raise an error if rows were bad, unless data.on_error=skip."""
         if self.ledger.bad_rows and self.config.on_error == "stop":
             raise InputError(
                 f"{self.ledger.first_bad(FAULTS_SHOWN)}. Expected {' and '.join(self.shape.fields)} in every row. Mend "
@@ -78,7 +78,7 @@ class Reader:
             )
 
     def parallel(self, source: Path, target: Path, tick: Tick | None) -> Iterator[Example]:
-        """Line by line, a sentence and its translation."""
+        """Stream the examples of two files: line n of one is the translation of line n of the other."""
         sources = lines(blocks(source, self.config.encoding, self.ledger, tick))
         targets = lines(blocks(target, self.config.encoding, self.ledger))
         pairs, counts = zip_longest(sources, targets), [0, 0]
@@ -98,14 +98,14 @@ class Reader:
         if self.ledger.bad_rows > FAULTS_SHOWN:
             self.finish()
 
-    def _example(self, values: Values, path: str, line: int, schemes: Checked | None = None) -> Iterator[Example]:
-        """The example that a row's values make, or the units of its running text; none for a blank or bad row."""
+    def _example(self, values: Values, path: str, line: int, spans: SchemeReader | None = None) -> Iterator[Example]:
+        """Yield a row's example, or the units of its running text; nothing for a blank or bad row."""
         if not any(values):
             self.ledger.blank_lines += 1
             return
         made, fault = self.shape.example(values, self.config), ""
-        if isinstance(made, Example) and schemes is not None:
-            tags, fault = schemes.read(made.tags)
+        if isinstance(made, Example) and spans is not None:
+            tags, fault = spans.read(made.tags)
             made = made._replace(tags=tags)
         if isinstance(made, str) or fault:
             self._bad(path, line, fault or str(made))
@@ -114,8 +114,8 @@ class Reader:
         else:
             yield made.at(path, line)
 
-    def _watched(self, examples: Iterator[Example]) -> Iterator[Example]:
-        """Notes a label in line 1 that comes nowhere else, while all others come again: it may be that of a header."""
+    def _with_header_check(self, examples: Iterator[Example]) -> Iterator[Example]:
+        """Note it in the ledger if only the label of line 1 occurs just once: the line may be a header."""
         first, labels = None, Counter[str]()
         for example in examples:
             first = first or example
@@ -143,7 +143,7 @@ class Reader:
                 yield from self._example([cells[pick] for pick in picks] if any(cells) else [], path, line)
 
     def _columns(self, path: str, line: int, first: list[str]) -> tuple[list[int], bool]:
-        """Where the fields stand in a row, and whether the first row is a header."""
+        """The places of the shape's fields in a row, and whether the first row is a header."""
         wanted = self._wanted()
         header = [cell.strip() for cell in first]
         if all(name.isdecimal() for name in wanted):
@@ -174,14 +174,14 @@ class Reader:
 
     def _objects(self, path: str, rows: Iterator[str]) -> Iterator[Example]:
         keys = self._wanted() if self.config.columns else list(self.shape.keys)
-        schemes = self._schemes()
+        spans = self._span_reader()
         for number, row in enumerate(rows, 1):
             if not row or row.isspace():
                 self.ledger.blank_lines += 1
             elif isinstance(values := self._values(row, keys), str):
                 self._bad(path, number, values)
             else:
-                yield from self._example(values, path, number, schemes)
+                yield from self._example(values, path, number, spans)
 
     def _values(self, row: str, keys: list[str]) -> Values | str:
         """The values of an object's keys, or what is wrong with the row."""
@@ -193,19 +193,19 @@ class Reader:
                     return f"has half a surrogate pair in '{key}'"
         return values
 
-    def _schemes(self) -> Checked | None:
-        """Reads the tags of one file as spans, if data.label names a scheme of spans."""
-        return Checked(self.config.label) if self.config.label in SCHEMES else None
+    def _span_reader(self) -> SchemeReader | None:
+        """Reads the tags of one file as spans, if data.label names a scheme for spans."""
+        return SchemeReader(self.config.label) if self.config.label in SCHEMES else None
 
     def _sentences(self, path: str, rows: Iterator[str]) -> Iterator[Example]:
         columns: _Columns | None = None
-        schemes = self._schemes()
+        spans = self._span_reader()
         begin, spoilt, pairs = 0, False, list[tuple[str, str]]()
         for number, row in enumerate(chain(rows, [""]), 1):
             cells = [cell.strip() for cell in row.split("\t")] if "\t" in row else row.split()
             if not any(cells):
                 if pairs and not spoilt:
-                    yield from self._example(list(zip(*pairs, strict=True)), path, begin, schemes)
+                    yield from self._example(list(zip(*pairs, strict=True)), path, begin, spans)
                 spoilt, pairs = False, []
                 continue
             if not pairs and (row.startswith("#") and "\t" not in row):
@@ -261,7 +261,7 @@ class _Columns:
 
 
 def _is_name(cell: str) -> bool:
-    """Whether a column can be called by this in data.columns."""
+    """Whether data.columns could name a column like this."""
     return 0 < len(cell) <= LONGEST_NAME and "," not in cell and not cell.isdecimal()
 
 

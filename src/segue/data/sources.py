@@ -1,4 +1,4 @@
-"""What `data.path` names: files, a folder, a glob, two parallel files, a corpus by name, or several of them."""
+"""Find what data.path names: files, a folder, a glob, two parallel files, a corpus's name, or several of these."""
 
 from __future__ import annotations
 
@@ -38,28 +38,28 @@ NOT_TEXT = frozenset(
     )
     for name in names
 )
-"""In a folder, files with these extensions are left out with a note; a file that is named itself is always read."""
+"""A folder or glob leaves out files with these extensions, with a note; a file that is named itself is read."""
 
 
 class Source(Protocol):
-    """Something that can be read from its beginning, as often as is wanted."""
+    """Data that can be read from the beginning, any number of times."""
 
     def read(self, ledger: Ledger, progress: Progress | None) -> Iterator[Example]: ...
 
     def describe(self) -> list[dict[str, Any]]:
-        """The ledger's entries of the files."""
+        """The entries of the files in the ledger."""
         ...
 
 
 def corpora(path: str, shape: Shape) -> list[tuple[str, Fraction | None]]:
-    """The corpora that a path names, with their weights where they have them: wiki.txt:3+books.txt:1 is two.
+    """The names of the corpora in a path, each with its weight or None: wiki.txt:3+books.txt:1 names two.
 
-    A `+` or a `:` may stand in the name of a file, too: what there is under a name is that, and is not taken apart.
+    A file's name may have a `+` or a `:` in it: a name under which something exists is not split.
     """
-    names = [path] if "+" not in path or _is_there(path) else _joined_names(path.split("+"))
-    found = [_weighed(name) for name in names]
+    names = [path] if "+" not in path or _exists(path) else _joined_names(path.split("+"))
+    found = [_name_and_weight(name) for name in names]
     only = [name for name, _ in found]
-    if len(names) == 1 or (not shape.running and not all(map(_is_there, only))):
+    if len(names) == 1 or (not shape.running and not all(map(_exists, only))):
         return [(path, None)]
     if not shape.running:
         raise InputError(
@@ -72,7 +72,7 @@ def corpora(path: str, shape: Shape) -> list[tuple[str, Fraction | None]]:
         raise InputError(f"{path[:200]} names {twice[0]} twice. Expected each corpus once; its weight says how much.")
     if 0 < len(bare) < len(found):
         before, _, after = bare[0].rpartition(":")
-        if _is_there(before):
+        if _exists(before):
             raise InputError(f"{bare[0]}: '{after}' is no weight. Expected a number above 0, as in {before}:3.")
         raise InputError(
             f"{path[:200]} gives {bare[0]} no weight, but others have one. Expected a weight for each, as in "
@@ -82,14 +82,14 @@ def corpora(path: str, shape: Shape) -> list[tuple[str, Fraction | None]]:
 
 
 def _joined_names(pieces: list[str]) -> list[str]:
-    """The names between the `+`, where some of these may stand in a name: each is as short as it can be and be there.
+    """Join pieces between `+` into names under which something exists, each name as short as possible.
 
-    Where that fails a name is wrong: then every `+` counts, and whoever opens the first wrong name says so.
+    If that fails, some name is wrong: then every `+` separates, and opening the first wrong name raises the error.
     """
     names, begun = [], ""
     for piece in pieces:
         begun = f"{begun}+{piece}" if begun else piece
-        if _is_there(begun) or _is_there(_weighed(begun)[0]):
+        if _exists(begun) or _exists(_name_and_weight(begun)[0]):
             names.append(begun)
             begun = ""
     if not begun:
@@ -97,8 +97,8 @@ def _joined_names(pieces: list[str]) -> list[str]:
     return pieces if all(pieces) else ["+".join(pieces)]
 
 
-def _is_there(name: str) -> bool:
-    """Whether there is something under a name; a name that cannot even be looked up is nothing."""
+def _exists(name: str) -> bool:
+    """Whether something exists under a name; nothing does if the name cannot be looked up (too long, a NUL)."""
     if name in BUILTIN or name in downloads.NAMED:
         return True
     try:
@@ -109,10 +109,10 @@ def _is_there(name: str) -> bool:
         return False
 
 
-def _weighed(name: str) -> tuple[str, Fraction | None]:
-    """`wiki.txt:3` as its name and its weight."""
+def _name_and_weight(name: str) -> tuple[str, Fraction | None]:
+    """Split wiki.txt:3 into its name and its weight."""
     match = re.fullmatch(r"(.+):(\d{1,9}(?:\.\d{1,6})?)", name, re.DOTALL)
-    if match is None or _is_there(name):
+    if match is None or _exists(name):
         return name, None
     weight = Fraction(match[2])
     if weight == 0:
@@ -121,9 +121,11 @@ def _weighed(name: str) -> tuple[str, Fraction | None]:
 
 
 def open_source(path: str, config: Config, shape: Shape, ledger: Ledger) -> Source:
-    """What `path` names; the formats of the files are decided here, before anything is read."""
-    if path in builtin.MADE and (path == "grammar" or shape.running):
+    """Find what a path names, and decide how its files are written; reads nothing yet."""
+    if (path == "copy" and shape.running) or (path == "grammar" and shape.name in grammar.BY_SHAPE):
         return Made(path, config, shape)
+    if path == "grammar":
+        raise InputError(f"the corpus 'grammar' has no such rows. Expected {shape.expected}.")
     if path in BUILTIN or path in downloads.NAMED:
         if not shape.running:
             raise InputError(f"the corpus '{path}' is running text. Expected {shape.expected}, or data.path=grammar.")
@@ -145,7 +147,7 @@ def guess_shape(path: str, form: Format = "auto", encoding: str = "utf-8") -> Sh
         return PARALLEL
     try:
         found = _find(path, TEXT, Config(path), Ledger())
-    except (InputError, OSError, ValueError):  # whoever reads it says what is wrong with it
+    except (InputError, OSError, ValueError):  # the reader of the files will say what is wrong
         found = (Path(path),)
     files = {extension(file) if form == "auto" else f".{form}": file for file in reversed(found)}
     shapes = [guess(kind, _first_lines(file, encoding)) for kind, file in files.items()]
@@ -153,11 +155,10 @@ def guess_shape(path: str, form: Format = "auto", encoding: str = "utf-8") -> Sh
 
 
 def _first_lines(path: Path, encoding: str, count: int = 200) -> list[str]:
-    if not path.is_file():
-        return []
+    """None if the file cannot be read: the reader of the whole file will say what is wrong with it."""
     try:
-        return list(islice(lines(blocks(path, encoding, Ledger())), count))
-    except InputError:  # whoever reads the file says what is wrong with it
+        return list(islice(lines(blocks(path, encoding, Ledger())), count)) if path.is_file() else []
+    except (InputError, OSError, ValueError):
         return []
 
 
@@ -172,7 +173,7 @@ def _files(path: str, config: Config, shape: Shape, ledger: Ledger) -> Files:
 
 @dataclass(frozen=True)
 class Files:
-    """Files one after the other."""
+    """Files, read one after the other."""
 
     paths: tuple[Path, ...]
     formats: tuple[Format, ...]
@@ -193,7 +194,7 @@ class Files:
 
 @dataclass(frozen=True)
 class Parallel:
-    """Two files, line by line."""
+    """Two files, read side by side."""
 
     source: Path
     target: Path
@@ -225,7 +226,7 @@ class Builtin:
 
 @dataclass(frozen=True)
 class Made:
-    """Sentences that are made, not read."""
+    """A corpus that is made, not read."""
 
     name: str
     config: Config
@@ -249,7 +250,7 @@ class Made:
 
 @lru_cache(maxsize=4)
 def _made(name: str, shape: str, seed: int) -> tuple[Example, ...]:
-    """All sentences of a seed: a few megabytes, and a run reads them several times."""
+    """All examples of a seed. Cached, since a run reads these few megabytes several times."""
     return tuple(copy_task.lines(seed=seed) if name == "copy" else grammar.sentences(shape, seed=seed))
 
 
@@ -286,25 +287,25 @@ def _hidden(inside: Path) -> bool:
 
 
 def _is_wanted(file: Path, shape: Shape, config: Config, ledger: Ledger) -> bool:
-    """Of the files in a folder: those that are not empty and may hold rows of this shape."""
+    """Whether a file of a folder or glob is not empty and may hold rows of this shape; if not, note it."""
     if file.stat().st_size == 0:
         ledger.note("empty, left out", str(file))
     elif extension(file) in NOT_TEXT or (config.format == "auto" and not _by_extension(file, shape)):
-        ledger.note("not such a file by its extension, left out", str(file))
+        ledger.note("left out by its extension", str(file))
     else:
         return True
     return False
 
 
 def _near(place: Path) -> str:
-    """A name like the one that is missing, from the same folder or the corpora."""
+    """Suggest a name like the missing one, from the same folder or the corpora."""
     beside = [file.name for file in place.parent.iterdir()] if place.parent.is_dir() else []
     hint = nearest(place.name, [*beside, *BUILTIN, *downloads.NAMED])
     return hint if "Did you mean" in hint else " Check the spelling; `segue data` lists the corpora."
 
 
 def _format(path: Path, config: Config, shape: Shape) -> Format:
-    """How a file is written: as data.format says, or by its extension."""
+    """How a file is written: data.format, or decided by its extension."""
     if config.format == "parallel" and shape is PARALLEL:
         raise InputError(f"data.format=parallel reads two files, but {path} is one. Expected SOURCE,TARGET.")
     if config.format != "auto":
