@@ -77,7 +77,7 @@ def test_a_python_list_comes_back_as_examples(tmp_path: Path, shape: Shape) -> N
 @by_name
 def test_a_row_of_a_list_that_does_not_fit_is_refused(tmp_path: Path, shape: Shape) -> None:
     for row in (3, ("a",), ("a", "b", "c"), ("a", {1})):
-        with pytest.raises(InputError, match=r"Row 0 of the data is .*; expected a (text|pair \()"):
+        with pytest.raises(InputError, match=r"Row 0 of the data is .*; this model needs a (text|pair \()"):
             write_rows([row], tmp_path / "rows.jsonl", shape)
 
 
@@ -170,7 +170,7 @@ QUESTIONS = Shape(
     expected="a question, its answer and its level in each row",
     example=lambda values, config: Example(values[0], values[2], target=values[1]) if values[1] else "has no answer",
     from_json=PARALLEL.from_json,
-    looks_so=lambda extension, lines: False,
+    fits=lambda extension, lines: False,
     shown=lambda example, split: f"{example.text} {example.target}",
 )
 
@@ -199,7 +199,7 @@ def test_another_shape_names_its_own_faults(tmp_path: Path) -> None:
         Corpus(Config(path="grammar"), QUESTIONS)
     with pytest.raises(InputError, match=r"is running text\. Expected a question, its answer"):
         Corpus(Config(path="copy"), QUESTIONS)
-    with pytest.raises(InputError, match=r"expected a tuple \(question, answer, level\)"):
+    with pytest.raises(InputError, match=r"needs a tuple \(question, answer, level\)"):
         write_rows([("a", "b")], tmp_path / "rows.jsonl", QUESTIONS)
 
 

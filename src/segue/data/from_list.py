@@ -44,4 +44,4 @@ def _object(row: Any, number: int, shape: Shape) -> dict[str, Any]:
         else:
             return dict(zip(keys, row, strict=True))
     wanted = "a text" if len(keys) == 1 else f"{'a pair' if len(keys) == 2 else 'a tuple'} ({', '.join(keys)})"
-    raise InputError(f"Row {number} of the data is {row!r:.60}; expected {wanted}.")
+    raise InputError(f"Row {number} of the data is {row!r:.60}; this model needs {wanted}.")

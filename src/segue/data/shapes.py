@@ -43,7 +43,7 @@ class Shape(NamedTuple):
     """Makes an example of a row's values, or says what is wrong with the row."""
     from_json: Callable[[dict[str, Any], Sequence[str], Config], Values | str]
     """Takes the values of these keys from a JSON object, or says what is wrong with the object."""
-    looks_so: Callable[[str, list[str]], bool]
+    fits: Callable[[str, list[str]], bool]
     """Whether a file with this extension and these first lines seems to have this shape."""
     shown: Callable[[Example, Callable[[str], str]], str]
     """One line for `segue data FILE`; the function that it is given cuts a text into tokens."""
@@ -59,7 +59,7 @@ class Shape(NamedTuple):
 
 def guess(extension: str, lines: list[str]) -> Shape:
     """The shape of a file, by its extension and its first lines; running text if they do not tell."""
-    return next(shape for shape in SHAPES if shape.looks_so(extension, lines))
+    return next(shape for shape in SHAPES if shape.fits(extension, lines))
 
 
 def json_object(line: str) -> dict[str, Any] | str:
@@ -111,7 +111,7 @@ TEXT = Shape(
     expected="text",
     example=_running_example,
     from_json=_strings,
-    looks_so=lambda extension, lines: True,
+    fits=lambda extension, lines: True,
     shown=lambda example, split: split(example.text),
     running=True,
 )
@@ -167,7 +167,7 @@ LABELLED = Shape(
     expected="a label and a text in each row (data.format=tsv, csv or jsonl)",
     example=_labelled_example,
     from_json=_label_and_texts,
-    looks_so=_looks_labelled,
+    fits=_looks_labelled,
     shown=lambda example, split: f"{example.label}: {split(example.text)}",
     labelled=True,
     optional=("text2",),
@@ -213,7 +213,7 @@ TAGGED = Shape(
     ),
     example=_tagged_example,
     from_json=_word_lists,
-    looks_so=_looks_tagged,
+    fits=_looks_tagged,
     shown=lambda example, split: " ".join(map("/".join, zip(example.words, example.tags, strict=True))),
     labelled=True,
 )
@@ -228,7 +228,8 @@ def _parallel_example(values: Values, config: Config) -> Example:
 
 
 def _looks_parallel(extension: str, lines: list[str]) -> bool:
-    """A labelled row may say whence it is and whom it is about: `source` and `target` count where there is no label."""
+    """By the names source and target, unless the row also has a label and a text, or words and tags: then they are
+    just further columns, such as where a review comes from."""
     names = _names(extension, lines)
     return set(PARALLEL.keys) <= names and not any(set(shape.keys) <= names for shape in (LABELLED, TAGGED))
 
@@ -241,7 +242,7 @@ PARALLEL = Shape(
     expected="SOURCE,TARGET (two files), or a source and a target in each row (data.format=tsv, csv or jsonl)",
     example=_parallel_example,
     from_json=_strings,
-    looks_so=_looks_parallel,
+    fits=_looks_parallel,
     shown=lambda example, split: f"{split(example.text)} -> {split(example.target)}",
 )
 
