@@ -34,7 +34,7 @@ def nanogpt_loss(run: Path) -> float:
     from segue.runs.run import Run
 
     opened = Run(run, "cuda")
-    text = "".join(example.text for example in Corpus(opened.recipe.data, "lm").examples("validation"))
+    text = "".join(example.text for example in Corpus(opened.recipe.data, opened.recipe.shape).examples("validation"))
     ids = torch.from_numpy(opened.tokenizer.encode(text).astype(np.int64)).cuda()
     draw = torch.Generator("cuda").manual_seed(0)
     total, count = 0.0, 0

@@ -35,11 +35,6 @@ Array = Any
 """A numpy array in a model that counts, a torch tensor in a network."""
 
 
-def reads(task: Task) -> Any:
-    """What the data of a task is read as: vectors of words are learnt from running text, as language models are."""
-    return "lm" if task == "embed" else task
-
-
 class ModelConfig:
     """What a kind's nested `Config` derives from: a frozen dataclass, 12 fields at most, a line of doc under each.
 
