@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from segue.batches.collate import tag
 from segue.batches.spelled_words import LONGEST, laid_out, spelt
+from segue.batches.store import columns_of
 
 WORDS = st.lists(st.text(st.characters(codec="utf-8"), max_size=8), max_size=6)
 
@@ -42,9 +43,12 @@ def test_of_a_long_word_both_ends_are_kept() -> None:
 
 def test_a_batch_has_the_letters_beside_its_tokens() -> None:
     batch = tag(
-        [np.array([5, 6]), np.array([7])],
-        [np.array([1, 0]), np.array([2])],
-        [spelt(["ab", "c"]), spelt(["def"])],
+        columns_of(
+            text=[np.array([5, 6]), np.array([7])],
+            tags=[np.array([1, 0]), np.array([2])],
+            letters=[spelt(["ab", "c"]), spelt(["def"])],
+        ),
+        9999,
     )
     assert batch.chars_BTC.shape == (2, 2, 3)
     assert [back(row) for row in batch.chars_BTC] == [["ab", "c"], ["def", ""]]

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from segue.batches.batch import Batch
-from segue.batches.collate import Batches
+from segue.batches.batches import Batches
 from segue.errors import SegueError
 from segue.models.base import Record
 from segue.training import cuda, rates
@@ -267,7 +267,7 @@ class Trainer:
 
     def _worth(self, values: dict[str, Any]) -> tuple[float, ...]:
         """Labels and tags are decisions: their loss turns upwards, from being too sure, while they still get better."""
-        decides = self.batches.task in ("classify", "tag") and not math.isnan(values["loss"])
+        decides = self.model.task in ("classify", "tag") and not math.isnan(values["loss"])
         return (values.get("accuracy", 0.0) if decides else 0.0, -values["loss"])
 
     def _begin_average(self, loss: float) -> None:
