@@ -9,7 +9,7 @@ import pytest
 from segue.batches.batches import Config, settled
 
 
-@pytest.mark.parametrize("values", [{"size": -1}, {"length": -1}, {"accumulate": 0}])
+@pytest.mark.parametrize("values", [{"size": -1}, {"length": -1}, {"accumulate": 0}, {"tokens": -1}])
 def test_impossible_values_are_refused(values: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="or more"):
         Config(**values)
@@ -30,3 +30,9 @@ def test_blanks_are_for_running_text() -> None:
     for share in (-0.1, 1.0, math.nan):
         with pytest.raises(ValueError, match="is not a share"):
             Config(share=share)
+
+
+def test_token_batches_are_for_rows() -> None:
+    assert settled(Config(tokens=4096), "seq2seq") == Config(64, 1024, 1, tokens=4096)
+    with pytest.raises(ValueError, match="tokens=4096 is for rows, and lm reads running text"):
+        settled(Config(tokens=4096), "lm")

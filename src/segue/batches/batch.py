@@ -65,6 +65,18 @@ class Batch:
         every = self.count == math.prod(self.targets.shape)
         return replace(self, **some, count=size if every else int((some["targets"] != IGNORE).sum()))
 
+    def padded(self, width: int, source_width: int = 0) -> Batch:
+        """Pad on the right to `width` tokens a row, and the source to `source_width`; what is wider stays."""
+
+        def pad(name: str, array: Any) -> Any:
+            axis, wanted = _time_axis(name, array), source_width if name.startswith("source") else width
+            if axis is None or array.shape[axis] >= wanted:
+                return array
+            room = [(0, wanted - size if place == axis else 0) for place, size in enumerate(array.shape)]
+            return np.pad(array, room, constant_values=IGNORE if name == "targets" else 0)
+
+        return replace(self, **{name: pad(name, array) for name, array in self.arrays().items()})
+
     def to(self, device: Any) -> Batch:
         """Move the arrays to `device`, as torch tensors."""
         import torch
@@ -74,3 +86,13 @@ class Batch:
             return tensor.to(device, non_blocking=True)
 
         return replace(self, **{name: move(array) for name, array in self.arrays().items()})
+
+
+def _time_axis(name: str, array: Any) -> int | None:
+    """Which axis of a field is time, so that padding goes there; None: no axis is."""
+    if name.startswith("source"):
+        return 1
+    if name == "targets":  # floats are for whole rows
+        return 1 if array.ndim > 1 and array.dtype.kind in "iu" else None
+    place = name.rpartition("_")[2].find("T")
+    return place if place >= 0 else None

@@ -19,7 +19,7 @@ class Config:
     """The recipe's [batches]."""
 
     size: int = 0
-    """Rows in one update (0: 32 for language models, 64 for rows)."""
+    """Rows in one update (0: 32 for language models, 64 for rows); `tokens` replaces it."""
     length: int = 0
     """Tokens of a row in one step of running text; rows of other tasks are cut at it (0: 128, or 1,024 for rows)."""
     accumulate: int = 1
@@ -30,10 +30,12 @@ class Config:
     """Change what is read of running text: blank reads some tokens as unknown, so that it is not learnt by heart."""
     share: float = 0.15
     """Share of the tokens that noise changes."""
+    tokens: int = 0
+    """Tokens of rows in one update, padding included, source and target together, as 4096 (0: `size` rows)."""
 
     def __post_init__(self) -> None:
-        if min(self.size, self.length) < 0 or self.accumulate < 1:
-            raise ValueError("size and length must be 0 or more, accumulate 1 or more")
+        if min(self.size, self.length, self.tokens) < 0 or self.accumulate < 1:
+            raise ValueError("size, length and tokens must be 0 or more, accumulate 1 or more")
         if not 0 <= self.share < 1:
             raise ValueError(f"share={self.share} is not a share: expected 0 or more and less than 1")
 
@@ -45,6 +47,8 @@ def settled(config: Config, task: str) -> Config:
         raise ValueError(f"accumulate={config.accumulate} splits a batch of {size} rows into nothing")
     if config.vary and task != "lm":
         raise ValueError(f"vary=true draws the lengths of running text, and {task} reads rows")
+    if config.tokens and task in ("lm", "embed"):
+        raise ValueError(f"tokens={config.tokens} is for rows, and {task} reads running text")
     if config.noise != "none" and task != "lm":
         raise ValueError(f"noise={config.noise} is for running text, and {task} reads rows")
     return replace(config, size=size, length=config.length or (128 if task == "lm" else 1024))

@@ -555,8 +555,8 @@ def batches_of(store: Store, task: str, config: Layout, seed: int) -> Batches:
     """Lay out running text as streams, and other data as rows."""
     if task == "lm":
         return Streams(store, config, seed)
-    by = "source" if task == "seq2seq" else "text"
-    return Rows(store, config, seed, lambda columns: COLLATES[task](columns, config.length), by)
+    by, added = ("source", 1) if task == "seq2seq" else ("text", 0)
+    return Rows(store, config, seed, lambda columns: COLLATES[task](columns, config.length), by, added)
 
 
 def _has_driver() -> bool:
