@@ -137,3 +137,15 @@ def test_text_kept_on_the_device_gives_the_same_batches(
             for name in ("tokens_BT", "targets", "mask_BT", "fresh_B"):
                 assert np.array_equal(getattr(ours, name).numpy(), getattr(theirs, name))
             assert ours.unpadded and ours.count == theirs.targets.size
+
+
+@pytest.mark.parametrize(("count", "length"), [(40, 10), (47, 10), (8, 10), (400, 7)])
+def test_the_shapes_of_streams_are_counted(tmp_path: Path, count: int, length: int) -> None:
+    batches = stream(tmp_path, count, 4, length)
+    assert batches.shapes == len({batches.at(step)[0].tokens_BT.shape for step in range(2 * batches.per_epoch)})
+
+
+def test_most_drawn_lengths_are_among_the_shapes_of_streams(tmp_path: Path) -> None:
+    batches = Streams(text_store(tmp_path, 90_000), Config(4, 70, vary=True), seed=0)
+    found = {batches.at(step)[0].tokens_BT.shape for step in range(batches.per_epoch)}
+    assert batches.shapes is not None and len(found) <= batches.shapes <= 64

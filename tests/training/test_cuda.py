@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass, fields, replace
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from segue.batches.batch import Batch
 from segue.training import cuda
-from segue.training.cuda import LONG, PACE, Compiler, Graphs
+from segue.training.cuda import LONG, MOST, PACE, Compiler, Graphs, may_record, sent, shapes_of
 
 
 def model(regions: int = 2) -> Any:
@@ -51,7 +54,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         def __init__(self, *_: Any) -> None:
             done.append("recorded")
 
-        def replay(self, batch: Any) -> None:
+        def replay(self, batch: Any, counts: Any) -> None:
             done.append("replayed")
 
     monkeypatch.setattr(cuda, "_Graph", Graph)
@@ -66,10 +69,16 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return done
 
 
-def batch() -> Any:
-    found = SimpleNamespace(tokens_BT=torch.zeros(2, 3))
-    found.to = lambda device: found
-    return found
+class Placed(Batch):
+    """A batch for which this machine is the GPU."""
+
+    def to(self, device: Any) -> Batch:
+        return self
+
+
+def batch(length: int = 3) -> Batch:
+    tokens_BT = np.zeros((2, length), np.int64)
+    return Placed(tokens_BT, tokens_BT, tokens_BT == 0)
 
 
 def test_a_step_is_written_once_and_then_recorded(recorded: list[str]) -> None:
@@ -77,18 +86,18 @@ def test_a_step_is_written_once_and_then_recorded(recorded: list[str]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for _ in range(3):
-            graphs.run(batch(), [], lambda batch, carried: carried)
+            graphs.run(batch(), {}, [], lambda batch, counts, carried: carried)
     assert recorded == ["warn", "default", "recorded", "replayed", "replayed"]
 
 
 def test_other_warnings_of_a_step_are_not_lost(recorded: list[str]) -> None:
-    def step(batch: Any, carried: list[Any]) -> list[Any]:
+    def step(batch: Batch, counts: Any, carried: list[Any]) -> list[Any]:
         warnings.warn("something else", stacklevel=1)
         return carried
 
     graphs = Graphs()
     with pytest.warns(UserWarning, match="^something else$"):
-        graphs.run(batch(), [], step)
+        graphs.run(batch(), {}, [], step)
     assert not graphs.waits
 
 
@@ -96,15 +105,68 @@ def test_a_step_that_waits_for_the_device_stays_as_it_is_written(recorded: list[
     """As torch tells it, in its debug mode; said once."""
     graphs, steps = Graphs(), []
 
-    def step(batch: Any, carried: list[Any]) -> list[Any]:
+    def step(batch: Batch, counts: Any, carried: list[Any]) -> list[Any]:
         warnings.warn("called a synchronizing CUDA operation", stacklevel=1)
         steps.append(batch)
         return carried
 
-    with pytest.warns(UserWarning, match=r"test_engine\.py:\d+.* cannot be recorded") as said:
-        graphs.run(batch(), [], step)
+    with pytest.warns(UserWarning, match=r"test_cuda\.py:\d+.* cannot be recorded") as said:
+        graphs.run(batch(), {}, [], step)
     assert len(said) == 1
     for _ in range(3):
         with pytest.warns(UserWarning, match="^called"):  # the step's own word, which nobody looks at any more
-            graphs.run(batch(), [], step)
+            graphs.run(batch(), {}, [], step)
     assert len(steps) == 4 and recorded == ["warn", "default"]
+
+
+def test_every_shape_has_a_graph_of_its_own(recorded: list[str]) -> None:
+    graphs = Graphs()
+    for length in (3, 4, 3, 4, 3):
+        graphs.run(batch(length), {}, [], lambda batch, counts, carried: carried)
+    assert recorded == ["warn", "default"] * 2 + ["recorded", "replayed"] * 2 + ["replayed"]
+
+
+# What a recorded step is sent
+
+
+@dataclass(frozen=True)
+class Later(Batch):
+    """A batch with fields that nobody has thought of yet."""
+
+    segments_BT: Any = None
+    places_BK: Any = None
+
+
+def whole(kind: type[Batch]) -> Batch:
+    """A batch in which every array is there; those of the one type are told from the others by their numbers."""
+    names = [field.name for field in fields(kind) if field.name not in ("unpadded", "count")]
+    return kind(**{name: np.full((2, 3), i) for i, name in enumerate(names)})
+
+
+@pytest.mark.parametrize("kind", [Batch, Later])
+def test_a_recorded_step_is_sent_every_array(kind: type[Batch]) -> None:
+    """Else it would replay the old one in silence."""
+    given = whole(kind)
+    *arrays, counts = sent(given, {"cross_entropy": 7, "ar": 9})
+    for field in fields(kind):
+        value = getattr(given, field.name)
+        assert isinstance(value, bool | int) or any(array is value for array in arrays), field.name
+    assert len(arrays) == len(fields(kind)) - 2
+    assert counts.tolist() == [7, 9] and counts.dtype == np.float64
+
+
+@pytest.mark.parametrize("kind", [Batch, Later])
+def test_a_graph_is_for_the_shapes_of_all_arrays(kind: type[Batch]) -> None:
+    given = whole(kind)
+    assert shapes_of(given) == shapes_of(replace(given, count=5))
+    keys = [shapes_of(given), shapes_of(replace(given, unpadded=True))]
+    for name in given.arrays():
+        keys += [shapes_of(replace(given, **{name: array})) for array in (np.zeros((2, 4)), np.zeros((3, 3)), None)]
+    assert len(set(keys)) == len(keys) == 2 + 3 * len(given.arrays())
+
+
+@pytest.mark.parametrize(("shapes", "records"), [(1, True), (MOST, True), (MOST + 1, False), (None, False)])
+def test_steps_of_few_shapes_are_recorded(shapes: int | None, records: bool) -> None:
+    batches: Any = SimpleNamespace(shapes=shapes)
+    assert may_record(batches, "cuda") == records
+    assert not may_record(batches, "cpu")

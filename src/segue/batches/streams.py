@@ -55,7 +55,8 @@ class Streams(Batches):
     def shapes(self) -> int | None:
         if self.config.vary:  # nearly all lengths are within three deviations of `length` or of half of it
             return 2 * (1 + round(6 * SPREAD * self.config.length))
-        return 1 if self.mixture is not None or self.per_epoch * self.config.length == self.columns else 2
+        even = self.per_epoch == 1 or self.columns % self.config.length == 0  # else an epoch's last step is shorter
+        return 1 if even or self.mixture is not None else 2
 
     def keep_on(self, device: str) -> None:
         """Keep the text of one corpus on the device if it fits there well: a step then sends where its rows begin."""
