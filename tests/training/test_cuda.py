@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from segue.batches.batch import Batch
+from segue.batches.batches import Batches
+from segue.batches.batches import Config as Layout
+from segue.batches.collate import seq2seq
+from segue.batches.rows import Rows
+from segue.batches.store import StoreWriter
+from segue.batches.streams import Streams
+from segue.models.base import Sizes
+from segue.models.rnn_lm import RnnLm
+from segue.models.rnn_seq2seq import RnnSeq2seq
 from segue.training import cuda
 from segue.training.cuda import LONG, MOST, PACE, Compiler, Graphs, may_record, sent, shapes_of
+from segue.training.trainer import Config, Trainer
 
 
 def model(regions: int = 2) -> Any:
@@ -170,3 +183,59 @@ def test_steps_of_few_shapes_are_recorded(shapes: int | None, records: bool) -> 
     batches: Any = SimpleNamespace(shapes=shapes)
     assert may_record(batches, "cuda") == records
     assert not may_record(batches, "cpu")
+
+
+# Training by replays, the graph being a step that is done again on the same tensors
+
+
+class Again:
+    """A recorded step without a GPU: reads what was sent from tensors that stay where they are, as a graph does."""
+
+    def __init__(self, batch: Batch, counts: Mapping[str, int], step: Any, pool: Any) -> None:
+        parts = [torch.from_numpy(np.array(part)) for part in sent(batch, counts)]
+        self.places = [torch.empty_like(part) for part in parts]
+        self.batch = replace(batch, **dict(zip(batch.arrays(), self.places, strict=False)))
+        self.counts = dict(zip(counts, self.places[-1].unbind(), strict=True))
+        self.step = step
+
+    def replay(self, batch: Batch, counts: Mapping[str, int]) -> None:
+        for place, part in zip(self.places, sent(batch, counts), strict=True):
+            place.copy_(torch.from_numpy(np.array(part)))
+        self.step(self.batch, self.counts)
+
+
+def trained(kind: str, folder: Path, replays: bool) -> tuple[dict[str, Tensor], list[float]]:
+    """Weights and losses after some epochs of batches that are padded, or that carry a state."""
+    draw = np.random.default_rng(3)
+    lengths = draw.integers(1, 10, 40)
+    text = draw.integers(2, 12, lengths.sum())
+    writer = StoreWriter(folder, {"text": "int32", "source": "int32"})
+    writer.append("text", text, lengths)
+    writer.append("source", text[::-1], lengths[::-1])
+    torch.manual_seed(0)
+    batches: Batches
+    if kind == "rnn_lm":
+        model: Any = RnnLm(RnnLm.Config(width=6, embedding=5), Sizes(12))
+        batches = Streams(writer.close(), Layout(4, 5), seed=1)
+    else:
+        model = RnnSeq2seq(RnnSeq2seq.Config(width=6), Sizes(12))
+        layout = Layout(size=9, length=99, tokens=64)
+        batches = Rows(writer.close(), layout, 1, lambda columns: seq2seq(columns, 99), "source", 1)
+    trainer = Trainer(model, batches, Config(steps=40, log_every=1), None, "cpu")
+    trainer._records = replays
+    losses = [record.values["cross_entropy"] for record in trainer.fit() if record.kind == "train"]
+    return model.state_dict(), losses
+
+
+@pytest.mark.parametrize("kind", ["rnn_lm", "rnn_seq2seq"])
+def test_replayed_steps_train_as_others_do(
+    kind: str, tmp_path: Path, recorded: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bit for bit, though batches of one shape differ in what they hold and in how many targets they have."""
+    expected, losses = trained(kind, tmp_path, replays=False)
+    placed, graphs = Batch.to, []
+    monkeypatch.setattr(Batch, "to", lambda self, device: placed(self, "cpu"))
+    monkeypatch.setattr(cuda, "_Graph", lambda *given: graphs.append(Again(*given)) or graphs[-1])
+    found, again = trained(kind, tmp_path, replays=True)
+    assert len(graphs) > 1 and again == losses
+    assert all(torch.equal(found[name], weight) for name, weight in expected.items())
