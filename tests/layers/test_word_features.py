@@ -8,7 +8,7 @@ import torch
 
 from segue.batches.batch import Batch
 from segue.batches.collate import tag
-from segue.batches.spelled_words import laid_out, spelt
+from segue.batches.spelled_words import pad_letters, spelt
 from segue.batches.store import columns_of
 from segue.layers.word_features import (
     AFFIX,
@@ -41,7 +41,7 @@ def batch_of(*rows: list[str]) -> Batch:
 
 
 def letters(*words: str) -> torch.Tensor:
-    return torch.from_numpy(laid_out([spelt(list(words))], len(words))[0])
+    return torch.from_numpy(pad_letters([spelt(list(words))], len(words))[0])
 
 
 def test_spelling_by_hand() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segue.batches.batch import IGNORE, Batch
-from segue.batches.spelled_words import laid_out
+from segue.batches.spelled_words import pad_letters
 from segue.batches.store import Column, Columns
 
 
@@ -54,7 +54,7 @@ def tag(columns: Columns, limit: int) -> Batch:
     targets = np.full_like(tokens_BT, IGNORE)
     if "tags" in columns:
         targets = pad([row[:limit] for row in _tags(columns["tags"], columns["text"])], IGNORE)
-    chars_BTC = laid_out(columns["letters"].rows(), tokens_BT.shape[1]) if "letters" in columns else None
+    chars_BTC = pad_letters(columns["letters"].rows(), tokens_BT.shape[1]) if "letters" in columns else None
     folded_BT = pad(columns["folded"].rows(limit)) if "folded" in columns else None
     return Batch(tokens_BT, targets, mask_of(text), folded_BT=folded_BT, chars_BTC=chars_BTC)
 

@@ -23,7 +23,7 @@ Ints = NDArray[np.int64]
 
 
 def rows_at(seed: int, epoch: int, batch: int, size: int, lengths: Ints | None, rows: int) -> Ints:
-    """The rows of one batch of an epoch; with `lengths`, rows of like length stand together (bucketing by length)."""
+    """Choose the rows of one batch of an epoch; with `lengths`, rows of like length stand together (bucketing)."""
     if lengths is None:
         places = np.arange(batch * size, min((batch + 1) * size, rows))
         return np.asarray(permute(places, rows, (seed, epoch)), dtype=np.int64)
@@ -41,7 +41,7 @@ def rows_at(seed: int, epoch: int, batch: int, size: int, lengths: Ints | None, 
 
 @lru_cache(maxsize=8)
 def stream_offset(seed: int, epoch: int, tokens: int) -> int:
-    """Where in the text an epoch begins: 0 for the first one, then elsewhere, so that other tokens share a window."""
+    """Choose where in the text an epoch begins: 0 for the first, then elsewhere, so that windows differ."""
     return (permute(epoch % tokens, tokens, (seed,)) - permute(0, tokens, (seed,))) % tokens
 
 
@@ -78,7 +78,7 @@ class TokenBatches:
         return len({(*widths, rows) for widths, rows in zip(self.widths, np.diff(self.ends, prepend=0), strict=True)})
 
     def at(self, epoch: int, place: int) -> tuple[Ints, tuple[int, ...]]:
-        """The rows of one batch of an epoch, and the K widths that they are padded to."""
+        """Choose the rows of one batch of an epoch, and the K widths that they are padded to."""
         batch = permute(place, len(self), (self.seed, epoch))
         begin, end = (int(self.ends[batch - 1]) if batch else 0), int(self.ends[batch])
         first, last = np.searchsorted(self.group_ends, [begin, end - 1], side="right").tolist()

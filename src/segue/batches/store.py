@@ -40,7 +40,7 @@ class Column(NamedTuple):
         return [self.row(i)[:limit] for i in range(len(self))]
 
     def lengths(self) -> NDArray[np.int64]:
-        """The length of every row."""
+        """Compute the length of every row."""
         return np.diff(self.ends, prepend=0)
 
     def take(self, rows: NDArray[np.int64]) -> Column:
@@ -96,7 +96,7 @@ class StoreWriter:
         }
 
     def append(self, name: str, flat: NDArray[Any], lengths: NDArray[Any] | None = None) -> None:
-        """Numbers for a column, and the lengths of the rows in them where it has rows."""
+        """Append numbers to a column, and the lengths of the rows in them where it has rows."""
         ids, ends = self.files[name]
         flat.astype(self.dtypes[name], copy=False).tofile(ids)
         if lengths is not None:
@@ -113,7 +113,7 @@ class StoreWriter:
 
 
 def id_dtype(vocab_size: int) -> str:
-    """The smallest type that holds every id."""
+    """Choose the smallest type that holds every id."""
     return "uint16" if vocab_size <= 1 << 16 else "uint32"
 
 

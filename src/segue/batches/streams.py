@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from segue.batches.batch import Batch
 from segue.batches.batches import Batches, Config
-from segue.batches.corpus_mix import STRETCH, Mixture
+from segue.batches.corpus_mix import STRETCH, CorpusMix
 from segue.batches.noise import blank_places
 from segue.batches.order import stream_offset
 from segue.batches.store import Store
@@ -47,7 +47,7 @@ class Streams(Batches):
         self.columns = len(store.tokens) // self.size
         steps = math.ceil(self.columns / (config.length * MEAN if config.vary else config.length))
         self.per_epoch = min(steps, self.columns)  # a step has one column or more
-        self.mixture = self._mixture(store) if "weight" in store.columns else None
+        self.mix = self._make_mix(store) if "weight" in store.columns else None
         self.on_device: Any = None
         """The text as a tensor, where the device keeps it."""
 
@@ -56,27 +56,27 @@ class Streams(Batches):
         if self.config.vary:  # nearly all lengths are within three deviations of `length` or of half of it
             return 2 * (1 + round(6 * SPREAD * self.config.length))
         even = self.per_epoch == 1 or self.columns % self.config.length == 0  # else an epoch's last step is shorter
-        return 1 if even or self.mixture is not None else 2
+        return 1 if even or self.mix is not None else 2
 
     def keep_on(self, device: str) -> None:
         """Keep the text of one corpus on the device if it fits there well: a step then sends where its rows begin."""
         import torch
 
-        size = self.store.tokens.nbytes if self.mixture is None else 0
+        size = self.store.tokens.nbytes if self.mix is None else 0
         free = torch.cuda.mem_get_info(device)[0] if device.startswith("cuda") else 0
         if 0 < size < free / 10 or device == "cpu":
             self.on_device = torch.from_numpy(np.asarray(self.store.tokens).astype(np.int32)).to(device)
 
     def at(self, step: int) -> list[Batch]:
-        if self.mixture is not None:
-            return self._mixed(self.mixture, *divmod(step, STRETCH))
+        if self.mix is not None:
+            return self._mixed(self.mix, *divmod(step, STRETCH))
         return self._stream(*divmod(step, self.per_epoch))
 
     def drawn(self, step: int) -> list[int]:
-        if self.mixture is None:
+        if self.mix is None:
             return []
         stretch, place = divmod(step, STRETCH)
-        return self.mixture.drawn(stretch, self._borders(self.mixture, stretch)[place])
+        return self.mix.drawn(stretch, self._borders(self.mix, stretch)[place])
 
     def rate_share(self, parts: list[Batch]) -> float:
         """Scale the rate by the step's length, as AWD-LSTM does."""
@@ -114,22 +114,22 @@ class Streams(Batches):
 
     # Several corpora
 
-    def _mixture(self, store: Store) -> Mixture:
+    def _make_mix(self, store: Store) -> CorpusMix:
         width = STRETCH * min(self.config.length, self.columns)
         width = max(STRETCH, round(width * MEAN)) if self.config.vary else width
         tokens, weights = store.columns["text"].lengths(), store.columns["weight"].flat
-        return Mixture(tokens.tolist(), weights.tolist(), self.size, width, self.seed)
+        return CorpusMix(tokens.tolist(), weights.tolist(), self.size, width, self.seed)
 
-    def _mixed(self, mixture: Mixture, stretch: int, place: int) -> list[Batch]:
-        places, fresh = mixture.places(stretch, *self._borders(mixture, stretch)[place : place + 2])
+    def _mixed(self, mix: CorpusMix, stretch: int, place: int) -> list[Batch]:
+        places, fresh = mix.places(stretch, *self._borders(mix, stretch)[place : place + 2])
         blank = self._blank(stretch, place, places.shape[1])
-        return self._read(places, np.isin(places, mixture.begins), fresh, blank)
+        return self._read(places, np.isin(places, mix.begins), fresh, blank)
 
-    def _borders(self, mixture: Mixture, stretch: int) -> list[int]:
+    def _borders(self, mix: CorpusMix, stretch: int) -> list[int]:
         """The columns at which the steps of a stretch begin and end."""
         if self.config.vary:
-            return [int(border) for border in varied(self.seed, stretch, STRETCH, mixture.width)]
-        return list(range(0, mixture.width + 1, mixture.width // STRETCH))
+            return [int(border) for border in varied(self.seed, stretch, STRETCH, mix.width)]
+        return list(range(0, mix.width + 1, mix.width // STRETCH))
 
     # Both
 

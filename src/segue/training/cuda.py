@@ -5,7 +5,7 @@ is recorded as a CUDA graph, once for each shape, forward, backward, clipping an
 launch in place of hundreds. In runs that are long enough, modules that a model names in `regions` are compiled one by
 one: seconds, where the whole model would take a minute, and all layers of a kind share what was compiled.
 
-What cannot be compiled or recorded runs as it is written, and that is said once.
+What cannot be compiled or recorded runs eagerly, and a warning says so once.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ from segue.batches.batches import Batches
 Step = Callable[[Batch, Mapping[str, Any], list[Any]], list[Any]]
 """step(batch, counts, carried) -> carried; counts are the denominators of the loss, by the names of its terms."""
 WARM = 3
-"""Steps that run as they are written before a graph is recorded: kernels are chosen and memory is found in them."""
+"""Steps that run eagerly before a graph is recorded: torch chooses kernels and finds memory in them."""
 _AHEAD = 32
-"""Batches on their way to the device at a time."""
+"""Batches that may be on their way to the device at a time."""
 PACE = 20
-"""Steps by which it is judged how long a run will take."""
+"""Steps timed to predict the run's length."""
 LONG = 40.0
-"""Seconds that are worth compiling."""
+"""Compile only if more seconds than this remain."""
 MOST = 64
-"""Shapes that are recorded; the steps of others run as they are written."""
+"""Shapes that are recorded at the most; steps of other shapes run eagerly."""
 
 
 def precision(device: str) -> AbstractContextManager[Any]:
-    """bfloat16 for matrices on CUDA; nothing elsewhere."""
+    """Multiply matrices in bfloat16 on CUDA; do nothing elsewhere."""
     return torch.autocast("cuda", torch.bfloat16) if device.startswith("cuda") else nullcontext()
 
 
 def prepare(device: str) -> None:
-    """On CUDA, matrices that stay in float32 may be multiplied with fewer digits (TF32)."""
+    """Allow TF32 on CUDA, for matrices that stay in float32."""
     if device.startswith("cuda"):
         torch.set_float32_matmul_precision("high")
 
 
 class Compiler:
-    """Has what a model names in `regions` compiled, on CUDA, for batches of one shape, once that pays.
+    """Compiles the `regions` of a model, on CUDA, for batches of one shape, if that pays.
 
-    It takes some ten seconds, and nearly halves a step: a run that has less than LONG to go is done sooner without.
+    Compiling takes some ten seconds, and nearly halves a step: a run that has less than LONG to go ends sooner without.
     """
 
     def __init__(self, model: Any, device: str, shape: tuple[int, int]) -> None:
@@ -60,7 +60,7 @@ class Compiler:
         self._first: tuple[int, float] | None = None
 
     def pays(self, step: int, seconds: float, left: Callable[[float], float]) -> bool:
-        """Decides, once, at the pace of some steps; `left` is how long the run will take at so many seconds a step."""
+        """Decide, once, after PACE steps; `left(seconds a step)` is how many seconds the run has to go."""
         if self._first is None:
             self._first = step, seconds
         if step - self._first[0] < PACE:
@@ -69,10 +69,10 @@ class Compiler:
         return left((seconds - self._first[1]) / (step - self._first[0])) > LONG
 
     def compile(self) -> None:
-        """At the first use of each region."""
+        """Have torch compile each region when it is next used."""
         import torch._dynamo
 
-        torch._dynamo.config.suppress_errors = True  # what cannot be compiled runs as it is written, with a warning
+        torch._dynamo.config.suppress_errors = True  # what cannot be compiled runs eagerly, with a warning
         for region in self.model.regions:
             region.compile(dynamic=False)
         self.model.compiled = self.shape
@@ -98,7 +98,7 @@ class Graphs:
         """Do the step on this batch; give what is then carried."""
         key = shapes_of(batch)
         if key not in self._graphs and (self.waits or key not in self._met or len(self._graphs) == MOST):
-            self._met.add(key)  # kernels are chosen and memory is found in it
+            self._met.add(key)  # torch chooses kernels and finds memory in this one
             placed = batch.to("cuda")
             with nullcontext() if self.waits else self._watched():
                 return step(placed, counts, carried)
@@ -115,7 +115,7 @@ class Graphs:
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
-        """Sees whether what is done in here waits for the device. A recording that fails for that cannot be undone."""
+        """Notice whether a step waits for the device: that would make its recording fail, which cannot be undone."""
         with warnings.catch_warnings(record=True) as found:
             warnings.simplefilter("always")
             torch.cuda.set_sync_debug_mode("warn")
@@ -134,7 +134,7 @@ class Graphs:
                 )
 
     def _placed(self, carried: list[Any]) -> list[Any]:
-        """What is carried, in the place where the graphs look for it."""
+        """Copy the carried state to where the graphs read it."""
         if carried is not self._carried:
             if self._carried:
                 _write(carried, self._carried)
@@ -158,13 +158,13 @@ def sent(batch: Batch, counts: Mapping[str, int]) -> list[Any]:
     """All that differs from one replay to the next: every array of the batch, and the counts.
 
     Rows of the same shape have other numbers of targets, so the counts cannot be part of a graph. They are doubles, as
-    in Python, so that a replayed step divides by them as one that runs as it is written.
+    in Python, so that a replayed step divides by them as an eager one does.
     """
     return [*batch.arrays().values(), np.array([*counts.values()], np.float64)]
 
 
 class _Graph:
-    """A step that is recorded."""
+    """A recorded step, and the tensors that it reads its batch from."""
 
     def __init__(
         self,
@@ -202,5 +202,5 @@ class _Graph:
 
 
 def may_record(batches: Batches, device: str) -> bool:
-    """Whether steps are worth recording: each of a few shapes comes again and again."""
+    """Whether to record steps: the batches have so few shapes that each comes again and again."""
     return device.startswith("cuda") and batches.shapes is not None and batches.shapes <= MOST
