@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 SETTINGS = ["data.unit=document", "data.validation=0.1", "data.test=0", "train.validate_tokens=20000"]
-RUNS = {"400": ["model.dropout=0.1", "batches.blank=0", "train.optimizer.warmup=50"], "2000": []}
+RUNS = {"400": ["model.dropout=0.1", "batches.noise=none", "train.optimizer.warmup=50"], "2000": []}
 """Steps, and what is set for that many beside the recipe gpt/gpu."""
 
 

@@ -37,7 +37,7 @@ SECTIONS = ("data", "tokens", "batches", "model", "train", "decode")
 _OWNERS = {
     "data": "segue.data.config",
     "tokens": "segue.tokens.tokenizer",
-    "batches": "segue.batches.collate",
+    "batches": "segue.batches.batches",
     "train": "segue.training.trainer",
     "decode": "segue.inference.decode_settings",
 }

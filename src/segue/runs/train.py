@@ -18,9 +18,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from segue.runs import folder as files
-from segue.batches.collate import Batches
+from segue.batches.batches import Batches
+from segue.batches.batches import Config as Layout
+from segue.batches.collate import COLLATES
 from segue.batches.encode import Encoded, Held, encode, encode_mixed, encode_split, labels_of, tags_of
+from segue.batches.rows import Rows
 from segue.batches.store import Store
+from segue.batches.streams import Streams
 from segue.runs.resume import check_named, check_parts, recipe_of
 from segue.data.config import Label
 from segue.data.corpus import Corpus
@@ -298,7 +302,7 @@ class _Walk:
         weights = data.store.columns["weight"].flat.tolist()
         drawn = tokens
         if not self.counts_itself:
-            drawn = Batches(data.store, self.task, self.recipe.batches, self.recipe.train.seed).drawn(steps)
+            drawn = batches_of(data.store, self.task, self.recipe.batches, self.recipe.train.seed).drawn(steps)
         names = [part.name for part in data.corpus.parts]
         data.corpus.ledger.corpora = elapsed(names, tokens, weights, drawn)
         self._write_ledger()
@@ -419,11 +423,11 @@ class _Walk:
         freeze(model, recipe.train.freeze)
         model.to(self.device)
         world.seed(recipe.train.seed)
-        batches = Batches(data.store, self.task, recipe.batches, recipe.train.seed)
-        if self.task == "lm":
+        batches = batches_of(data.store, self.task, recipe.batches, recipe.train.seed)
+        if isinstance(batches, Streams):
             world.check(batches.size, recipe.batches.accumulate)
-        if self.device != "cpu" and world.size == 1:
-            batches.hold(self.device)
+            if self.device != "cpu" and world.size == 1:
+                batches.keep_on(self.device)
         what = f"training {recipe.name}"
 
         def validate() -> dict[str, Any]:
@@ -544,6 +548,14 @@ class _Walk:
         files.write_json(out / "result.json", result)
         shutil.rmtree(out / "store", ignore_errors=True)
         return evaluation
+
+
+def batches_of(store: Store, task: str, config: Layout, seed: int) -> Batches:
+    """Lay out running text as streams, and other data as rows."""
+    if task == "lm":
+        return Streams(store, config, seed)
+    by, added = ("source", 1) if task == "seq2seq" else ("text", 0)
+    return Rows(store, config, seed, lambda columns: COLLATES[task](columns, config.length), by, added)
 
 
 def _has_driver() -> bool:
