@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
-from segue.ngrams import hashed_ngrams
+from segue.ngrams.discounts import THREE_DISCOUNTS
 from segue.ngrams.hashed_ngrams import CLASS, WORD, Cache, KneserNey, best_weights
 
 VOCAB, SKIP = 7, 4
@@ -86,9 +86,7 @@ def test_counts_are_those_of_dictionaries(make: str) -> None:
             y = n1 / (n1 + 2 * n2)
             right = np.array([1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3])
             usual = ((right < 0) | (right > [1, 2, 3])).any()
-        np.testing.assert_allclose(
-            taken[1:], hashed_ngrams.THREE_DISCOUNTS if not (n1 and n2 and n3) or usual else right, rtol=1e-12
-        )
+        np.testing.assert_allclose(taken[1:], THREE_DISCOUNTS if not (n1 and n2 and n3) or usual else right, rtol=1e-12)
     for word in range(VOCAB):
         p = read(part, test, len(test), word)
         for i in range(SKIP, len(test)):

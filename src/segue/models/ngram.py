@@ -56,6 +56,7 @@ from segue.ngrams import adaptive_counts
 from segue.ngrams.adaptive_counts import Reading
 from segue.ngrams.backoff_table import Given, add_given, given_of_arrays, given_to_arrays, score_given
 from segue.ngrams.count import Column, Table, check_text, count_orders, forget
+from segue.ngrams.discounts import one_discount, three_discounts
 from segue.ngrams.lookup import BACKOFF, DISCOUNTED, UNIFORM, UNKNOWN, add_order, score_order
 from segue.ngrams.trie import Level, levels_of_arrays, levels_to_arrays, map_arrays, pack, write_arrays
 
@@ -65,8 +66,6 @@ if TYPE_CHECKING:
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-ONE_DISCOUNT, THREE_DISCOUNTS = 0.75, (0.5, 1.0, 1.5)
-"""Used where the counts of counts give none."""
 POSITIONS_AT_ONCE = 1 << 16
 """Scoring takes this many positions at a time: its arrays stay near the processor."""
 HELD_OUT = 1_000_000
@@ -300,13 +299,9 @@ class Ngram:
     def _discounts(self, n: NDArray[np.int64]) -> Sequence[float]:
         """What is taken from counts of 1, 2, and 3 or more, by the numbers of n-grams with count 1, 2, 3, 4."""
         if self.config.smoothing == "modified_kneser_ney":
-            if not n[:3].all():
-                return THREE_DISCOUNTS
-            one = n[0] / (n[0] + 2 * n[1])
-            three = [float(c - (c + 1) * one * n[c] / n[c - 1]) for c in (1, 2, 3)]
-            return three if all(0 <= d <= c for c, d in enumerate(three, 1)) else THREE_DISCOUNTS
+            return three_discounts(n)
         if self.config.smoothing in ("kneser_ney", "absolute_discounting"):
-            return [self.config.discount or (float(n[0] / (n[0] + 2 * n[1])) if n[0] and n[1] else ONE_DISCOUNT)] * 3
+            return [self.config.discount or one_discount(n)] * 3
         return (0.0, 0.0, 0.0)
 
     @property

@@ -31,11 +31,10 @@ import numpy as np
 from numba import njit
 
 from segue.ngrams.count import Array
+from segue.ngrams.discounts import three_discounts
 
 WORD, CLASS = 0, 1
 """What a symbol of a context is: the word so many places back, or its class."""
-THREE_DISCOUNTS = (0.5, 1.0, 1.5)
-"""Used where the counts of counts give none."""
 _BUCKET = 6
 _LEAST = 1 << 10
 """Places of a table that begins to grow."""
@@ -110,7 +109,7 @@ class KneserNey:
             positions, context = positions[order], context[order]
             pairs.append(pair[order])
             counts.append(count)
-            discounts.append(_discounts(np.bincount(np.minimum(count, 5), minlength=6)[1:5]))
+            discounts.append((0.0, *three_discounts(np.bincount(np.minimum(count, 5), minlength=6)[1:5])))
             order = np.argsort(context)
             context, count = context[order], count[order]
             begin = _begins(context)
@@ -215,16 +214,6 @@ def best_weights(p: Array, groups: Array, size: int, prior: float) -> Array:
 def _begins(sorted_: Array) -> Array:
     """Where each run of equal numbers begins."""
     return np.flatnonzero(np.concatenate(([True], sorted_[1:] != sorted_[:-1])))
-
-
-def _discounts(n: Array) -> tuple[float, ...]:
-    """What is taken from a count of 0, 1, 2, and 3 or more, by the numbers of pairs with count 1, 2, 3, 4."""
-    three = THREE_DISCOUNTS
-    if n[:3].all():
-        one = n[0] / (n[0] + 2 * n[1])
-        found = tuple(float(c - (c + 1) * one * n[c] / n[c - 1]) for c in (1, 2, 3))
-        three = found if all(0 <= d <= c for c, d in enumerate(found, 1)) else three  # type: ignore[assignment]
-    return (0.0, *three)
 
 
 def _still(keys: Array, numbers: Array) -> Table:
