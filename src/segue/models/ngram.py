@@ -57,6 +57,7 @@ from segue.ngrams.adaptive_counts import Reading
 from segue.ngrams.backoff_table import Given, add_given, given_of_arrays, given_to_arrays, score_given
 from segue.ngrams.count import Column, Table, check_text, count_orders, forget
 from segue.ngrams.discounts import one_discount, three_discounts
+from segue.ngrams.em import em_lambdas
 from segue.ngrams.lookup import BACKOFF, DISCOUNTED, UNIFORM, UNKNOWN, add_order, score_order
 from segue.ngrams.trie import Level, levels_of_arrays, levels_to_arrays, map_arrays, pack, write_arrays
 
@@ -317,7 +318,10 @@ class Ngram:
         if self.config.smoothing == "add_alpha":
             self.alpha = best_alpha(counts, totals, self.sizes.vocab_size)
         else:
-            self.lambdas = best_lambdas(counts, totals, self.sizes.vocab_size, self.config.buckets)
+            seen = totals > 0
+            own = np.divide(counts, totals, out=np.zeros_like(counts), where=seen)
+            groups = bucket(totals) if self.config.buckets else np.zeros(totals.shape, np.int64)
+            self.lambdas = em_lambdas(own, seen, groups, BUCKETS, 1.0 / self.sizes.vocab_size)
 
     def _evidence(self, levels: list[Level], held: NDArray[Any]) -> tuple[Floats, Floats]:
         """(orders, tokens): c(h,w) of every held-out token, and c(h), which is 0 where h was never seen and -1 where
@@ -559,31 +563,6 @@ def best_alpha(counts: Floats, totals: Floats, vocab_size: int) -> float:
         a, b = low + (high - low) * 0.382, low + (high - low) * 0.618
         low, high = (low, b) if likelihood(a) > likelihood(b) else (a, high)
     return float(np.exp((low + high) / 2)) if len(count) else 1.0
-
-
-def best_lambdas(counts: Floats, totals: Floats, vocab_size: int, buckets: bool) -> Floats:
-    """EM: each held-out token is divided among the orders by how well each explains it, and each weight becomes the
-    share of the tokens that came as far as its order and stayed."""
-    orders, _ = counts.shape
-    seen = totals > 0
-    own = np.divide(counts, totals, out=np.zeros_like(counts), where=seen)
-    group = np.stack([bucket(total) if buckets else np.zeros(len(total), np.int64) for total in totals])
-    lambdas = np.full((orders, BUCKETS), 0.5)
-    for _ in range(50):
-        p = np.empty((orders + 1, counts.shape[1]))
-        p[0] = 1.0 / vocab_size
-        for k in range(orders):
-            weight = lambdas[k][group[k]]
-            p[k + 1] = np.where(seen[k], weight * own[k] + (1 - weight) * p[k], p[k])
-        came = np.ones(counts.shape[1])
-        for k in reversed(range(orders)):
-            stayed = np.where(seen[k], came * lambdas[k][group[k]] * own[k] / p[k + 1], 0.0)
-            reached = np.bincount(group[k][seen[k]], came[seen[k]], BUCKETS)
-            share = np.bincount(group[k][seen[k]], stayed[seen[k]], BUCKETS)
-            # One made-up token for each side keeps a weight that nothing speaks for between 0 and 1.
-            lambdas[k] = (share + 1) / (reached + 2)
-            came = came - stayed
-    return lambdas
 
 
 def _continuations(table: Table, above: Table, path: Path, memory: int) -> NDArray[Any]:

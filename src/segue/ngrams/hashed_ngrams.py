@@ -199,15 +199,6 @@ class Cache:
         return p
 
 
-def best_weights(p: Array, groups: Array, size: int, prior: float) -> Array:
-    """(size, parts) weights of a mixture that make what was seen likeliest, by EM: p is (events, parts), and each
-    event is of a group. A group has its own weights, drawn towards those of all as if by `prior` events of theirs."""
-    parts = p.shape[1]
-    even = np.full((1, parts), 1 / parts)
-    flat = _em(p, np.zeros(len(p), np.int64), even, 1.0, 50)
-    return np.asarray(_em(p, groups, np.repeat(flat, size, axis=0), prior, 30))
-
-
 # Tables
 
 
@@ -495,25 +486,3 @@ def _recall_dense(text, outcomes, classes, symbols, inside, base, decay, now, ke
                 total[k] = _worth(keys, mass, chain[k], decay, now)
             known = root
         p[target] = _recent(chain, target, base[target], decay, now, keys, mass, total)
-
-
-# Weights
-
-
-@njit(cache=True, nogil=True)
-def _em(p, groups, first, prior, rounds):
-    """`first` is where it begins, and what `prior` events say."""
-    weights = first.copy()
-    parts = p.shape[1]
-    for _ in range(rounds):
-        share = first * prior
-        for i in range(len(p)):
-            own = weights[groups[i]]
-            whole = 0.0
-            for k in range(parts):
-                whole += own[k] * p[i, k]
-            for k in range(parts):
-                share[groups[i], k] += own[k] * p[i, k] / whole
-        for g in range(len(weights)):
-            weights[g] = share[g] / share[g].sum()
-    return weights
