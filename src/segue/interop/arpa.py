@@ -40,9 +40,10 @@ from numba import njit
 from segue.data.files import describe_file
 from segue.data.ledger import Ledger
 from segue.errors import InputError
+from segue.models.arpa_lm import ArpaLm
 from segue.models.base import Sizes
 from segue.models.ngram import Ngram
-from segue.ngrams.backoff_table import Given, contexts_of, level_of, sort, unigrams
+from segue.ngrams.backoff_table import BackoffTable, contexts_of, level_of, sort, unigrams
 from segue.ngrams.count import Array, Column
 from segue.ngrams.lookup import exact, find, prefetch
 from segue.recipe import load_recipe, to_toml
@@ -82,18 +83,18 @@ def export_arpa(run: Path, path: Path, progress: Progress = silent) -> list[str]
         raise InputError(f"{path} exists already; nothing is overwritten. Choose another name.")
     files.check_run(run)
     loaded = load(run)
-    if not isinstance(loaded.model, Ngram):
+    if not isinstance(loaded.model, Ngram | ArpaLm):
         raise InputError(
             f"The run in {run} is a {loaded.recipe.kind}. Only an n-gram model has the form of an ARPA file."
         )
-    smoothing = loaded.model.config.smoothing
+    smoothing = loaded.recipe.model.smoothing if isinstance(loaded.model, Ngram) else ""
     if smoothing in _NOT_BACKOFF:
         raise InputError(
             f"The run in {run} has model.smoothing={smoothing}, which an ARPA file cannot say: "
             f"{_NOT_BACKOFF[smoothing]}. Train with another, such as modified_kneser_ney."
         )
     _, names, _ = file_format.read(json.loads((run / "tokenizer.json").read_text(encoding="utf-8")))
-    written = _written(names[2:], smoothing == "given" and loaded.tokenizer.kind == "space")
+    written = _written(names[2:], isinstance(loaded.model, ArpaLm) and loaded.tokenizer.kind == "space")
     escaped = [(name, other) for name, other in zip(names[2:], written, strict=True) if name != other]
     beside = path.with_name(f".{path.name}.{os.getpid()}.writing")
     try:
@@ -139,13 +140,14 @@ class _Chunk(NamedTuple):
     backoff: Array
 
 
-def _write(file: IO[bytes], model: Ngram, names: list[str], scratch: Path, progress: Progress) -> None:
-    tables: Sequence[Any] = model.given or [order.level for order in model.orders]
+def _write(file: IO[bytes], model: Ngram | ArpaLm, names: list[str], scratch: Path, progress: Progress) -> None:
+    given = isinstance(model, ArpaLm)
+    tables: Sequence[Any] = model.tables if given else [order.level for order in model.orders]
     counts = [len(tables[0]) + 1, *map(len, tables[1:])]
     file.write(b"\\data\\\n" + b"".join(b"ngram %d=%d\n" % pair for pair in enumerate(counts, 1)))
     raw = [name.encode() for name in names]
     letters, ends = np.frombuffer(b"".join(raw), np.uint8), np.cumsum([0, *map(len, raw)])
-    chunks = _given_chunks(model) if model.given else _counted_chunks(model, scratch)
+    chunks = _given_chunks(model) if given else _counted_chunks(model, scratch)
     written = 0
 
     def lines(chunk: _Chunk, more: bool) -> Array:
@@ -169,8 +171,8 @@ def _write(file: IO[bytes], model: Ngram, names: list[str], scratch: Path, progr
     progress("writing", 1.0)
 
 
-def _given_chunks(model: Ngram) -> Iterator[_Chunk]:
-    levels = model.given
+def _given_chunks(model: ArpaLm) -> Iterator[_Chunk]:
+    levels = model.tables
     none = np.zeros(max(map(len, levels)), np.float32)
     backoffs = [*(level.backoff for level in levels[1:]), none]
     yield _first_chunk(levels[0].logp, backoffs[0])
@@ -391,23 +393,22 @@ def _tokens(words: list[str], notes: list[str]) -> tuple[Kind, list[str]]:
     return "space", words
 
 
-def _write_run(out: Path, path: Path, words: list[str], levels: list[Given], notes: list[str]) -> list[str]:
+def _write_run(out: Path, path: Path, words: list[str], levels: list[BackoffTable], notes: list[str]) -> list[str]:
     kind, names = _tokens(words, notes)
     data: dict[str, Any] = {"path": str(path), "validation": 0.0, "test": 0.0}
     if kind == "space":
         data |= {"unit": "line", "canonical": True}
-    model = {"order": len(levels), "smoothing": "given", "arpa": str(path)}
-    recipe = load_recipe("ngram", base={"data": data, "tokens": {"kind": kind}, "model": model})
+    recipe = load_recipe("arpa_lm", base={"data": data, "tokens": {"kind": kind}, "model": {"order": len(levels)}})
     sizes = Sizes(len(words) + 2)
-    ngram = Ngram(recipe.model, sizes)
-    ngram.take(levels)
-    ngram.save(out)
+    model = ArpaLm(recipe.model, sizes)
+    model.take(levels)
+    model.save(out)
     ledger = Ledger(files=[describe_file(path)])
     for note in notes:
         ledger.note(note, str(path))
-    config = {"kind": "ngram", "format": files.FORMAT, "imported": str(path)}
+    config = {"kind": "arpa_lm", "format": files.FORMAT, "imported": str(path)}
     config |= {"config": dataclasses.asdict(recipe.model)}
-    result = {"model": recipe.name, "parameters": ngram.parameters_count, "train_seconds": 0.0, "steps": 0}
+    result = {"model": recipe.name, "parameters": model.parameters_count, "train_seconds": 0.0, "steps": 0}
     files.write_atomic(out / "recipe.toml", to_toml(recipe))
     files.write_json(out / "environment.json", files.environment("cpu", 0, 0))
     files.write_json(out / "ledger.json", {**ledger.to_dict(), "summary": ledger.summary()})
@@ -431,7 +432,7 @@ class _Arpa:
         self.buffer, self.place, self.line = b"", 0, 0
         """What was read, how far it was taken, and how many lines that is."""
 
-    def model(self) -> tuple[list[str], list[Given]]:
+    def model(self) -> tuple[list[str], list[BackoffTable]]:
         """The words from id 2 on, and the orders."""
         with self.path.open("rb") as raw:
             self.raw = raw
@@ -520,7 +521,7 @@ class _Arpa:
         if (line := self._filled()) is not None:
             raise self._damaged(f"'{_shown(line)}' after \\end\\", "nothing there")
 
-    def _unigrams(self, count: int) -> tuple[list[str], dict[bytes, int], Given, Array]:
+    def _unigrams(self, count: int) -> tuple[list[str], dict[bytes, int], BackoffTable, Array]:
         """The words from id 2 on; the id of each word as it is written, -1 of <s>; order 1 and its back-offs."""
         ids: dict[bytes, int] = {}
         words: list[str] = []
@@ -559,8 +560,8 @@ class _Arpa:
         return words, ids, level, np.array([backoff.get(number, 0.0) for number in numbers], np.float32)
 
     def _ngrams(
-        self, k: int, count: int, table: _Words, numbers: Array, levels: list[Given], backoff: Array
-    ) -> tuple[Given, Array]:
+        self, k: int, count: int, table: _Words, numbers: Array, levels: list[BackoffTable], backoff: Array
+    ) -> tuple[BackoffTable, Array]:
         """Order k, sorted, and its back-offs; `backoff` is that of the order below."""
         begin, rows = self.line + 1, 0
         parts: list[tuple[Array, Array, Array]] = []
@@ -588,8 +589,8 @@ class _Arpa:
         return self._sorted(k, begin, numbers[ids], logp, own, levels, backoff)
 
     def _sorted(
-        self, k: int, begin: int, ids: Array, logp: Array, own: Array, levels: list[Given], backoff: Array
-    ) -> tuple[Given, Array]:
+        self, k: int, begin: int, ids: Array, logp: Array, own: Array, levels: list[BackoffTable], backoff: Array
+    ) -> tuple[BackoffTable, Array]:
         # No text has <s> after a word or a word after </s>: such n-grams are never asked for.
         rows = np.flatnonzero((ids[:, 1:] >= 0).all(1) & (ids[:, :-1] != 0).all(1))
         if len(rows) < len(ids):

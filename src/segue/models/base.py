@@ -25,10 +25,11 @@ methods below. Its file's name is its `kind`. Models that learn by gradient deri
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, NoReturn
 
 from segue.data.config import Label
 from segue.data.config import Task as Reads
+from segue.errors import InputError
 
 Task = Literal["lm", "classify", "tag", "seq2seq", "embed"]
 
@@ -78,3 +79,19 @@ class Record:
     kind: str
     """train, validation or note."""
     values: dict[str, Any] = field(default_factory=dict)
+
+
+class Imported:
+    """A model that no training makes: `segue import` does, from a file of another toolkit."""
+
+    imports: ClassVar[str]
+    """What `segue import` reads, as its command has it: FILE.arpa."""
+
+    @classmethod
+    def refuse_training(cls) -> NoReturn:
+        """Name the command that makes one."""
+        kind = cls.__module__.rpartition(".")[2]
+        raise InputError(f"{kind} is not trained but imported: segue import {cls.imports} --out RUN")
+
+    def fit(self, *_: Any, **__: Any) -> NoReturn:
+        self.refuse_training()

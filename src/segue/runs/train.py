@@ -29,7 +29,7 @@ from segue.data.ledger import elapsed
 from segue.errors import InputError, SegueError, nearest
 from segue.inference.evaluation import Evaluation
 from segue.models import fingerprint
-from segue.models.base import Record, Sizes
+from segue.models.base import Imported, Record, Sizes
 from segue.recipe import Recipe, read_recipe, to_toml
 from segue.tokens.spelling import Speller
 from segue.tokens.tokenizer import Tokenizer
@@ -122,6 +122,8 @@ def _train(
     profile: bool,
     world: Any = None,
 ) -> Trained:
+    if recipe is not None and issubclass(recipe.model_class, Imported):
+        recipe.model_class.refuse_training()
     if recipe is not None and threads and hasattr(recipe.train, "threads"):
         recipe = recipe.with_values("train", threads=threads)  # --threads is short for the key
     recipe, begun = recipe_of(recipe, out, resume, trust)
