@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from segue.data.atomic import atomic_file
 from segue.data.files import describe_file
 from segue.data.ledger import Ledger
 from segue.errors import InputError
@@ -39,12 +40,9 @@ def export_word2vec(run: Path, path: Path) -> list[str]:
     names = [_written(name) for name in words.names]
     if len(set(names)) < len(names):
         raise InputError(f"Two words of the run in {run} are the same once blanks are written as {BLANK}.")
-    beside = path.with_name(f".{os.getpid()}.writing.{path.name}")
-    try:
+    beside = path.with_name(f".{os.getpid()}.writing.{path.name}")  # its suffix says how it is written
+    with atomic_file(path, beside):
         write_vectors(beside, names, opened.model.vectors[FIRST:])
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
     changed = sum(a != b for a, b in zip(names, words.names, strict=True))
     return [f"Blanks and line ends in {changed:,} tokens are written as {BLANK}."] if changed else []
 

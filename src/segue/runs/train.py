@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from segue.data.atomic import atomic_file
 from segue.runs import folder as files
 from segue.batches.collate import Batches
 from segue.batches.encode import Encoded, Held, encode, encode_mixed, encode_split, labels_of, tags_of
@@ -340,9 +341,8 @@ class _Walk:
 
     def _save(self, tokenizer: Tokenizer, place: Path) -> None:
         """Whole or not there: a killed run goes on with the tokenizer that it finds."""
-        beside = place.with_name(f".{place.name}.writing")
-        tokenizer.save(beside)
-        beside.replace(place)
+        with atomic_file(place) as beside:
+            tokenizer.save(beside)
 
     def _texts(self) -> Iterator[str]:
         """The text of the training split, for the tokenizer alone; several corpora in the proportion of their weights,
