@@ -12,7 +12,9 @@ import pytest
 
 import segue
 from segue.cli import invoke
-from segue.interop.arpa import _number, export_arpa, import_arpa
+from segue.interop.arpa.numbers import write_number
+from segue.interop.arpa.read import import_arpa
+from segue.interop.arpa.write import export_arpa
 
 LINES = {"data.unit": "line", "tokens.kind": "space", "data.validation": 0, "data.test": 0}
 
@@ -195,7 +197,7 @@ def test_numbers_read_back_as_the_same_bits() -> None:
     values = np.concatenate([-(10.0 ** draw.uniform(-7, 2, 20_000)), [0, -99, -1, 0.5, -100, 3e7, -0.30103, 9.9999999]])
     out = np.zeros(64, np.uint8)
     for value in values.astype(np.float32):
-        text = bytes(out[: _number(out, 0, value)]).decode()
+        text = bytes(out[: write_number(out, 0, value)]).decode()
         assert np.float32(float(text)) == value
         assert len(text) <= 19
 

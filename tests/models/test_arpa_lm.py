@@ -11,7 +11,8 @@ import torch
 
 import segue
 from segue.batches.batch import IGNORE, Batch
-from segue.interop.arpa import export_arpa, import_arpa
+from segue.interop.arpa.read import import_arpa
+from segue.interop.arpa.write import export_arpa
 from segue.models import kinds, model_class
 from segue.models.arpa_lm import ArpaLm
 from segue.models.base import Imported, Sizes
