@@ -57,6 +57,9 @@ value. Shipped recipes (`segue recipes`) change some defaults of a kind; they ar
 
 ```sh
 segue recipes
+```
+
+```sh slow
 segue explain gpt model.size=gpt3-175b
 printf 'kind = "ngram"\\n\\n[model]\\norder = 3\\n' > mine.toml
 segue train mine.toml pydoc --out runs/mine data.validation=0.02
