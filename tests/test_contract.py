@@ -31,7 +31,7 @@ from segue.batches.store import Store, StoreWriter
 from segue.inference.words import words_of
 from segue.models import model_class
 from segue.models.base import Sizes
-from segue.recipe import fields_of
+from segue.recipe import fields_of, hints_of
 from segue.training.checkpoint import write_tensors
 
 KINDS = [kind for kind in models.kinds() if kind != "ensemble"]
@@ -62,7 +62,7 @@ def configs(kind: str) -> Iterator[Any]:
     Config = model_class(kind).Config
     base = small(kind)
     yield Config(**base)
-    for name, hint in typing.get_type_hints(Config).items():
+    for name, hint in hints_of(Config).items():
         choices = typing.get_args(hint) if typing.get_origin(hint) is typing.Literal else ()
         for value in (False, True) if hint is bool else choices:
             try:
@@ -255,7 +255,7 @@ def wrong_values() -> list[Any]:
     return [
         pytest.param(kind, name, value, id=f"{kind}-{name}={value}")
         for kind in KINDS
-        for name, hint in typing.get_type_hints(model_class(kind).Config).items()
+        for name, hint in hints_of(model_class(kind).Config).items()
         for value in wrong.get(typing.get_origin(hint) or hint, [])
     ]
 

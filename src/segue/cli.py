@@ -662,9 +662,9 @@ def _tell_unknown(run: Any, text: str) -> None:
 
 def _tell_long(run: Any, prompt: str) -> None:
     """Of a prompt that is longer than the model's window only the end is seen."""
-    context = getattr(run.recipe.model, "context", None)
+    context = run.model.window
     length = 1 + len(run.tokenizer.encode(prompt))
-    if context is not None and length > context:
+    if 0 < context < length:
         typer.echo(
             f"The prompt has {length:,} tokens, and this model sees {context:,} at once (model.context): "
             "what it writes follows from the end of the prompt alone.",

@@ -108,7 +108,7 @@ def test_in_training_words_are_forgotten_but_not_their_letters() -> None:
     model.train()
     torch.manual_seed(0)
     found = model(batch)
-    forgotten = (found[0, :, :4] == model.embedding.weight[UNK]).all(1)
+    forgotten = (found[0, :, :4] == model.vectors.weight[UNK]).all(1)
     assert 2 < int(forgotten.sum()) < 14
     torch.testing.assert_close(found[0, ~forgotten], calm[0, ~forgotten])
     torch.testing.assert_close(found[..., 4:], calm[..., 4:])
@@ -150,7 +150,7 @@ def test_in_training_as_many_again_are_known_only_in_another_case() -> None:
     ids = [np.full(2000, 5)]
     found = model(tag(ids, ids, folded=[np.full(2000, 7)]).to("cpu"))[0]
     assert model.folded is not None
-    as_written = (found[:, :4] == model.embedding.weight[5]).all(1).double().mean()
+    as_written = (found[:, :4] == model.vectors.weight[5]).all(1).double().mean()
     in_small = (found[:, 4:] == model.folded.weight[7]).all(1).double().mean()
     assert abs(float(as_written) - 0.5) < 0.05 and abs(float(in_small) - 0.75) < 0.05
 

@@ -35,7 +35,7 @@ def logits(model: CnnTagger, *rows: list[int]) -> Tensor:
 def test_equations_of_the_head() -> None:
     """Three layers over four words, written out with a loop over places."""
     model, row = made(window=3, layers=3), [3, 9, 2, 14]
-    h = [model.word.embedding.weight[word].detach() for word in row]
+    h = [model.word.vectors.weight[word].detach() for word in row]
     for depth, layer in enumerate([model.first, *model.above]):
         W, b = layer.linear.weight.detach(), layer.linear.bias.detach()
         zero = torch.zeros_like(h[0])

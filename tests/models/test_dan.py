@@ -32,7 +32,7 @@ def scores(model: Any, *rows: list[int]) -> Tensor:
 
 def by_hand(model: Any, row: list[int]) -> np.ndarray:
     """From the equations at the head of each file, in numpy."""
-    E = model.embedding.weight.detach().numpy()
+    E = model.vectors.weight.detach().numpy()
     h = sum((E[word] for word in row), np.zeros(E.shape[1]))
     if isinstance(model, Dan):
         h = h / max(1, len(row))

@@ -35,7 +35,7 @@ def test_each_pooling_is_that_of_torchs_states(cell: Any, both: bool, pooling: A
     model = made(cell=cell, both=both, pooling=pooling, layers=2)
     together = scores(model, *ROWS)
     for row, found in zip(ROWS, together, strict=True):
-        states, end = model.body.core(model.embedding(torch.tensor([row])))
+        states, end = model.body.core(model.vectors(torch.tensor([row])))
         h_TD = states[0]
         last = end[0] if cell == "lstm" else end
         pooled = {

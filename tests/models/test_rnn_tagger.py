@@ -42,7 +42,7 @@ def logits(model: RnnTagger, *rows: list[int]) -> Tensor:
 def test_two_sets_of_weights_read_from_both_ends(cell: str) -> None:
     """One layer is two networks of one direction: the second reads the sentence backwards."""
     both, row = made(cell=cell), [3, 9, 2, 14]
-    x = both.word.embedding.weight[torch.tensor([row])]
+    x = both.word.vectors.weight[torch.tensor([row])]
     (layer,) = both.layers
     sides = []
     for suffix, text in (("", x), ("_reverse", x.flip(1))):
@@ -85,7 +85,7 @@ def test_it_learns_what_only_the_end_of_the_sentence_tells() -> None:
     batch = tag(rows, tags).to("cpu")
     right = {
         both: float(
-            (learnt(made(both=both, width=16), batch, 150, 0.05).best(batch) == batch.targets)[:, 0].float().mean()
+            (learnt(made(both=both, width=16), batch, 150, 0.05).decide(batch)[0] == batch.targets)[:, 0].float().mean()
         )
         for both in (True, False)
     }
@@ -105,14 +105,14 @@ def test_words_never_seen_are_known_by_their_endings(inputs: Written) -> None:
     seen = [[stem + ending for ending in endings] for stem in stems[:7]]
     new = [[stem + ending for ending in endings] for stem in stems[7:]]
     model = learnt(made(Sizes(VOCAB, 3), word=inputs), words_batch(seen, [[0, 1, 2]] * 7))
-    assert model.best(words_batch(new, [[0, 1, 2]] * 3)).tolist() == [[0, 1, 2]] * 3
-    assert len(set(model.best(words_batch(new, [[0, 1, 2]] * 3)).flatten().tolist())) == 3
+    assert model.decide(words_batch(new, [[0, 1, 2]] * 3))[0].tolist() == [[0, 1, 2]] * 3
+    assert len(set(model.decide(words_batch(new, [[0, 1, 2]] * 3))[0].flatten().tolist())) == 3
 
 
 def test_shapes_tell_names_from_words() -> None:
     seen, new = [["Bob", "ran", "22"], ["Ann", "sat", "7"]], [["Zoe", "dug", "1984"]]
     model = learnt(made(Sizes(VOCAB, 3), word=Written(False, 0, 0, True)), words_batch(seen, [[0, 1, 2]] * 2))
-    assert model.best(words_batch(new, [[0, 1, 2]])).tolist() == [[0, 1, 2]]
+    assert model.decide(words_batch(new, [[0, 1, 2]]))[0].tolist() == [[0, 1, 2]]
 
 
 def test_tags_chosen_together_keep_to_what_follows_what() -> None:
@@ -125,7 +125,7 @@ def test_tags_chosen_together_keep_to_what_follows_what() -> None:
     assert (p - 0.5).abs().max() < 0.1  # each tag by itself stays a coin
     logp = model.crf.log_likelihood(model.scores(batch), batch.targets, batch.mask_BT)
     assert logp.exp().min() > 0.4  # but the two sequences have all the probability: 1/2 each, not 1/16
-    assert set(model.best(batch)[0].tolist()) in ({0}, {1})
+    assert set(model.decide(batch)[0][0].tolist()) in ({0}, {1})
 
 
 def test_crf_loss_and_count_are_of_whole_sequences() -> None:
@@ -152,7 +152,7 @@ def test_several_tags_are_so_many_yes_and_no() -> None:
     (term,) = model.loss(batch).terms
     assert term.total.item() == pytest.approx(float(expected)) and int(term.count) == 9
     assert model.counts(batch) == {"cross_entropy": 9}
-    assert torch.equal(model.best(batch), scores > 0)
+    assert torch.equal(model.decide(batch)[0], scores > 0)
 
 
 def test_a_crf_has_one_tag_a_word() -> None:

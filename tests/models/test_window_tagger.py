@@ -35,7 +35,7 @@ def test_equations_of_the_head(window: int) -> None:
     """h_t = tanh(W [x_{t-r}; …; x_{t+r}] + b), U h_t + c, zero vectors beyond the ends: written out."""
     model, row = made(window), [3, 9, 2, 14]
     reach = window // 2
-    E = model.word.embedding.weight.detach()
+    E = model.word.vectors.weight.detach()
     W, b = model.window.linear.weight.detach(), model.window.linear.bias.detach()
     U, c = model.head.weight.detach(), model.head.bias.detach()
     x = [torch.zeros(4).double()] * reach + [E[word] for word in row] + [torch.zeros(4).double()] * reach

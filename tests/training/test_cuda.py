@@ -21,7 +21,7 @@ def test_there_is_nothing_to_decide_off_a_gpu_or_without_regions() -> None:
     assert Compiler(model(), "cuda", (4, 8)).waits
     assert not Compiler(model(), "cpu", (4, 8)).waits
     assert not Compiler(model(0), "cuda", (4, 8)).waits
-    assert not Compiler(SimpleNamespace(), "cuda", (4, 8)).waits
+    assert not Compiler(SimpleNamespace(regions=[]), "cuda", (4, 8)).waits
 
 
 @pytest.mark.parametrize(("steps_left", "pays"), [(10_000, True), (100, False)])
@@ -101,7 +101,7 @@ def test_a_step_that_waits_for_the_device_stays_as_it_is_written(recorded: list[
         steps.append(batch)
         return carried
 
-    with pytest.warns(UserWarning, match=r"test_engine\.py:\d+.* cannot be recorded") as said:
+    with pytest.warns(UserWarning, match=r"test_cuda\.py:\d+.* cannot be recorded") as said:
         graphs.run(batch(), [], step)
     assert len(said) == 1
     for _ in range(3):

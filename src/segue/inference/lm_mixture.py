@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segue.batches.batch import Batch
-from segue.inference.score import CARRIED, stream_logprobs
+from segue.batches.scorer import Scorer
+from segue.inference.score import stream_logprobs
 
 ROUNDS = 200
 Floats = NDArray[np.float64]
 
 
-class Mixture:
+class Mixture(Scorer):
     """A language model made of others; it can be scored."""
 
     def __init__(self, parts: Sequence[Any], weights: Sequence[float], devices: Sequence[str]) -> None:
@@ -24,7 +25,7 @@ class Mixture:
     @property
     def way(self) -> str:
         """How a long text is read."""
-        ways = list(dict.fromkeys(getattr(part, "way", CARRIED) for part in self.parts))
+        ways = list(dict.fromkeys(part.way for part in self.parts))
         return ways[0] if len(ways) == 1 else f"each part in its own way: {'; '.join(ways)}"
 
     def logprobs(self, batch: Batch, state: Any = None) -> tuple[Floats, Any]:
@@ -33,7 +34,7 @@ class Mixture:
         for part, weight, device, old in zip(
             self.parts, self.weights, self.devices, state or [None] * len(self.parts), strict=True
         ):
-            network = hasattr(part, "state_dict")
+            network = part.takes_tensors
             logp, new = part.logprobs(batch.to(device) if network else batch, old)
             states.append(new)
             if weight > 0:

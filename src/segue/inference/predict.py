@@ -17,6 +17,7 @@ from segue.data.corpus import Example
 from segue.data.example import joined
 from segue.inference.decode_settings import Config as Decode
 from segue.models.base import Sizes
+from segue.models.counted_classifier import CountedClassifier
 from segue.tokens.tokenizer import Tokenizer
 
 _ROWS = 64
@@ -70,7 +71,7 @@ class Predictor:
         """One prediction an example, in order."""
         one = {"classify": self._classify, "tag": self._tag, "seq2seq": self._translate}[self.task]
         source = iter(examples)
-        at_once = _ROWS_COUNTED if hasattr(self.model, "rows_logprobs") else _ROWS
+        at_once = _ROWS_COUNTED if isinstance(self.model, CountedClassifier) else _ROWS
         while group := list(islice(source, at_once)):
             yield from one(group)
 
@@ -92,7 +93,7 @@ class Predictor:
 
     def _answers(self, flat: Any, lengths: Any) -> Any:
         """(rows, classes): of rows of ids end to end; those who count need no padding."""
-        if hasattr(self.model, "rows_logprobs"):
+        if isinstance(self.model, CountedClassifier):
             from segue.linear.features import rows_of_lengths
 
             return np.exp(self.model.rows_logprobs(rows_of_lengths(flat, lengths, self.limit)))
@@ -106,8 +107,7 @@ class Predictor:
         self.model.eval()
         with torch.inference_mode():
             logits, _ = self.model(batch.to(self.device))
-            answers = self.model.answers if hasattr(self.model, "answers") else _softmax
-            return answers(logits).cpu().numpy()
+            return self.model.probabilities(logits).cpu().numpy()
 
     def _classify(self, group: list[Example]) -> Iterator[Prediction]:
         p_BC = self._answers(*encode_texts(group, self.tokenizer))
@@ -136,19 +136,10 @@ class Predictor:
         return joined(self.labels[i] for i in np.flatnonzero(tag).tolist()) if tag.ndim else self.labels[int(tag)]
 
     def _best(self, batch: Batch) -> tuple[Any, list[list[float]]]:
-        """(B, T) the tag of each word, or (B, T, C) yes and no, and the probability of each tag, of several none; a
-        model that weighs whole sequences of tags, or several tags of a word, says itself which are best."""
-        alone = not hasattr(self.model, "best") or getattr(self.model, "crf", batch) is None
-        if alone and self.sizes.label != "classes":
-            p_BTC = self._forward(batch)
-            best = p_BTC.argmax(-1)
-        else:
-            self.model.eval()
-            best = self.model.best(batch.to(self.device)).cpu().numpy()
-            if best.ndim > 2:
-                return best, [[] for _ in best]
-            p_BTC = self._forward(batch)
-        return best, np.take_along_axis(p_BTC, best[..., None], -1)[..., 0].tolist()
+        """(B, T) the tag of each word, or (B, T, C) yes and no, and the probability of each tag, of several none."""
+        self.model.eval()
+        best, p_BT = self.model.decide(batch.to(self.device))
+        return best.cpu().numpy(), [[] for _ in best] if p_BT is None else p_BT.cpu().tolist()
 
     def _translate(self, group: list[Example]) -> Iterator[Prediction]:
         from segue.inference.decode import generate
@@ -166,7 +157,3 @@ class Predictor:
         )
         for text in written:
             yield Prediction(text=self.tokenizer.decode(text.ids), logprob=text.logprob)
-
-
-def _softmax(logits: Any) -> Any:
-    return logits.float().softmax(-1)

@@ -44,14 +44,15 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from segue.batches.batch import IGNORE, Batch
+from segue.batches.state import State
 from segue.errors import InputError
-from segue.models.base import Record, Sizes, Task
+from segue.models.base import Counted, LanguageModel, ModelConfig, Record, Sizes, TrainConfig
 from segue.ngrams import adaptive_counts
 from segue.ngrams.adaptive_counts import Reading
 from segue.ngrams.backoff_table import Given, add_given, given_of_arrays, given_to_arrays, score_given
@@ -79,13 +80,16 @@ _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
 @dataclass(frozen=True)
-class _State:
+class _State(State):
     """The last tokens that each row has read; UNKNOWN where there were fewer."""
 
     history_BT: Ids
 
-    def select(self, rows: ArrayLike) -> _State:
+    def select(self, rows: ArrayLike, same_text: bool = False) -> _State:
         return _State(self.history_BT[np.asarray(rows)])
+
+    def join(self, others: Sequence[_State]) -> _State:
+        return _State(np.concatenate([self.history_BT, *(other.history_BT for other in others)]))
 
     def read(self, tokens_BT: Ids, mask_BT: NDArray[np.bool_]) -> _State:
         """The state after the real tokens of `tokens_BT`, wherever in the row the padding lies."""
@@ -147,14 +151,15 @@ class Evidence:
     """As in _Order."""
 
 
-class Ngram:
+class Ngram(Counted, LanguageModel):
     """A language model that counts n-grams."""
 
-    task: ClassVar[Task] = "lm"
-    inputs: ClassVar[tuple[str, ...]] = ("fresh_B",)
+    task = "lm"
+    inputs = ("fresh_B",)
+    adapts = True
 
     @dataclass(frozen=True)
-    class Config:
+    class Config(ModelConfig):
         order: int = 7
         """The n of n-gram: a token is predicted from the order - 1 before it."""
         smoothing: Literal[
@@ -206,16 +211,17 @@ class Ngram:
                 )
 
     @dataclass(frozen=True)
-    class Train:
+    class Train(TrainConfig):
         memory: str = "2GB"
         """How much memory counting may take; a text that needs more is counted in parts, over files."""
 
         def __post_init__(self) -> None:
             bytes_of(self.memory)
 
+    config: Config
+
     def __init__(self, config: Config, sizes: Sizes) -> None:
-        self.config = config
-        self.sizes = sizes
+        super().__init__(config, sizes)
         self.orders: list[_Order] = []
         """Lowest first; empty until the model is fitted or loaded."""
         self.given: list[Given] = []
@@ -408,7 +414,7 @@ class Ngram:
         self.given = levels
         self._unigram = 10.0 ** levels[0].logp.astype(np.float64)
 
-    def adapted(self) -> Reading:
+    def adapted(self) -> _Adapted:
         """A model that begins as this one and goes on counting while it reads."""
         smoothing = self.config.smoothing
         if smoothing == "given":
@@ -424,7 +430,7 @@ class Ngram:
         totals = 2.0 ** np.arange(BUCKETS, dtype=np.float64)
         lambdas = np.stack([self._lambda(k, totals) for k in range(self.config.order)])
         settings = (kind, smoothing.endswith("kneser_ney"), discounts, lambdas, self.alpha, self.sizes.vocab_size)
-        return Reading(self, [order.level for order in self.orders], settings)
+        return _Adapted(self, [order.level for order in self.orders], settings)
 
     # Predicting
 
@@ -526,6 +532,18 @@ class Ngram:
         for order, context in zip(self.orders[1:], contexts, strict=False):
             add_order(*order.arrays, self._mode, 1.0 / self.sizes.vocab_size, context, p)
         return p
+
+
+class _Adapted(Reading, LanguageModel):
+    """An n-gram model that goes on counting while it reads."""
+
+    task = "lm"
+    inputs = ("fresh_B",)
+
+    @property
+    def parameters_count(self) -> int:
+        """N-grams that were read and are new."""
+        return int(self.overlay.used.sum())
 
 
 def _taken() -> int:

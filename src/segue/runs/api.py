@@ -67,7 +67,7 @@ def train(
 
 def _begun_with(recipe: Recipe, lines: list[str], trust: bool) -> dict[str, Any]:
     """With `train.init`: the shape of the model that it names, so that it need not be typed again."""
-    init = getattr(recipe.train, "init", "")
+    init = recipe.train.init
     if not init or not (Path(init) / "recipe.toml").exists():
         return {}
     other = read_recipe(Path(init) / "recipe.toml", trust)
@@ -79,15 +79,15 @@ def _begun_with(recipe: Recipe, lines: list[str], trust: bool) -> dict[str, Any]
     if other.kind != recipe.kind:
         return {}
     base: dict[str, Any] = {"model": dataclasses.asdict(other.model)}
-    context = getattr(other.model, "context", 0)
-    if 0 < context < recipe.batches.length:
-        base["batches"] = {"length": context}
+    window = other.model_class.window_of(other.model)
+    if 0 < window < recipe.batches.length:
+        base["batches"] = {"length": window}
     return base
 
 
 def _made_of(recipe: Recipe, trust: bool) -> dict[str, Any]:
     """Of an ensemble of runs: the [data] that they were trained on, so that the same rows are held out."""
-    runs = getattr(recipe.model, "runs", ())
+    runs = recipe.model.runs
     if not runs or not (Path(runs[0]) / "recipe.toml").exists():
         return {}
     return {"data": dataclasses.asdict(read_recipe(Path(runs[0]) / "recipe.toml", trust).data)}

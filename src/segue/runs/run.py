@@ -29,7 +29,7 @@ from segue.inference.predict import Prediction, Predictor
 from segue.inference.score import LONG_ROW, score_held, stream_logprobs
 from segue.inference.decode_settings import Config as Decode
 from segue.models import fingerprint
-from segue.models.base import Sizes, Task
+from segue.models.base import Counted, Sizes, Task
 from segue.recipe import load_recipe, make, read_recipe
 from segue.tokens.spelling import Speller
 from segue.tokens.tokenizer import Tokenizer
@@ -94,7 +94,7 @@ class Run:
                 f"The run in {self.path} is damaged: model.safetensors is missing. Restore it, or train the run again."
             )
         try:
-            if hasattr(self.model, "fit"):
+            if isinstance(self.model, Counted):
                 self.model.load(self.path)
                 return "cpu"
             from safetensors.torch import load_file
@@ -216,7 +216,7 @@ class Run:
                 scored = score_held(
                     model, held, self.sizes.vocab_size, self.device, row, lambda share: progress(what, share)
                 )
-            normalised = getattr(self.model, "normalised", True)
+            normalised = self.model.normalised
             evaluation = figures.of_text(scored, self.tokenizer.lossless, normalised)
             if scored.parts and normalised:
                 names = [part.name for part in corpus.parts_of(split)]
@@ -243,7 +243,7 @@ class Run:
 
     def _limited(self, split: str) -> bool:
         """Validation text is scored as far as it was in training; a test is always scored whole."""
-        return split == "validation" and hasattr(self.recipe.train, "validate_tokens")
+        return split == "validation" and self.recipe.train.has("validate_tokens")
 
     def _held(self, corpus: Corpus, split: str, limit: int = 0) -> _Held:
         return _Held(corpus, split, self.tokenizer, self.speller, limit)
@@ -353,7 +353,7 @@ class Run:
         """How to write; or an InputError, where this run cannot write so."""
         self._must_be("lm", "generate")
         config: Decode = make(Decode, {**dataclasses.asdict(self.recipe.decode), **settings}, "decode")
-        if adapt and not hasattr(self.model, "adapted"):
+        if adapt and not self.model.adapts:
             raise InputError(f"{self.recipe.kind} cannot go on learning while it writes. Models that count can.")
         if adapt and config.beam > 1:
             raise InputError("A beam follows several texts, and a model that goes on learning only one. Leave one.")

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from segue.errors import InputError
+from segue.models.base import Counted
 from segue.runs.folder import read_json
 from segue.inference.evaluation import MAIN, NAMES, main_figure
 
@@ -439,7 +440,7 @@ def print_explanation(model: str, settings: list[str], trust: bool = False) -> N
         console.print(table)
     if recipe.kind in ("gpt", "rnn_lm"):
         _print_costs(recipe, Path(model))
-    elif recipe.task == "classify" and not hasattr(recipe.model_class, "fit"):
+    elif recipe.task == "classify" and not issubclass(recipe.model_class, Counted):
         _print_shapes(recipe, Path(model))
 
 

@@ -29,7 +29,7 @@ from segue.data.ledger import elapsed
 from segue.errors import InputError, SegueError, nearest
 from segue.inference.evaluation import Evaluation
 from segue.models import fingerprint
-from segue.models.base import Record, Sizes
+from segue.models.base import Counted, Record, Sizes
 from segue.recipe import Recipe, read_recipe, to_toml
 from segue.tokens.spelling import Speller
 from segue.tokens.tokenizer import Tokenizer
@@ -122,7 +122,7 @@ def _train(
     profile: bool,
     world: Any = None,
 ) -> Trained:
-    if recipe is not None and threads and hasattr(recipe.train, "threads"):
+    if recipe is not None and threads and recipe.train.has("threads"):
         recipe = recipe.with_values("train", threads=threads)  # --threads is short for the key
     recipe, begun = recipe_of(recipe, out, resume, trust)
     if begun and (out / "result.json").exists() and read_recipe(out / "recipe.toml", trust) == recipe:
@@ -170,7 +170,7 @@ class _Walk:
         self.profile, self.world = profile, world
         self.recipe, self.out, self.corpus, self.progress = recipe, out, corpus, progress
         self.task, self.reads = recipe.task, recipe.reads
-        self.counts_itself = hasattr(recipe.model_class, "fit")
+        self.counts_itself = issubclass(recipe.model_class, Counted)
         self.device = self._own_device(device) if self.counts_itself else pick_device(device)
         self.threads = 0 if self.counts_itself else set_threads(threads)
         if not self.counts_itself:
@@ -178,17 +178,17 @@ class _Walk:
 
     def _own_device(self, device: str) -> str:
         """A model that trains itself does so on the CPU, and torch is not asked, unless it says what else it can."""
-        on_cpu_alone = getattr(self.recipe.model_class, "on_cpu_alone", None)
-        if on_cpu_alone is None or device == "cpu" or (device == "auto" and not _has_driver()):
+        what = self.recipe.model_class.cpu_only(self.recipe.model)
+        if what == Counted.cpu_only(None) or device == "cpu" or (device == "auto" and not _has_driver()):
             return "cpu"
         chosen = pick_device(device)
-        if chosen != "cpu" and (what := on_cpu_alone(self.recipe.model)):
+        if chosen != "cpu" and what:
             self.progress(f"{self.recipe.kind} with {what} is trained on the CPU: it has no way for a GPU.", 0.0)
             return "cpu"
         return chosen
 
     def run(self, begun: bool) -> Evaluation | None:
-        seed = getattr(self.recipe.train, "seed", 0)
+        seed = self.recipe.train.seed
         (self.out / "result.json").unlink(missing_ok=True)  # of a smaller budget: this one is not finished yet
         files.write_atomic(self.out / "recipe.toml", to_toml(self.recipe))
         if not (begun and (self.out / "environment.json").exists()):
@@ -246,7 +246,7 @@ class _Walk:
         corpus.repeats()
         corpus.ledger.tokens_cut = encoded.cut
         validation = self._validation(tokenizer, speller, labels) if corpus.counts["validation"] else None
-        if vectors := getattr(recipe.model, "embeddings", ""):
+        if vectors := recipe.model.embeddings:
             file = Path(vectors)
             if file.is_dir():
                 files.check_run(file)
@@ -282,8 +282,8 @@ class _Walk:
 
     def _tell_untrained(self) -> None:
         """A Transformer learns nothing of places that no row of its batches reaches."""
-        context, length = getattr(self.recipe.model, "context", 0), self.recipe.batches.length
-        if self.task == "lm" and context > length and not getattr(self.recipe.train, "init", ""):
+        context, length = self.recipe.model_class.window_of(self.recipe.model), self.recipe.batches.length
+        if context > length and not self.recipe.train.init:
             self.progress(
                 f"batches.length is {length:,} and model.context {context:,}: places from {length + 1:,} on are never "
                 f"trained, but read and written with. Set batches.length={context}, or model.context={length}.",
@@ -321,7 +321,7 @@ class _Walk:
 
     def _tokenizer(self) -> Tokenizer:
         saved = self.out / "tokenizer.json"
-        init = getattr(self.recipe.train, "init", "")
+        init = self.recipe.train.init
         if init and not saved.exists():
             files.check_run(Path(init))
             tokenizer = Tokenizer.load(Path(init) / "tokenizer.json")
@@ -357,7 +357,7 @@ class _Walk:
     def _validation(self, tokenizer: Tokenizer, speller: Speller | None, labels: list[str]) -> Any:
         place = self.out / "store" / "validation"
         if self.task == "lm":
-            limit = getattr(self.recipe.train, "validate_tokens", 100_000)
+            limit = self.recipe.train.validate_tokens
             held = encode_split(self.corpus, "validation", tokenizer, speller, place, limit)
             self.corpus.ledger.unknown_rate = len(held.spelled) / max(1, len(held.store.tokens))
             return held
@@ -391,7 +391,7 @@ class _Walk:
             metrics.write(Record(1, "validation", values))
         metrics.close()
         self.progress(what, 1.0)
-        epochs = getattr(model, "epochs", 1)
+        epochs = model.epochs
         speed = epochs * len(data.store.tokens) / max(seconds, 1e-9)
         return _fitted(seconds, math.ceil(epochs), speed, float(epochs), model.parameters_count), model
 
@@ -472,8 +472,7 @@ class _Walk:
             fitted |= {"best_step": trainer.best["step"], "validation_loss": trainer.best["loss"]}
         if profile is not None:
             looked_up = {id(m.weight) for m in model.modules() if isinstance(m, torch.nn.Embedding)}
-            tied = getattr(model, "head", 0) is None  # the vectors are the output weights too
-            met = sum(p.numel() for p in model.parameters() if tied or id(p) not in looked_up)
+            met = sum(p.numel() for p in model.parameters() if model.tied or id(p) not in looked_up)
             fitted["profile"] = profile.result(trainer.targets / max(1, trainer.step), met)
         return fitted | {"stopped_early": trainer.stopped_early}, model
 

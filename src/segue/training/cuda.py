@@ -51,7 +51,7 @@ class Compiler:
 
     def __init__(self, model: Any, device: str, shape: tuple[int, int]) -> None:
         self.model, self.shape = model, shape
-        self.waits = device.startswith("cuda") and bool(getattr(model, "regions", ()))
+        self.waits = device.startswith("cuda") and bool(model.regions)
         """Whether it has not yet been decided."""
         self._first: tuple[int, float] | None = None
 

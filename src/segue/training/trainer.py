@@ -24,7 +24,7 @@ from torch import Tensor
 from segue.batches.batch import Batch
 from segue.batches.collate import Batches
 from segue.errors import SegueError
-from segue.models.base import Record
+from segue.models.base import Record, TrainConfig
 from segue.training import cuda, rates
 from segue.training.distributed import World
 from segue.training.profile import Profile, phase
@@ -33,7 +33,7 @@ Validate = Callable[[], dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(TrainConfig):
     """The recipe's [train]."""
 
     steps: int = 0

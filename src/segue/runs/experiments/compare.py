@@ -134,7 +134,7 @@ def _ladder(task: Task, overrides: Sequence[str]) -> tuple[Sequence[str], list[s
     """The models of a task that learn such labels as the data has, and a sentence on the others, if there are any."""
     given = [word.partition("=")[2] for word in overrides if word.startswith("data.label=")]
     label = given[-1] if given else "class"
-    able = [name for name in LADDERS[task] if label in getattr(model_class(name.split("/")[0]), "labels", ("class",))]
+    able = [name for name in LADDERS[task] if label in model_class(name.split("/")[0]).labels]
     others = [name for name in LADDERS[task] if name not in able]
     if not able or not others:
         return LADDERS[task], []
@@ -199,8 +199,8 @@ def budgeted(recipe: Recipe, budget: str) -> Recipe:
         raise InputError(
             f"--budget {budget} is not understood. Expected seconds such as 60s, 5min, or steps such as 500."
         )
-    if not hasattr(recipe.train, "steps"):
-        if unit in units and hasattr(recipe.train, "seconds"):
+    if not recipe.train.has("steps"):
+        if unit in units and recipe.train.has("seconds"):
             return recipe.with_values("train", seconds=amount * units[unit])
         return recipe  # a model that counts reads its text once, whatever the budget
     if unit in units:
@@ -211,7 +211,7 @@ def budgeted(recipe: Recipe, budget: str) -> Recipe:
 def _trial(recipe: Recipe, out: Path, seeds: int, folds: int, progress: Progress, trust: bool) -> Trial:
     runs: list[Run] = []
     tables: list[list[Any]] = []
-    learns = hasattr(recipe.train, "seed")
+    learns = recipe.train.has("seed")
     for seed in range(seeds if learns else 1):
         tables.append([])
         for fold in range(1, (folds or 1) + 1):

@@ -206,7 +206,7 @@ class _Training:
                 f"{changed} has changed since the run in {run.path} was made, so that what it was trained on is not "
                 "known any more. Restore the file, or leave --novelty out."
             )
-        if init := getattr(run.recipe.train, "init", ""):
+        if init := run.recipe.train.init:
             progress(f"This model began as that of {init}; the text which that one learnt from is not looked at.", 1.0)
         loading = "loading code that is compiled once"
         progress(loading, 0.0)
