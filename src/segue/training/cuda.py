@@ -1,4 +1,4 @@
-"""What makes a step fast on a GPU, and is nothing elsewhere: mixed precision, compiled regions, the step as one graph.
+"""What makes a step fast on a GPU, and is nothing elsewhere: half precision, compiled regions, the step as one graph.
 
 On CUDA matrices are multiplied in bfloat16, the weights and sums stay in float32. A step of running text is recorded as
 a CUDA graph, once for each length, forward, backward, clipping and update together, and replayed: one launch in place
@@ -33,7 +33,7 @@ MOST = 64
 
 
 def precision(device: str) -> AbstractContextManager[Any]:
-    """bfloat16 for matrices on CUDA; nothing elsewhere."""
+    """Mixed precision: bfloat16 for matrices on CUDA; nothing elsewhere."""
     return torch.autocast("cuda", torch.bfloat16) if device.startswith("cuda") else nullcontext()
 
 
