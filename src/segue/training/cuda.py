@@ -33,7 +33,7 @@ MOST = 64
 
 
 def precision(device: str) -> AbstractContextManager[Any]:
-    """Mixed precision: bfloat16 for matrices on CUDA; nothing elsewhere."""
+    """bfloat16 for matrices on CUDA; nothing elsewhere."""
     return torch.autocast("cuda", torch.bfloat16) if device.startswith("cuda") else nullcontext()
 
 
