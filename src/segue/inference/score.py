@@ -1,4 +1,4 @@
-"""The scale: bits of a held-out text over its bytes, each token scored once.
+"""The scale, bits per byte: bits of a held-out text over its bytes, each token scored once.
 
 Text is read as one stream with the state carried along. Long texts are read in rows side by side; each
 row first reads the tokens before it, so that it begins with a state that knows where it is.

@@ -374,7 +374,7 @@ class Gpt(Network, LanguageModel, Body):
 
 
 class Kept:
-    """The tokens in the window of each row, from its beginning on, and their keys and values in every layer.
+    """The KV cache: the tokens in the window of each row, from its start, and their keys and values in every layer.
 
     The tensors are written in place, so that a step costs no copy. `stamp` counts the times: who holds an older one
     gets a copy before writing (`owned`), and no state ever changes under another's hands.

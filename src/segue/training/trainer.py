@@ -2,7 +2,8 @@
 
     for record in Trainer(...).fit(): …
 
-One update: count the denominators of all parts, go forward and backward part by part, clip, step.
+One update: count the denominators of all parts, go forward and backward part by part (gradient accumulation), clip,
+step. `patience` is early stopping.
 Losses and the guard against NaN stay on the device and are read every `log_every` steps; an update
 that is not finite never lands, because the optimiser gets the flag and moves nothing.
 """
