@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import segue
-from segue.cli import invoke
+from segue.cli import main
 from segue.models import bow
 from segue.runs import folder
 from segue.runs import train as walking
@@ -68,7 +68,7 @@ def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tm
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         capsys.readouterr()
         before = tree(tmp_path)
-        code = invoke(shlex.split(words))
+        code = main(shlex.split(words))
         return Said(code, *capsys.readouterr(), before, tree(tmp_path))
 
     return run

@@ -40,7 +40,7 @@ def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
     def run(words: str, stdin: bytes = b"") -> Said:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         capsys.readouterr()
-        return Said(invoke(shlex.split(words)), *capsys.readouterr())
+        return Said(main(shlex.split(words)), *capsys.readouterr())
 
     return run
 
@@ -363,7 +363,7 @@ def test_every_verb_says_what_it_does(call: Segue, verb: str) -> None:
 
 def test_help_needs_no_torch(tmp_path: Path) -> None:
     code = (
-        "import sys; from segue.cli import invoke; code = invoke(['--help']); sys.exit(code or 'torch' in sys.modules)"
+        "import sys; from segue.cli import main; code = main(['--help']); sys.exit(code or 'torch' in sys.modules)"
     )
     assert process("-c", code, cwd=tmp_path).code == 0
     assert process("-c", "import segue, sys; sys.exit('torch' in sys.modules)", cwd=tmp_path).code == 0

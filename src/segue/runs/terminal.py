@@ -16,7 +16,7 @@ from rich.text import Text
 from segue.errors import InputError
 from segue.models.base import Counted
 from segue.runs.folder import read_json
-from segue.inference.evaluation import MAIN, NAMES, main_figure
+from segue.inference.evaluation import NAMES
 
 
 def _console() -> Console:
@@ -58,7 +58,7 @@ def print_comparison(result: dict[str, Any]) -> None:
     seeds = any("seed_deviation" in row for row in result["rows"])
     table.add_column("model", no_wrap=True)
     table.add_column("tokens", no_wrap=True)
-    spelling = result["task"] == "lm"
+    spelling = "bits_per_byte" == result["figure"]
     # Headings in two lines and narrow cells: the table fits a terminal of 80 columns.
     more = [*(["±\nseeds"] if seeds else []), *(["spelt\nbits"] if spelling else [])]
     for heading in (NAMES.get(main, main).replace(" ", "\n", 1), "95 %\ninterval", *more):
@@ -102,7 +102,7 @@ def print_claims(claims: Sequence[Any]) -> None:
 
 def print_claim(result: dict[str, Any]) -> None:
     """The variants in their order, whether the claim held, and where the page is."""
-    main, against = MAIN[result["task"]], result["against"]
+    main, against = result["figure"], result["against"]
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("variant", no_wrap=True)
     numbered = against not in ("steps", "parameters")
@@ -142,7 +142,7 @@ def print_result(run: Any, result: dict[str, Any]) -> None:
     if run.finished_before:
         console.print("This run was finished before; there was nothing left to do.")
     done, of = result["steps"], "step"
-    if result.get("task") == "embed":  # it has no steps; where time was over first, its last epoch is not whole
+    if result.get("figure") == "cloze":  # it has no steps; where time was over first, its last epoch is not whole
         done, of = round(result["epochs"], 2), "epoch"
     trained = f"{number(result['train_seconds'], 1)} s, {done:,g} {of}{'s' if done != 1 else ''}"
     console.print(f"{result['model']}: {size(result['parameters'])} parameters, trained {trained}.")
@@ -184,7 +184,7 @@ def print_figures(result: dict[str, Any]) -> None:
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
     words = []
     for key, value in result.items():
-        if key in ("task", "confusion", "calibration", "labels", "static", "by_corpus", "sections") or key.endswith(
+        if key in ("task", "figure", "confusion", "calibration", "labels", "static", "by_corpus", "sections") or key.endswith(
             "_ci"
         ):
             continue
@@ -259,10 +259,10 @@ def _print_confusion(labels: list[str], matrix: list[list[int]]) -> None:
 
 def explained_line(answer: Any, words: Sequence[Any]) -> str:
     """A label, how sure it is, and the words that moved it most."""
-    from segue.inference.leave_one_out import told
+    from segue.look.explain.leave_one_out import most_moving
 
     sure = [f"{max(answer.probabilities):.3f}"] if answer.probabilities else []
-    return "\t".join([answer.label, *sure, told(words)])
+    return "\t".join([answer.label, *sure, most_moving(words)])
 
 
 def print_challenge(result: dict[str, Any]) -> None:
@@ -440,7 +440,7 @@ def print_explanation(model: str, settings: list[str], trust: bool = False) -> N
         console.print(table)
     if recipe.kind in ("gpt", "rnn_lm"):
         _print_costs(recipe, Path(model))
-    elif recipe.task == "classify" and not issubclass(recipe.model_class, Counted):
+    elif recipe.task.shape.labelled and not issubclass(recipe.model_class, Counted):
         _print_shapes(recipe, Path(model))
 
 
@@ -570,7 +570,7 @@ def find_runs(folder: Path) -> list[dict[str, Any]]:
         except InputError as error:
             found.append({"run": str(path), "finished": False, "damaged": str(error)})
             continue
-        main = main_figure(result) if result.get("task") in MAIN else ""
+        main = result.get("figure", "")
         # Tokens that lose text have no bits per byte; scores that are no probabilities have no perplexity either.
         main = next((name for name in (main, "perplexity") if name in result), "mean_negative_log_score")
         found.append(
@@ -607,13 +607,13 @@ def print_runs(found: list[dict[str, Any]], folder: str) -> None:
 def print_corpora() -> None:
     """The corpora that every machine has, and those that can be downloaded."""
     from segue.data import builtin, downloads
-    from segue.recipe import TASKS
+    from segue import tasks
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     for heading in ("corpus", "tasks", "what it is"):
         table.add_column(heading)
     for row in builtin.describe():
-        table.add_row(row.name, ", ".join(TASKS[shape.name] for shape in row.shapes), Text(row.about))
+        table.add_row(row.name, ", ".join(tasks.of_shape(shape.name) for shape in row.shapes), Text(row.about))
     for name, corpus in downloads.NAMED.items():
         table.add_row(name, "lm", Text(f"{corpus.about} (segue data get {name})"))
     _console().print(table)

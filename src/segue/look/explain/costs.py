@@ -28,7 +28,7 @@ from segue.models.base import Sizes
 from segue.models.gpt import SHAPES, Gpt, Shape, Size
 from segue.models.rnn_lm import RnnLm
 from segue.training.rates import optimizer
-from segue.training.setup import freeze, laid_out
+from segue.training.setup import freeze, on_meta
 
 BYTES = 4
 """Of a number in float32."""
@@ -89,7 +89,7 @@ class Costs:
 
 def costs(config: Any, sizes: Sizes) -> Costs:
     """Of a `gpt` or `rnn_lm` with this config."""
-    model = _laid_out(config, sizes)
+    model = _on_meta(config, sizes)
     parts: dict[str, int] = {}
     for name, parameter in model.named_parameters():
         part = name.partition(".")[0]
@@ -112,9 +112,9 @@ def costs(config: Any, sizes: Sizes) -> Costs:
     )
 
 
-def _laid_out(config: Any, sizes: Sizes) -> nn.Module:
+def _on_meta(config: Any, sizes: Sizes) -> nn.Module:
     kind = Gpt if isinstance(config, Gpt.Config) else RnnLm
-    model: nn.Module = laid_out(lambda: kind(config, sizes))
+    model: nn.Module = on_meta(lambda: kind(config, sizes))
     return model
 
 
@@ -134,7 +134,7 @@ class Kept(NamedTuple):
 
 def kept_in_training(config: Any, sizes: Sizes, train: Any) -> list[Kept]:
     """Of a model that is trained as the recipe's [train] says: weights, gradients, what the optimiser keeps, a mean."""
-    model, optim = _laid_out(config, sizes), train.optimizer
+    model, optim = _on_meta(config, sizes), train.optimizer
     freeze(model, train.freeze)
     first, others = (sum(weight.numel() for weight in group.weights) for group in optimizer(model, optim).groups)
     learning = first + others

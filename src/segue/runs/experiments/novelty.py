@@ -96,8 +96,8 @@ class Report:
 
 def novelty(run: Run, texts: list[str], prompt: str = "", progress: Progress = silent) -> Report:
     """How new the texts are that a language model wrote after a prompt (`run.generate`)."""
-    if run.task != "lm":
-        raise InputError(f"{run.recipe.name} is made for {run.task}. Expected a language model, which writes text.")
+    if "generate" not in run.task.verbs:
+        raise InputError(f"{run.recipe.name} is made for {run.task.name}. Expected a language model, which writes text.")
     if source := run.imported:
         raise InputError(
             f"The model in {run.path} was imported from {source}, which does not say what it was trained on. Leave "
