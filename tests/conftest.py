@@ -2,6 +2,12 @@
 processes with two threads each on two cores wait for each other most of the time."""
 
 import os
+import signal
 
 os.environ["OMP_NUM_THREADS"] = "1"
 os.fsync = lambda file: None  # waiting for the disk takes longer than a small run does, and no test cuts the power
+
+if (
+    signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+):  # begun in the background: the processes of tests would ignore it too
+    signal.signal(signal.SIGINT, signal.default_int_handler)
