@@ -248,7 +248,7 @@ def test_the_examples_work(call: Segue, tmp_path: Path, monkeypatch: pytest.Monk
     again = call("train rnn_lm --out runs/l --resume")
     assert again.code == 0 and "finished" in again.out
     assert Path("runs/l/model.safetensors").read_bytes() == weights
-    assert call("train bow reviews.tsv --out runs/c").code == 0
+    assert call("train bow reviews.tsv --out runs/c train.steps=100").code == 0
     (predicted,) = each(
         process("-m", "segue", "predict", "runs/c", "-", "--json", cwd=tmp_path, stdin=b"a fine film\n")
     )
