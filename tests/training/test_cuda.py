@@ -101,7 +101,7 @@ def test_a_step_that_waits_for_the_device_stays_as_it_is_written(recorded: list[
         steps.append(batch)
         return carried
 
-    with pytest.warns(UserWarning, match=r"test_engine\.py:\d+.* cannot be recorded") as said:
+    with pytest.warns(UserWarning, match=r"test_cuda\.py:\d+.* cannot be recorded") as said:
         graphs.run(batch(), [], step)
     assert len(said) == 1
     for _ in range(3):
