@@ -27,9 +27,9 @@ from segue import models
 from segue.data.builtin import MADE
 from segue.data.config import Config as Data
 from segue.data.config import Label
-from segue.data.config import Task as Reads
+from segue.data.shapes import LABELLED, PARALLEL, TAGGED, TEXT, Shape
 from segue.errors import InputError, nearest
-from segue.models.base import Task, reads
+from segue.models.base import Counted, Task
 
 RECIPES = Path(__file__).parent / "recipes"
 CLAIMS = "claims"
@@ -38,11 +38,21 @@ SECTIONS = ("data", "tokens", "batches", "model", "train", "decode")
 _OWNERS = {
     "data": "segue.data.config",
     "tokens": "segue.tokens.tokenizer",
-    "batches": "segue.batches.collate",
+    "batches": "segue.batches.batches",
     "train": "segue.training.trainer",
     "decode": "segue.inference.decode_settings",
 }
 _TOKENS = {"lm": "char", "classify": "word", "tag": "space", "seq2seq": "bpe", "embed": "space"}
+SHAPES: dict[Task, Shape] = {
+    "lm": TEXT,
+    "classify": LABELLED,
+    "tag": TAGGED,
+    "seq2seq": PARALLEL,
+    "embed": TEXT,
+}
+"""How the rows look that a task reads."""
+TASKS: dict[str, Task] = {shape.name: task for task, shape in SHAPES.items() if task != "embed"}
+"""The task that data of a shape is meant for, if nothing else says so."""
 WHOLE = 1 << 24
 """Tokens of a row that a classifier which counts reads at most."""
 _FOR_LABELS = {
@@ -84,9 +94,9 @@ class Recipe:
         return task
 
     @property
-    def reads(self) -> Reads:
-        """What its data is read as."""
-        return reads(self.task)
+    def shape(self) -> Shape:
+        """How the rows of its data look."""
+        return SHAPES[self.task]
 
     def with_values(self, section: str, **values: Any) -> Recipe:
         """The same with other values in one section."""
@@ -230,7 +240,8 @@ def _build(kind: str, name: str, values: dict[str, Any]) -> Recipe:
 
 def _settle(values: dict[str, dict[str, Any]], model: Any) -> None:
     """Defaults that depend on the task, the model and each other."""
-    task, only = model.task, getattr(model, "tokens", None)
+    task: Task = model.task
+    only = model.tokens[0] if model.tokens else None
     if values["tokens"].get("kind", "auto") == "auto":
         values["tokens"]["kind"] = only or _TOKENS[task]
     if only and values["tokens"]["kind"] != only:
@@ -238,9 +249,9 @@ def _settle(values: dict[str, dict[str, Any]], model: Any) -> None:
             f"tokens.kind={values['tokens']['kind']} is not for this model: it reads {only} tokens and cuts them "
             "itself. Leave it out."
         )
-    if task == "classify" and hasattr(model, "fit") and not values["batches"].get("length"):
+    if task == "classify" and issubclass(model, Counted) and not values["batches"].get("length"):
         values["batches"]["length"] = WHOLE  # counting takes no room for a long row, so that none is cut
-    label, known = str(values["data"].get("label", "class")), getattr(model, "labels", ("class",))
+    label, known = str(values["data"].get("label", "class")), model.labels
     if label not in known and label in typing.get_args(Label):
         raise InputError(
             f"data.label={label} is not for this model: it learns {'one class a row' if task == 'classify' else task}. "
@@ -263,17 +274,23 @@ def _settle(values: dict[str, dict[str, Any]], model: Any) -> None:
 def _section_class(section: str, model: Any) -> Any:
     if section == "model":
         return model.Config
-    if section == "train" and hasattr(model, "Train"):
+    if section == "train" and issubclass(model, Counted):
         return model.Train
     return import_module(_OWNERS[section]).Config
 
 
+def hints_of(cls: Any) -> dict[str, Any]:
+    """The type of every field of a dataclass."""
+    hints = typing.get_type_hints(cls)
+    return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
+
+
 def make(cls: Any, values: Mapping[str, Any], section: str) -> Any:
     """A config from values, or an InputError that names the key."""
-    hints = typing.get_type_hints(cls)
+    hints = hints_of(cls)
     for key in values:
         if key not in hints:
-            groups = [name for name, hint in hints.items() if is_dataclass(hint) and key in typing.get_type_hints(hint)]
+            groups = [name for name, hint in hints.items() if is_dataclass(hint) and key in hints_of(hint)]
             other = [f"{section}.{name}.{key}" for name in groups]  # where it may have stood before there was a group
             other += [f"{name}.{key}" for name in _sections_with(key) if name != section]
             hint = f" Did you mean '{other[0]}'?" if other else nearest(key, hints)

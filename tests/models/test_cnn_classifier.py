@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from segue.batches.batch import Batch
 from segue.batches.collate import classify
+from segue.batches.store import columns_of
 from segue.layers.convolution import MaxOverTime
 from segue.models.base import Sizes
 from segue.models.cnn_classifier import CnnClassifier
@@ -30,7 +31,7 @@ def made(**values: Any) -> CnnClassifier:
 
 
 def batch_of(*rows: list[int]) -> Batch:
-    return classify([np.array(row, np.int64) for row in rows], np.zeros(len(rows))).to("cpu")
+    return classify(columns_of(text=[np.array(row, np.int64) for row in rows]), 9999).to("cpu")
 
 
 def scores(model: CnnClassifier, *rows: list[int]) -> Tensor:
@@ -50,7 +51,7 @@ def best_of(layer: MaxOverTime, x: np.ndarray) -> np.ndarray:
 def test_the_equations(row: list[int]) -> None:
     """A text shorter than the filters, and one without words, beside a longer one, too."""
     model = made(norm=0.0)
-    x = model.embedding.weight.detach().numpy()[row]
+    x = model.vectors.weight.detach().numpy()[row]
     m = np.concatenate([best_of(layer, x) for layer in model.convolutions])
     expected = model.head.weight.detach().numpy() @ m + model.head.bias.detach().numpy()
     np.testing.assert_allclose(scores(model, row, [2, 3, 4, 5, 6, 7, 8])[0], expected, atol=1e-5)
@@ -60,7 +61,7 @@ def test_the_order_of_near_words_matters_and_their_place_does_not() -> None:
     """With a word of zeros around it an n-gram is worth the same wherever it stands (C 308-369)."""
     model = made()
     with torch.no_grad():
-        model.embedding.weight[2] = 0
+        model.vectors.weight[2] = 0
     early, late = [2, 2, 2, 5, 7, 2, 2, 2, 2, 2], [2, 2, 2, 2, 2, 2, 5, 7, 2, 2]
     torch.testing.assert_close(scores(model, early), scores(model, late))
     turned = [2, 2, 2, 7, 5, 2, 2, 2, 2, 2]
@@ -71,25 +72,25 @@ def test_two_channels_add_what_each_filter_finds() -> None:
     """c = relu(F * learnt + F * still + b), as Kim writes it; the second channel is no parameter."""
     model = made(channels=2, norm=0.0)
     with torch.no_grad():
-        model.still.normal_()
+        model.fixed_vectors.normal_()
     batch = batch_of([3, 7, 5, 9])
     best = []
     for layer in model.convolutions:
         filters = layer.linear.weight.view(4, layer.width, 5).transpose(1, 2)
         reach = layer.width - 1
         channels = [
-            F.embedding(batch.tokens_BT, table).transpose(1, 2) for table in (model.embedding.weight, model.still)
+            F.embedding(batch.tokens_BT, table).transpose(1, 2) for table in (model.vectors.weight, model.fixed_vectors)
         ]
         sums = sum(F.conv1d(F.pad(x, (reach, reach)), filters) for x in channels)
         best.append((sums + layer.linear.bias[:, None]).relu().amax(2))
     torch.testing.assert_close(model(batch)[0], model.head(torch.cat(best, 1)))
-    assert "still" in model.state_dict() and "still" not in dict(model.named_parameters())
-    assert "still" not in made().state_dict()
+    assert "fixed_vectors" in model.state_dict() and "fixed_vectors" not in dict(model.named_parameters())
+    assert "fixed_vectors" not in made().state_dict()
 
 
 def test_channels_begin_alike() -> None:
     model = CnnClassifier(CnnClassifier.Config(embedding=5, channels=2), SIZES)
-    torch.testing.assert_close(model.still, model.embedding.weight.detach())
+    torch.testing.assert_close(model.fixed_vectors, model.vectors.weight.detach())
 
 
 def test_weights_of_a_class_are_no_longer_than_the_limit() -> None:
@@ -97,7 +98,7 @@ def test_weights_of_a_class_are_no_longer_than_the_limit() -> None:
     with torch.no_grad():
         model.head.weight.copy_(torch.cat([3 * torch.eye(1, 8), 0.5 * torch.eye(1, 8), torch.zeros(1, 8)]))
     features = torch.cat(
-        [layer(model.embedding(batch_of([3, 7, 5]).tokens_BT), torch.ones(1, 3)) for layer in model.convolutions], 1
+        [layer(model.vectors(batch_of([3, 7, 5]).tokens_BT), torch.ones(1, 3)) for layer in model.convolutions], 1
     )
     expected = features[:, :1] * torch.tensor([[1.0, 0.5, 0.0]]) + model.head.bias
     torch.testing.assert_close(model(batch_of([3, 7, 5]))[0], expected)

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from segue.batches.batch import IGNORE, Batch
 from segue.batches.collate import classify
+from segue.batches.store import columns_of
 from segue.errors import InputError
 from segue.models.base import Sizes
 from segue.models.bow import Bow
@@ -32,7 +33,9 @@ def made(label: Any = "class", classes: int = 3, **objective: Any) -> Cbow:
 
 def batch_of(targets: Any, seed: int = 0) -> Batch:
     draw = np.random.default_rng(seed)
-    return classify([draw.integers(2, VOCAB, 1 + i % 4) for i in range(len(targets))], np.asarray(targets)).to("cpu")
+    rows = [draw.integers(2, VOCAB, 1 + i % 4) for i in range(len(targets))]
+    label = np.asarray(targets)
+    return classify(columns_of(text=rows, label=label.astype(np.uint8) if label.ndim == 2 else label), 9999).to("cpu")
 
 
 def total(model: Any, batch: Batch) -> float:
@@ -70,12 +73,14 @@ def test_several_classes_are_as_many_yes_and_no_questions() -> None:
     model, targets = made("classes"), np.array([[1, 0, 1], [0, 0, 0], [1, 1, 1]], np.uint8)
     batch = batch_of(targets)
     assert batch.targets.dtype == torch.float32 and model.counts(batch) == {"cross_entropy": 9}
-    p = model.answers(model(batch)[0]).detach().numpy()
+    p = model.probabilities(model(batch)[0]).detach().numpy()
     assert total(model, batch) == pytest.approx(-np.log(np.where(targets, p, 1 - p)).sum())
     hinge = made("classes", name="hinge")
     scores = hinge(batch)[0].detach().numpy()
     assert total(hinge, batch) == pytest.approx(np.maximum(0, 1 - np.where(targets, 1, -1) * scores).sum())
-    assert model.right(torch.tensor([[1.0, -1, -1]]), torch.tensor([[1.0, 1, 0]])).tolist() == [[True, False, True]]
+    judged = model.judge(batch)
+    assert judged.number == 9 and judged.right == ((p > 0.5) == (targets > 0)).sum()
+    assert float(judged.total) == pytest.approx(total(model, batch))
 
 
 def test_a_number_is_learnt_whatever_its_scale() -> None:
@@ -84,20 +89,20 @@ def test_a_number_is_learnt_whatever_its_scale() -> None:
     losses = []
     for scale, shift in ((1, 0), (1e6, -100)):
         model, numbers = made("number", 1), labels * scale + shift
-        model.read_labels(numbers)
+        model.begin(numbers)
         batch = batch_of(numbers)
         losses.append(total(model, batch))
         scores = model(batch)[0]
-        answers = model.answers(scores)[:, 0].detach().numpy()
+        answers = model.probabilities(scores)[:, 0].detach().numpy()
         assert losses[-1] == pytest.approx((((answers - numbers) / numbers.std()) ** 2).sum(), rel=1e-5)
-        np.testing.assert_allclose(model.answers(torch.zeros(1, 1)), numbers.mean())
+        np.testing.assert_allclose(model.probabilities(torch.zeros(1, 1)), numbers.mean())
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
     assert made("number", 1).counts(batch_of(np.array([IGNORE, 1.0]))) == {"squared_error": 2}
 
 
 def test_equal_numbers_divide_by_nothing() -> None:
     model = made("number", 1)
-    model.read_labels(np.full(3, 7.0, np.float32))
+    model.begin(np.full(3, 7.0, np.float32))
     assert np.isfinite(total(model, batch_of(np.full(3, 7.0))))
 
 
@@ -107,8 +112,8 @@ def test_it_fits_numbers_as_linear_regression_does() -> None:
     numbers = np.array([row.sum() + draw.normal() for row in rows], np.float32)
     counts = np.stack([np.bincount(row, minlength=VOCAB) for row in rows])
     model = Bow(Bow.Config(dropout=0.0), Sizes(VOCAB, 1, label="number")).double()
-    model.read_labels(numbers)
-    batch = classify(rows, numbers).to("cpu")
+    model.begin(numbers)
+    batch = classify(columns_of(text=rows, label=numbers), 9999).to("cpu")
     optimiser = torch.optim.LBFGS(model.parameters(), max_iter=300, tolerance_grad=1e-10, line_search_fn="strong_wolfe")
 
     def penalised() -> torch.Tensor:
@@ -120,7 +125,7 @@ def test_it_fits_numbers_as_linear_regression_does() -> None:
     optimiser.step(penalised)
     theirs = Ridge(alpha=1.0).fit(counts, (numbers - numbers.mean()) / numbers.std())
     expected = theirs.predict(counts) * numbers.std() + numbers.mean()
-    np.testing.assert_allclose(model.answers(model(batch)[0])[:, 0].detach(), expected, rtol=1e-4)
+    np.testing.assert_allclose(model.probabilities(model(batch)[0])[:, 0].detach(), expected, rtol=1e-4)
 
 
 def test_a_number_has_no_margin() -> None:
@@ -157,8 +162,8 @@ def test_of_several_classes_yes_and_no_have_the_same_say() -> None:
 def test_a_balanced_loss_is_the_weighted_sum_and_is_left_out_of_the_file(name: Any) -> None:
     plain, weighed = made(name=name), made(name=name, balanced=True)
     labels = np.array([0, 0, 0, 1, 2, 2])
-    weighed.read_labels(labels)
-    plain.read_labels(labels)
+    weighed.begin(labels)
+    plain.begin(labels)
     weights, batch = balance(labels, 3, "class")[0], batch_of(labels)
     each = plain.costs(plain(batch)[0], batch.targets).detach().numpy()
     assert total(weighed, batch) == pytest.approx((each * weights[labels]).sum())

@@ -15,9 +15,9 @@ from segue.models.neural_lm import NeuralLm, WindowState
 
 V, K = 11, 3
 CONFIGS = [
-    NeuralLm.Config(context=K, embedding=4, width=6),
-    NeuralLm.Config(context=K, embedding=4, width=6, direct=True),
-    NeuralLm.Config(context=K, width=6, form="onehot"),
+    NeuralLm.Config(words=K, embedding=4, width=6),
+    NeuralLm.Config(words=K, embedding=4, width=6, direct=True),
+    NeuralLm.Config(words=K, width=6, form="onehot"),
 ]
 
 
@@ -71,10 +71,10 @@ def by_hand(model: NeuralLm, window: list[int]) -> np.ndarray:
 def test_r17_parameter_counts() -> None:
     """k = 4, V = 10,000, H = 100: the lecture's one-hot form, Bengio's with vectors of 60, and direct connections."""
     sizes = Sizes(10_000)
-    shared = count(NeuralLm(NeuralLm.Config(context=4, embedding=60, width=100), sizes))
-    assert count(NeuralLm(NeuralLm.Config(context=4, width=100, form="onehot"), sizes)) == 5_010_100
+    shared = count(NeuralLm(NeuralLm.Config(words=4, embedding=60, width=100), sizes))
+    assert count(NeuralLm(NeuralLm.Config(words=4, width=100, form="onehot"), sizes)) == 5_010_100
     assert shared == 1_634_100
-    direct = NeuralLm.Config(context=4, embedding=60, width=100, direct=True)
+    direct = NeuralLm.Config(words=4, embedding=60, width=100, direct=True)
     assert count(NeuralLm(direct, sizes)) - shared == 2_400_000
 
 

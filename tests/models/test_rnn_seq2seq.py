@@ -11,6 +11,7 @@ from torch import Tensor
 
 from segue.batches.batch import Batch
 from segue.batches.collate import seq2seq
+from segue.batches.store import columns_of
 from segue.layers.recurrent import RecurrentState
 from segue.models.base import Sizes
 from segue.models.rnn_seq2seq import RnnSeq2seq
@@ -19,13 +20,13 @@ V = 13
 CONFIGS = [
     RnnSeq2seq.Config(width=8, layers=2),
     RnnSeq2seq.Config(width=8, tied=True, reverse_source=False),
-    RnnSeq2seq.Config(cell="gru", width=8, context="every", shared=False),
-    RnnSeq2seq.Config(cell="lstm", width=8, layers=2, context="every"),
+    RnnSeq2seq.Config(cell="gru", width=8, feeds="every", shared=False),
+    RnnSeq2seq.Config(cell="lstm", width=8, layers=2, feeds="every"),
     RnnSeq2seq.Config(cell="elman", width=8, shared=False),
 ]
 
 
-@pytest.fixture(params=CONFIGS, ids=lambda c: f"{c.cell}-{c.layers}-{c.context}")
+@pytest.fixture(params=CONFIGS, ids=lambda c: f"{c.cell}-{c.layers}-{c.feeds}")
 def model(request) -> RnnSeq2seq:
     torch.manual_seed(1)
     return RnnSeq2seq(request.param, Sizes(V)).double()
@@ -37,7 +38,7 @@ def rows(lengths, seed=0) -> list[np.ndarray]:
 
 
 def batch_of(source, target) -> Batch:
-    return seq2seq(source, target).to("cpu")
+    return seq2seq(columns_of(source=source, text=target), 9999).to("cpu")
 
 
 def near(a: Tensor, b: Tensor) -> None:
@@ -113,7 +114,7 @@ def test_context_start_is_the_encoders_state_in_every_layer() -> None:
 
 def test_trap_30_context_every_reaches_each_update_and_each_output() -> None:
     """The decoder starts at zero, and the last layer's state of the encoder is at both places at every step."""
-    model = RnnSeq2seq(RnnSeq2seq.Config(width=8, layers=2, context="every"), Sizes(V)).double()
+    model = RnnSeq2seq(RnnSeq2seq.Config(width=8, layers=2, feeds="every"), Sizes(V)).double()
     batch = batch_of(rows([6]), rows([4], 1))
     begin = model.read(batch.source, batch.source_mask)
     assert not begin.decoder.h_LBD.any()
@@ -121,7 +122,7 @@ def test_trap_30_context_every_reaches_each_update_and_each_output() -> None:
     near(begin.context_BD, end.h_LBD[-1])
     state: RecurrentState | None = None
     for t in range(5):
-        x = torch.cat([model.target_vectors(batch.tokens_BT[:, t]), begin.context_BD], -1)
+        x = torch.cat([model.vectors(batch.tokens_BT[:, t]), begin.context_BD], -1)
         out, state = model.decoder(x[:, None], None, state)
         near(model.head(torch.cat([out[:, 0], begin.context_BD], -1)), model(batch)[0][:, t])
 
@@ -136,11 +137,11 @@ def test_reversed_source_is_the_source_read_from_its_end() -> None:
 
 def test_shared_and_tied_tables() -> None:
     model = RnnSeq2seq(RnnSeq2seq.Config(width=8, tied=True), Sizes(V))
-    assert model.source_vectors is model.target_vectors and model.head.weight is model.target_vectors.weight
+    assert model.source_vectors is model.vectors and model.head.weight is model.vectors.weight
     assert "source_vectors.weight" in RnnSeq2seq(RnnSeq2seq.Config(width=8, shared=False), Sizes(V)).state_dict()
 
 
-@pytest.mark.parametrize("wrong", [{"width": 0}, {"layers": 0}, {"dropout": -0.1}, {"tied": True, "context": "every"}])
+@pytest.mark.parametrize("wrong", [{"width": 0}, {"layers": 0}, {"dropout": -0.1}, {"tied": True, "feeds": "every"}])
 def test_impossible_configs_are_refused(wrong) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         RnnSeq2seq.Config(**wrong)

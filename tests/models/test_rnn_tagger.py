@@ -14,6 +14,7 @@ import segue
 from segue.batches.batch import IGNORE, Batch
 from segue.batches.collate import tag
 from segue.batches.spelled_words import spelt
+from segue.batches.store import columns_of
 from segue.errors import InputError
 from segue.layers.word_features import Written
 from segue.models.base import Sizes
@@ -31,7 +32,9 @@ def made(sizes: Sizes | None = None, **values: Any) -> RnnTagger:
 
 def batch_of(*rows: list[int], tags: list[list[int]] | None = None) -> Batch:
     arrays = [np.array(row, dtype=np.int64) for row in rows]
-    return tag(arrays, [np.array(row) for row in tags] if tags else [row % TAGS for row in arrays]).to("cpu")
+    return tag(
+        columns_of(text=arrays, tags=[np.array(row) for row in tags] if tags else [row % TAGS for row in arrays]), 9999
+    ).to("cpu")
 
 
 def logits(model: RnnTagger, *rows: list[int]) -> Tensor:
@@ -42,7 +45,7 @@ def logits(model: RnnTagger, *rows: list[int]) -> Tensor:
 def test_two_sets_of_weights_read_from_both_ends(cell: str) -> None:
     """One layer is two networks of one direction: the second reads the sentence backwards."""
     both, row = made(cell=cell), [3, 9, 2, 14]
-    x = both.word.embedding.weight[torch.tensor([row])]
+    x = both.word.vectors.weight[torch.tensor([row])]
     (layer,) = both.layers
     sides = []
     for suffix, text in (("", x), ("_reverse", x.flip(1))):
@@ -82,10 +85,10 @@ def test_it_learns_what_only_the_end_of_the_sentence_tells() -> None:
     draw = np.random.default_rng(0)
     rows = [draw.integers(2, VOCAB, 6) for _ in range(50)]
     tags = [np.array([row[-1] % TAGS, *[0] * 5]) for row in rows]
-    batch = tag(rows, tags).to("cpu")
+    batch = tag(columns_of(text=rows, tags=tags), 9999).to("cpu")
     right = {
         both: float(
-            (learnt(made(both=both, width=16), batch, 150, 0.05).best(batch) == batch.targets)[:, 0].float().mean()
+            (learnt(made(both=both, width=16), batch, 150, 0.05).decide(batch)[0] == batch.targets)[:, 0].float().mean()
         )
         for both in (True, False)
     }
@@ -95,7 +98,9 @@ def test_it_learns_what_only_the_end_of_the_sentence_tells() -> None:
 def words_batch(words: list[list[str]], tags: list[list[int]]) -> Batch:
     """All words unknown, so that only their letters are left."""
     ids = [np.ones(len(row), np.int64) for row in words]
-    return tag(ids, [np.array(row) for row in tags], [spelt(row) for row in words]).to("cpu")
+    return tag(
+        columns_of(text=ids, tags=[np.array(row) for row in tags], letters=[spelt(row) for row in words]), 9999
+    ).to("cpu")
 
 
 @pytest.mark.parametrize("inputs", [Written(False, 16, 0, False), Written(False, 0, 3, False)])
@@ -105,14 +110,14 @@ def test_words_never_seen_are_known_by_their_endings(inputs: Written) -> None:
     seen = [[stem + ending for ending in endings] for stem in stems[:7]]
     new = [[stem + ending for ending in endings] for stem in stems[7:]]
     model = learnt(made(Sizes(VOCAB, 3), word=inputs), words_batch(seen, [[0, 1, 2]] * 7))
-    assert model.best(words_batch(new, [[0, 1, 2]] * 3)).tolist() == [[0, 1, 2]] * 3
-    assert len(set(model.best(words_batch(new, [[0, 1, 2]] * 3)).flatten().tolist())) == 3
+    assert model.decide(words_batch(new, [[0, 1, 2]] * 3))[0].tolist() == [[0, 1, 2]] * 3
+    assert len(set(model.decide(words_batch(new, [[0, 1, 2]] * 3))[0].flatten().tolist())) == 3
 
 
 def test_shapes_tell_names_from_words() -> None:
     seen, new = [["Bob", "ran", "22"], ["Ann", "sat", "7"]], [["Zoe", "dug", "1984"]]
     model = learnt(made(Sizes(VOCAB, 3), word=Written(False, 0, 0, True)), words_batch(seen, [[0, 1, 2]] * 2))
-    assert model.best(words_batch(new, [[0, 1, 2]])).tolist() == [[0, 1, 2]]
+    assert model.decide(words_batch(new, [[0, 1, 2]]))[0].tolist() == [[0, 1, 2]]
 
 
 def test_tags_chosen_together_keep_to_what_follows_what() -> None:
@@ -125,7 +130,7 @@ def test_tags_chosen_together_keep_to_what_follows_what() -> None:
     assert (p - 0.5).abs().max() < 0.1  # each tag by itself stays a coin
     logp = model.crf.log_likelihood(model.scores(batch), batch.targets, batch.mask_BT)
     assert logp.exp().min() > 0.4  # but the two sequences have all the probability: 1/2 each, not 1/16
-    assert set(model.best(batch)[0].tolist()) in ({0}, {1})
+    assert set(model.decide(batch)[0][0].tolist()) in ({0}, {1})
 
 
 def test_crf_loss_and_count_are_of_whole_sequences() -> None:
@@ -142,8 +147,8 @@ def test_crf_loss_and_count_are_of_whole_sequences() -> None:
 
 def test_several_tags_are_so_many_yes_and_no() -> None:
     model = made(Sizes(VOCAB, 3, label="classes"))
-    yes = [np.array([[1, 0, 1], [0, 0, 0]]), np.array([[0, 1, 0]])]
-    batch = tag([np.array([3, 9]), np.array([2])], yes).to("cpu")
+    yes = [np.array([[1, 0, 1], [0, 0, 0]], np.uint8), np.array([[0, 1, 0]], np.uint8)]
+    batch = tag(columns_of(text=[np.array([3, 9]), np.array([2])], tags=yes), 9999).to("cpu")
     assert batch.targets.shape == (2, 2, 3) and (batch.targets[1, 1] == IGNORE).all()
     scores = model.scores(batch).detach()
     p = scores.sigmoid()[batch.mask_BT]
@@ -152,7 +157,7 @@ def test_several_tags_are_so_many_yes_and_no() -> None:
     (term,) = model.loss(batch).terms
     assert term.total.item() == pytest.approx(float(expected)) and int(term.count) == 9
     assert model.counts(batch) == {"cross_entropy": 9}
-    assert torch.equal(model.best(batch), scores > 0)
+    assert torch.equal(model.decide(batch)[0], scores > 0)
 
 
 def test_a_crf_has_one_tag_a_word() -> None:

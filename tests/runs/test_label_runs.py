@@ -150,7 +150,7 @@ def begun(vectors: Path, out: Path, kind: str = "cbow", **settings: Any) -> tupl
 
 def test_words_begin_with_their_vectors(vectors: Path, tmp_path: Path) -> None:
     weights, tokenizer = begun(vectors, tmp_path / "run")
-    table = weights["embedding.weight"]
+    table = weights["vectors.weight"]
     ids = {word: int(tokenizer.encode(" " + word)[0]) for word in ("soup", "goal", "team", "the")}
     torch.testing.assert_close(table[ids["soup"]], torch.tensor([1.0, 2, 3, 4]))
     torch.testing.assert_close(table[ids["goal"]], torch.tensor([5.0, 6, 7, 8]))
@@ -162,7 +162,7 @@ def test_a_word2vec_run_serves_as_well(vectors: Path, tmp_path: Path) -> None:
     assert invoke(["import", str(vectors), "--out", str(tmp_path / "words")]) == 0
     from_run, _ = begun(tmp_path / "words", tmp_path / "a")
     from_file, _ = begun(vectors, tmp_path / "b")
-    torch.testing.assert_close(from_run["embedding.weight"], from_file["embedding.weight"])
+    torch.testing.assert_close(from_run["vectors.weight"], from_file["vectors.weight"])
 
 
 def test_still_vectors_stay_and_the_second_channel_does(vectors: Path, tmp_path: Path) -> None:
@@ -170,9 +170,9 @@ def test_still_vectors_stay_and_the_second_channel_does(vectors: Path, tmp_path:
     frozen, tokenizer = begun(vectors, tmp_path / "a", "cnn_classifier", train__freeze="embedding", **rate)
     moved, _ = begun(vectors, tmp_path / "b", "cnn_classifier", model__channels=2, **rate)
     soup, vector = int(tokenizer.encode(" soup")[0]), torch.tensor([1.0, 2, 3, 4])
-    torch.testing.assert_close(frozen["embedding.weight"][soup], vector)
-    torch.testing.assert_close(moved["still"][soup], vector)
-    assert (moved["embedding.weight"][soup] - vector).abs().max() > 0.01
+    torch.testing.assert_close(frozen["vectors.weight"][soup], vector)
+    torch.testing.assert_close(moved["fixed_vectors"][soup], vector)
+    assert (moved["vectors.weight"][soup] - vector).abs().max() > 0.01
 
 
 def test_vectors_that_do_not_fit_are_refused(vectors: Path, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from segue.batches.batch import IGNORE, Batch
-from segue.inference.score import CARRIED
+from segue.batches.scorer import CARRIED, Scorer
 from segue.layers.losses import target_logprobs
 
 PIECE = 32
@@ -41,7 +41,7 @@ LEAST = 1e-2
 Floats = NDArray[np.float64]
 
 
-class Dynamic:
+class Dynamic(Scorer):
     """A copy of a network that learns from every piece of a text once it has been scored: one text, one row."""
 
     def __init__(self, model: Any) -> None:
@@ -90,7 +90,7 @@ class Text:
 
     def __init__(self, model: Any, longest: int) -> None:
         self.carries = "fresh_B" in model.inputs
-        self.context = 0 if self.carries else int(getattr(model.config, "context", 0))
+        self.context = 0 if self.carries else model.window
         self.longest = min(longest, max(1, self.context // 2)) if self.context else longest
         self.device = next(model.parameters()).device
         self.state: Any = None

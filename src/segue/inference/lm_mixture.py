@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segue.batches.batch import Batch
-from segue.inference.score import CARRIED, stream_logprobs
+from segue.batches.scorer import Scorer
+from segue.inference.score import stream_logprobs
 
-ROUNDS = 200
 Floats = NDArray[np.float64]
 
 
-class Mixture:
+class Mixture(Scorer):
     """A language model made of others; it can be scored."""
 
     def __init__(self, parts: Sequence[Any], weights: Sequence[float], devices: Sequence[str]) -> None:
@@ -24,7 +24,7 @@ class Mixture:
     @property
     def way(self) -> str:
         """How a long text is read."""
-        ways = list(dict.fromkeys(getattr(part, "way", CARRIED) for part in self.parts))
+        ways = list(dict.fromkeys(part.way for part in self.parts))
         return ways[0] if len(ways) == 1 else f"each part in its own way: {'; '.join(ways)}"
 
     def logprobs(self, batch: Batch, state: Any = None) -> tuple[Floats, Any]:
@@ -33,7 +33,7 @@ class Mixture:
         for part, weight, device, old in zip(
             self.parts, self.weights, self.devices, state or [None] * len(self.parts), strict=True
         ):
-            network = hasattr(part, "state_dict")
+            network = part.takes_tensors
             logp, new = part.logprobs(batch.to(device) if network else batch, old)
             states.append(new)
             if weight > 0:
@@ -47,16 +47,3 @@ def probabilities(part: Any, tokens: NDArray[Any], vocab_size: int, device: str)
     """p of every token of a text, read as one stream."""
     found = [np.exp(logp[0][real[0]]) for _, logp, real in stream_logprobs(part, tokens, 1, vocab_size, device)]
     return np.concatenate(found)
-
-
-def em_weights(p: Floats) -> Floats:
-    """(parts, tokens) -> the weights that make the tokens likeliest: each token is divided among the parts by how well
-    each explains it, and a weight becomes the share of the tokens that its part got."""
-    weights = np.full(len(p), 1.0 / len(p))
-    for _ in range(ROUNDS):
-        together = weights @ p
-        seen = together > 0  # what no part allows says nothing of the weights
-        if not seen.any():
-            return weights
-        weights = weights * (p[:, seen] / together[seen]).mean(1)
-    return weights

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from segue.batches.batch import Batch
+from segue.batches.scorer import Scorer
 from segue.inference.dynamic_evaluation import Floats, Text
 
 SIZE = 2000
@@ -24,7 +25,7 @@ THETA = 20.0
 _AT_ONCE = 256
 
 
-class NeuralCache:
+class NeuralCache(Scorer):
     """Reads one text with a network, which does not change; its `logprobs` are those of a language model."""
 
     def __init__(self, model: Any) -> None:

@@ -13,10 +13,12 @@ from segue.batches import collate
 from segue.batches.batch import Batch
 from segue.batches.encode import encode_texts
 from segue.batches.spelled_words import spelt
+from segue.batches.store import Column, columns_of
 from segue.data.corpus import Example
 from segue.data.example import joined
 from segue.inference.decode_settings import Config as Decode
 from segue.models.base import Sizes
+from segue.models.counted_classifier import CountedClassifier
 from segue.tokens.tokenizer import Tokenizer
 
 _ROWS = 64
@@ -70,7 +72,7 @@ class Predictor:
         """One prediction an example, in order."""
         one = {"classify": self._classify, "tag": self._tag, "seq2seq": self._translate}[self.task]
         source = iter(examples)
-        at_once = _ROWS_COUNTED if hasattr(self.model, "rows_logprobs") else _ROWS
+        at_once = _ROWS_COUNTED if isinstance(self.model, CountedClassifier) else _ROWS
         while group := list(islice(source, at_once)):
             yield from one(group)
 
@@ -92,13 +94,11 @@ class Predictor:
 
     def _answers(self, flat: Any, lengths: Any) -> Any:
         """(rows, classes): of rows of ids end to end; those who count need no padding."""
-        if hasattr(self.model, "rows_logprobs"):
+        if isinstance(self.model, CountedClassifier):
             from segue.linear.features import rows_of_lengths
 
             return np.exp(self.model.rows_logprobs(rows_of_lengths(flat, lengths, self.limit)))
-        begins = (np.cumsum(lengths) - lengths).tolist()
-        rows = [flat[a : a + min(n, self.limit)] for a, n in zip(begins, lengths.tolist(), strict=True)]
-        return self._forward(collate.classify(rows, np.zeros(len(rows))))
+        return self._forward(collate.classify({"text": Column(flat, np.cumsum(lengths))}, self.limit))
 
     def _forward(self, batch: Batch) -> Any:
         import torch
@@ -106,8 +106,7 @@ class Predictor:
         self.model.eval()
         with torch.inference_mode():
             logits, _ = self.model(batch.to(self.device))
-            answers = self.model.answers if hasattr(self.model, "answers") else _softmax
-            return answers(logits).cpu().numpy()
+            return self.model.probabilities(logits).cpu().numpy()
 
     def _classify(self, group: list[Example]) -> Iterator[Prediction]:
         p_BC = self._answers(*encode_texts(group, self.tokenizer))
@@ -125,8 +124,8 @@ class Predictor:
     def _tag(self, group: list[Example]) -> Iterator[Prediction]:
         rows = [self._ids(example)[: self.limit] for example in group]
         letters = [spelt(example.words) for example in group]
-        folded = [self.tokenizer.fold_words(example.words)[: self.limit] for example in group]
-        batch = collate.tag(rows, rows, letters, folded)
+        folded = [self.tokenizer.fold_words(example.words) for example in group]
+        batch = collate.tag(columns_of(text=rows, letters=letters, folded=folded), self.limit)
         best, sure = self._best(batch)
         for row, tags, p_T in zip(rows, best, sure, strict=True):
             yield Prediction(tags=tuple(map(self._named, tags[: len(row)])), probabilities=tuple(p_T[: len(row)]))
@@ -136,19 +135,10 @@ class Predictor:
         return joined(self.labels[i] for i in np.flatnonzero(tag).tolist()) if tag.ndim else self.labels[int(tag)]
 
     def _best(self, batch: Batch) -> tuple[Any, list[list[float]]]:
-        """(B, T) the tag of each word, or (B, T, C) yes and no, and the probability of each tag, of several none; a
-        model that weighs whole sequences of tags, or several tags of a word, says itself which are best."""
-        alone = not hasattr(self.model, "best") or getattr(self.model, "crf", batch) is None
-        if alone and self.sizes.label != "classes":
-            p_BTC = self._forward(batch)
-            best = p_BTC.argmax(-1)
-        else:
-            self.model.eval()
-            best = self.model.best(batch.to(self.device)).cpu().numpy()
-            if best.ndim > 2:
-                return best, [[] for _ in best]
-            p_BTC = self._forward(batch)
-        return best, np.take_along_axis(p_BTC, best[..., None], -1)[..., 0].tolist()
+        """(B, T) the tag of each word, or (B, T, C) yes and no, and the probability of each tag, of several none."""
+        self.model.eval()
+        best, p_BT = self.model.decide(batch.to(self.device))
+        return best.cpu().numpy(), [[] for _ in best] if p_BT is None else p_BT.cpu().tolist()
 
     def _translate(self, group: list[Example]) -> Iterator[Prediction]:
         from segue.inference.decode import generate
@@ -166,7 +156,3 @@ class Predictor:
         )
         for text in written:
             yield Prediction(text=self.tokenizer.decode(text.ids), logprob=text.logprob)
-
-
-def _softmax(logits: Any) -> Any:
-    return logits.float().softmax(-1)

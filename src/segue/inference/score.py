@@ -1,4 +1,4 @@
-"""The scale: bits of a held-out text over its bytes, each token scored once.
+"""The scale, bits per byte: bits of a held-out text over its bytes, each token scored once.
 
 Text is read as one stream with the state carried along. Long texts are read in rows side by side; each
 row first reads the tokens before it, so that it begins with a state that knows where it is.
@@ -23,7 +23,6 @@ LONG_ROW = 1 << 17
 """Tokens that one row reads at least where the figure is to be exact."""
 SHORT_ROW = 1 << 12
 """The same while a model trains: many short rows are faster, and nearly the same."""
-CARRIED = "state carried"
 """How a text is read by a model that does not say another `way`."""
 _WARM = 1024
 _CELLS = 1 << 24
@@ -103,7 +102,7 @@ def score_held(
     spelling = _add_spelling(bits, held, sizes)
     block_bytes = np.full(blocks, float(BLOCK))
     block_bytes[-1] = held.bytes - BLOCK * (blocks - 1)
-    read = getattr(model, "way", CARRIED)
+    read = model.way
     way = f"one stream, {read}" if rows == 1 else f"{rows} rows, each begun {_WARM} tokens before its own, {read}"
     parts = tuple(_part(held, low, high, part) for (low, high), part in zip(corpora, nats_of, strict=True))
     return Scored(bits, block_bytes, nats, len(tokens), spelling, len(held.spelled), zeros, way, parts)
@@ -164,13 +163,13 @@ def _windows(
         cut = np.stack([_cut(tokens, begin, begin + size) for begin in begins.tolist()])
         new = (np.arange(size) >= size // 2) | (begins == 0)[:, None]
         new &= begins[:, None] + np.arange(size) < len(tokens)
-        batch = Batch(cut[:, :-1], np.where(new, cut[:, 1:], IGNORE), np.ones_like(new), full=True)
+        batch = Batch(cut[:, :-1], np.where(new, cut[:, 1:], IGNORE), np.ones_like(new), unpadded=True)
         logp = Network.logprobs(model, batch.to(device))[0].cpu().numpy()[new].astype(np.float64)
         yield [int(begins[0]) + (size // 2 if first else 0)], logp[None], np.ones((1, len(logp)), dtype=bool)
 
 
 def _window(model: Any) -> int:
-    return getattr(model, "window", 0)
+    return int(model.window)
 
 
 def _batch(window: NDArray[Any], targets: NDArray[Any], fresh: bool, rows: int) -> Batch:
@@ -178,7 +177,7 @@ def _batch(window: NDArray[Any], targets: NDArray[Any], fresh: bool, rows: int) 
 
 
 def _is_network(model: Any) -> bool:
-    return hasattr(model, "state_dict")
+    return bool(model.takes_tensors)
 
 
 def _cut(tokens: NDArray[Any], begin: int, end: int) -> NDArray[np.int64]:

@@ -6,7 +6,7 @@ piece, and one `figure` of its column sums is enough for all of them.
 
     interval    percentile bootstrap (Efron 1979): draw as many pieces as there are, with replacement,
                 make the figure anew; the interval holds the middle `level` of these figures
-    p           approximate randomisation (Noreen 1989; Riezler and Maxwell 2005): if the two models were
+    p-value     approximate randomisation (Noreen 1989; Riezler and Maxwell 2005): if the two models were
                 alike, swapping their results on any piece would change nothing but chance; p is the share
                 of random swaps, the real order counted among them, whose difference is as large as the real one
 

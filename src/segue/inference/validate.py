@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from segue.batches.batch import IGNORE
-from segue.batches.collate import Batches, Config
+from segue.batches.batch import Batch
+from segue.batches.batches import Config
+from segue.batches.collate import COLLATES
 from segue.batches.store import Store
 
 
@@ -22,36 +23,30 @@ def validate_rows(
     done: Callable[[float], None] = lambda share: None,
 ) -> dict[str, float]:
     """Over the rows from the first, until about `limit` predictions; a translator is given the right words before."""
-    from segue.layers.losses import target_logprobs
-
-    batches = Batches(store, task, config, seed=0)
     nats = right = count = 0.0
+    decided = True
     for first in range(0, len(store), config.size):
-        batch = batches.of_rows(np.arange(first, min(first + config.size, len(store)))).to(device)
-        logits, _ = model(batch)
-        if hasattr(model, "costs"):  # its labels need not be classes, nor its loss a likelihood
-            costs, decided = model.costs(logits, batch.targets), model.right(logits, batch.targets)
-            nats, right, count = nats + float(costs.sum()), right + float(decided.sum()), count + costs.numel()
-        else:
-            real = batch.targets != IGNORE
-            nats -= float(target_logprobs(logits, batch.targets).sum())
-            right += float((logits.argmax(-1) == batch.targets)[real].sum())
-            count += float(real.sum())
+        judged = model.judge(_rows(store, task, config, first).to(device))
+        nats, count, decided = nats + float(judged.total), count + judged.number, judged.right is not None
+        right += float(judged.right) if judged.right is not None else 0.0
         done(min(1.0, (first + config.size) / len(store)))
         if count >= limit:
             break
-    if getattr(model, "label", "class") == "number":
-        return {"loss": nats / count}
-    return {"loss": nats / count, "accuracy": right / count}
+    return {"loss": nats / count} | ({"accuracy": right / count} if decided else {})
 
 
 def validate_counted(model: Any, store: Store, task: str, config: Config) -> dict[str, float]:
     """The same of a classifier that trains itself, over all rows, without torch."""
-    batches = Batches(store, task, config, seed=0)
     nats = right = 0.0
     for first in range(0, len(store), config.size):
-        batch = batches.of_rows(np.arange(first, min(first + config.size, len(store))))
+        batch = _rows(store, task, config, first)
         logp_BC = model.class_logprobs(batch)
         nats -= float(logp_BC[np.arange(len(logp_BC)), batch.targets].sum())
         right += float((logp_BC.argmax(1) == batch.targets).sum())
     return {"loss": nats / len(store), "accuracy": right / len(store)}
+
+
+def _rows(store: Store, task: str, config: Config, first: int) -> Batch:
+    """The batch of rows from the `first` on."""
+    rows = np.arange(first, min(first + config.size, len(store)))
+    return COLLATES[task](store.take(rows), config.length)

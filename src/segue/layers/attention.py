@@ -6,8 +6,9 @@ For each head, with d_k its width and x_t the vector at place t:
     a_tj = exp(q_t · k_j / sqrt(d_k)) / sum over i <= t of exp(q_t · k_i / sqrt(d_k))          for j <= t, else 0
     x'_t = sum over j <= t of a_tj v_j
 
-The heads' x'_t stand side by side. So far the lectures; the paper, and every Transformer since, multiplies them by one
-more matrix, W_O, which lets the heads mix. One matrix `qkv` holds W_q, W_k and W_v of all heads, in that order.
+This is scaled dot-product attention; the condition j <= t is the causal mask. The heads' x'_t stand side by side. So
+far the lectures; the paper, and every Transformer since, multiplies them by one more matrix, W_O, which lets the heads
+mix. One matrix `qkv` holds W_q, W_k and W_v of all heads, in that order.
 
 Nothing here knows where a token stands: what tells it is added to x_t, turns q and k, or is added to the scores
 (layers/position.py). The fused kernel runs, except while a probe records: then the weights exist, and are shown.

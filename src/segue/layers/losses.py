@@ -1,6 +1,6 @@
 """Losses as sums with their counts, never means: only so does accumulating equal the big batch.
 
-l = sum over t of -log softmax(logits_t)[target_t]        (natural logarithm)
+l = sum over t of -log softmax(logits_t)[target_t]        cross-entropy, in natural logarithms
 
 Of one class a row, several yes/no classes, or a number, for each row or yes/no by itself, so that they can be weighed:
 

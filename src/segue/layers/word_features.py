@@ -69,7 +69,7 @@ class Word(nn.Module):
         super().__init__()
         folded, letters, affixes, shapes = written.folded, written.letters, written.affixes, written.shapes
         self.unknown, self.affixes = unknown, affixes
-        self.embedding = nn.Embedding(vocab_size, embedding)
+        self.vectors = nn.Embedding(vocab_size, embedding)
         self.folded = nn.Embedding(vocab_size, embedding) if folded else None
         self.width = embedding * (1 + folded) + letters + 2 * affixes * AFFIX + shapes * AFFIX
         self.letter = nn.Embedding(ALPHABET, LETTER) if letters else None
@@ -84,7 +84,7 @@ class Word(nn.Module):
     def _initialise(self) -> None:
         """Small vectors: of a word seen twice little is learnt, and what it began with should not speak louder. Affixes
         and shapes begin at zero, so that one that was never seen says nothing."""
-        for words in (self.embedding, self.folded):
+        for words in (self.vectors, self.folded):
             if words is not None:
                 nn.init.normal_(words.weight, std=SPREAD)
         for table in (self.affix, self.shape):
@@ -97,7 +97,7 @@ class Word(nn.Module):
             draw_BT = torch.rand(tokens_BT.shape, device=tokens_BT.device)
             tokens_BT = tokens_BT.masked_fill(draw_BT < (1 + (self.folded is not None)) * self.unknown, UNK)
             folded_BT = folded_BT.masked_fill(draw_BT < self.unknown, UNK)
-        parts = [self.embedding(tokens_BT)]
+        parts = [self.vectors(tokens_BT)]
         if self.folded is not None:
             parts.append(self.folded(folded_BT))
         if self.letter is not None or self.affix is not None or self.shape is not None:

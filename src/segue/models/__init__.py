@@ -11,12 +11,12 @@ import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from segue.errors import InputError, nearest
+from segue.models.base import Model
 
 _HERE = Path(__file__).parent
-_SHARED = {"__init__", "base", "network", "counted_classifier", "neural_classifier", "neural_tagger"}
+_SHARED = {"__init__", "base", "network", "markov_lm", "counted_classifier", "neural_classifier", "neural_tagger"}
 
 
 def kinds() -> list[str]:
@@ -36,8 +36,8 @@ def source_file(kind: str) -> Path:
     return _HERE / f"{kind}.py"
 
 
-def model_class(kind: str) -> Any:
-    """The one public class with a `task` in the file of this kind."""
+def model_class(kind: str) -> type[Model]:
+    """The one public class that derives from Model in the file of this kind."""
     path = source_file(kind)
     module = _outside(path) if kind.endswith(".py") else importlib.import_module(f"segue.models.{kind}")
     found = [
@@ -46,10 +46,16 @@ def model_class(kind: str) -> Any:
         if isinstance(value, type)
         and not name.startswith("_")
         and value.__module__ == module.__name__
-        and hasattr(value, "task")
+        and issubclass(value, Model)
     ]
     if len(found) != 1:
-        raise InputError(f"{path} should hold one public class with a `task`; it holds {len(found)}.")
+        raise InputError(
+            f"{path} should hold one public class that derives from Model (segue.models.base); it holds {len(found)}."
+        )
+    if missing := sorted(found[0].__abstractmethods__):
+        raise InputError(
+            f"{found[0].__name__} in {path} lacks {', '.join(missing)}. segue/models/base.py says what each is."
+        )
     return found[0]
 
 

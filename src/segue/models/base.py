@@ -1,57 +1,207 @@
-"""The contracts: what every model gives to the rest of the house, and what it gets.
+"""The contract: all that the rest of the house asks of a model. To add one, derive and fill in what is abstract.
 
-A model is one file here, with one public class that has `task`, a nested frozen `Config`, and the
-methods below. Its file's name is its `kind`. Models that learn by gradient derive from
-`segue.models.network.Network`; models that count have `fit` and need no torch.
+A model is one file in this folder with one public class; the file's name is its `kind`.
 
-    Model(config, sizes)
-    forward(batch, state=None)      -> (logits, state)          logits_BTV, or logits_BC for classes
-    loss(batch, state=None)         -> Loss                     default: cross-entropy of forward
-    counts(batch)                   -> {term name: count}       the denominators, before any forward
-    logprobs(batch, state=None)     -> (logp, state)            log p (natural) of each target; 0 at IGNORE
-    start(rows, capacity, source=None, source_mask=None) -> State   once a text, if it generates
-    step(tokens_BT, mask_BT, state) -> (logits_BV, State)       T >= 1; STOP begins every text
-    fit(store, train, held, done)   -> Iterator[Record]         only models that train themselves; `held` are the
-                                                                ids of validation text or None, `done` takes a share
-    save(folder), load(folder)                                  only models that train themselves
-    adapted()                       -> Model                    begins as this one and learns from what it reads
-    normalised                      -> bool                     False: scores that do not sum to one (default True)
-    rows_logprobs(rows)             -> logp_BC                  classifiers that count, in the place of logprobs
-    window                          -> int                      tokens seen at once, if nothing before them matters
-    steady(state)                   -> Steady                   a step of one token in fixed memory, where it has one
-    device, on_cpu_alone(config)                                models that train themselves, on a GPU if they can
+    Model            everything below has these
+    Counted          trains itself, without torch: n-grams, naive Bayes, NBSVM, word2vec, an ensemble
+    Network          learns by gradient (models/network.py)
+    LanguageModel    predicts the next token; beam search, sampling, scoring and serving need only `start` and `step`
+    Body             has hidden states: embeddings, the neural cache, pictures and later heads read them
+
+A class is asked what it is by `isinstance`, never by `hasattr`. This file imports no torch: counting needs none.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, NoReturn
 
+from segue.batches.codec import Sizes as Sizes
+from segue.batches.scorer import Scorer
+from segue.batches.state import OneToken
 from segue.data.config import Label
-from segue.data.config import Task as Reads
+from segue.errors import InputError
 
-Task = Literal["lm", "classify", "tag", "seq2seq", "embed"]
+if TYPE_CHECKING:
+    from segue.batches.batch import Batch
+    from segue.batches.store import Store
+
+TaskName = Literal["lm", "classify", "tag", "seq2seq", "embed"]
+Task = TaskName
+Array = Any
+"""A numpy array in a model that counts, a torch tensor in a network."""
 
 
-def reads(task: Task) -> Reads:
-    """What the data of a task is read as: vectors of words are learnt from running text, as language models are."""
-    return "lm" if task == "embed" else task
+class ModelConfig:
+    """What a kind's nested `Config` derives from: a frozen dataclass, 12 fields at most, a line of doc under each.
+
+    The names below are no fields, and so no keys of a recipe, until a Config makes them its own."""
+
+    embeddings = ""
+    """A word2vec run or file whose vectors the model begins with."""
+    runs: tuple[str, ...] = ()
+    """The runs that the model is made of."""
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """What the data decides about a model's shape."""
+class TrainConfig:
+    """What every [train] derives from; the same rule holds: a name below is a key only where a subclass says so."""
 
-    vocab_size: int
-    """Ids 0 … vocab_size - 1: 0 is STOP, 1 is UNK, then the text's own."""
-    classes: int = 0
-    """Labels or tags that can be predicted; 0 where there are none."""
-    start: int = 0
-    """The id that every text begins with (the same as `stop`)."""
-    stop: int = 0
-    """The id that ends a text."""
-    label: Label = "class"
-    """What a row is labelled with: one class, several, or a number (which counts as one class)."""
+    seed = 0
+    steps = 0
+    epochs = 0.0
+    seconds = 0.0
+    threads = 0
+    validate_tokens = 100_000
+    init = ""
+    """A run whose weights and tokenizer this one begins with."""
+
+    @classmethod
+    def has(cls, key: str) -> bool:
+        """Whether this [train] has such a key."""
+        return key in {one.name for one in fields(cls)}  # type: ignore[arg-type]
+
+
+class Model(ABC):
+    """A model, whatever it is made of."""
+
+    task: ClassVar[TaskName]
+    Config: ClassVar[type]
+    inputs: ClassVar[tuple[str, ...]] = ()
+    """Optional fields of Batch that it reads, such as fresh_B or source; no others are made."""
+    labels: ClassVar[tuple[Label, ...]] = ("class",)
+    """Values of data.label that it learns."""
+    tokens: ClassVar[tuple[str, ...]] = ()
+    """Kinds of tokens (tokens.kind) that it reads, the first by default; empty: any."""
+
+    def __init__(self, config: Any, sizes: Sizes) -> None:
+        self.config, self.sizes = config, sizes
+
+    @classmethod
+    def marks(cls, config: Any) -> tuple[str, ...]:
+        """Names of the ids beyond the vocabulary that it needs."""
+        return ()
+
+    @classmethod
+    def window_of(cls, config: Any) -> int:
+        """The context window: how many tokens are seen at once; 0: all that came before counts."""
+        return 0
+
+    @property
+    def window(self) -> int:
+        """The context window of this model."""
+        return self.window_of(self.config)
+
+    @property
+    def normalised(self) -> bool:
+        """Whether its scores are probabilities that sum to one; stupid backoff's are not."""
+        return True
+
+    @property
+    @abstractmethod
+    def parameters_count(self) -> int:
+        """Numbers that were learnt."""
+
+    def begin(self, labels: Array | None) -> None:  # noqa: B027
+        """Look at the labels of the training rows before the first step, as for class weights."""
+
+
+class Counted(Model):
+    """A model that trains itself."""
+
+    Train: ClassVar[type]
+    """The recipe's [train], in place of the trainer's."""
+    device: str | None = None
+    """Where it trains; None: on the CPU, without torch."""
+    epochs = 1.0
+    """How often it has read the training text."""
+
+    @abstractmethod
+    def fit(
+        self, store: Store, train: Any, held_out: Any = None, done: Callable[[float], None] = lambda share: None
+    ) -> Iterator[Record]:
+        """Learn from a store. `held_out`: ids of validation text, or a store of rows, or None; `done` takes a share."""
+
+    @abstractmethod
+    def save(self, folder: Path) -> None:
+        """Write model.safetensors."""
+
+    @abstractmethod
+    def load(self, folder: Path) -> None:
+        """Read it back."""
+
+    @classmethod
+    def cpu_only(cls, config: Any) -> str:
+        """What of this config has no way on a GPU, in words for a message; empty: nothing."""
+        return "all of it"
+
+
+class Imported(Counted):
+    """A model that no training makes: `segue import` does, from a file of another toolkit."""
+
+    imports: ClassVar[str]
+    """What `segue import` reads, as its command has it: FILE.arpa."""
+
+    @classmethod
+    def refuse_training(cls) -> NoReturn:
+        """Name the command that makes one."""
+        kind = cls.__module__.rpartition(".")[2]
+        raise InputError(f"{kind} is not trained but imported: segue import {cls.imports} --out RUN")
+
+    def fit(self, *_: Any, **__: Any) -> NoReturn:
+        self.refuse_training()
+
+
+class LanguageModel(Model, Scorer):
+    """Predicts the next token, given a source or not: the decoder of a translator is a language model too."""
+
+    @abstractmethod
+    def start(self, rows: int, capacity: int, source: Array = None, source_mask: Array = None) -> Any:
+        """The state before a text, with room for `capacity` tokens; called once a text."""
+
+    @abstractmethod
+    def step(self, tokens_BT: Array, mask_BT: Array, state: Any) -> tuple[Array, Any]:
+        """Read tokens, T >= 1 (a prompt is one step): logits_BV after each row's last real token. STOP begins every
+        text."""
+
+    adapts: ClassVar[bool] = False
+    """Whether `adapted` gives a model that goes on counting while it reads."""
+
+    def one_token(self, state: Any) -> OneToken | None:
+        """`step` for T = 1 in fixed memory, so that a GPU can record it; None: it has none."""
+        return None
+
+    def adapted(self) -> LanguageModel:
+        """A model that begins as this one and goes on counting what it reads, where it `adapts`."""
+        raise InputError("This model cannot go on counting while it reads. Models that count can.")
+
+
+class Body(ABC):
+    """A model with hidden states."""
+
+    causal: ClassVar[bool] = True
+    """A place has seen only what stands before it."""
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """D of `encode`."""
+
+    @property
+    @abstractmethod
+    def depth(self) -> int:
+        """L of `encode`: the layers, and the vectors of the tokens as layer 0."""
+
+    @abstractmethod
+    def encode(self, batch: Batch, state: Any = None) -> Array:
+        """hidden_LBTD: the tokens' vectors, then what each layer puts out, the last after the final norm; 0 where the
+        mask is False."""
+
+    def unembed(self, hidden: Array) -> Array | None:
+        """Logits of a layer's states, as if it were the last (the logit lens); None: it has no such head."""
+        return None
 
 
 class Term(NamedTuple):
@@ -76,5 +226,5 @@ class Record:
 
     step: int
     kind: str
-    """train, validation or note."""
+    """train, validation, checkpoint or note."""
     values: dict[str, Any] = field(default_factory=dict)

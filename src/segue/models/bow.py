@@ -18,17 +18,15 @@ from torch import Tensor, nn
 
 from segue.batches.batch import Batch
 from segue.layers.convolution import masked
-from segue.models.base import Sizes
-from segue.models.neural_classifier import Objective, SentenceNetwork, check_shares
+from segue.models.base import ModelConfig, Sizes
+from segue.models.neural_classifier import NeuralClassifier, Objective, check_shares
 
 
-class Bow(SentenceNetwork):
+class Bow(NeuralClassifier):
     """A linear classifier over the words of a text."""
 
-    task = "classify"
-
     @dataclass(frozen=True)
-    class Config:
+    class Config(ModelConfig):
         """The recipe's [model]."""
 
         dropout: float = 0.3
@@ -40,9 +38,9 @@ class Bow(SentenceNetwork):
             check_shares(dropout=self.dropout)
 
     def __init__(self, config: Config, sizes: Sizes) -> None:
-        super().__init__(config.loss, sizes)
+        super().__init__(config, sizes)
         self.dropout = nn.Dropout(config.dropout)
-        self.weight = nn.Embedding(sizes.vocab_size, sizes.classes)
+        self.weight = nn.Embedding(sizes.ids, sizes.classes)
         self.bias = nn.Parameter(torch.zeros(sizes.classes))
         nn.init.zeros_(self.weight.weight)
 

@@ -16,17 +16,15 @@ from typing import Any
 from torch import Tensor, nn
 
 from segue.batches.batch import Batch
-from segue.models.base import Sizes
-from segue.models.neural_classifier import Embedding, Objective, SentenceNetwork, check_shares, check_sizes, kept_words
+from segue.models.base import ModelConfig, Sizes
+from segue.models.neural_classifier import Embedding, NeuralClassifier, Objective, check_shares, check_sizes, kept_words
 
 
-class Cbow(SentenceNetwork):
+class Cbow(NeuralClassifier):
     """A linear classifier over the sum of the words' vectors."""
 
-    task = "classify"
-
     @dataclass(frozen=True)
-    class Config:
+    class Config(ModelConfig):
         """The recipe's [model]."""
 
         embedding: int = 100
@@ -34,7 +32,7 @@ class Cbow(SentenceNetwork):
         word_dropout: float = 0.3
         """Share of the words left out at each step of training."""
         embeddings: str = ""
-        """Begin with the vectors of a word2vec run or file (train.freeze=embedding keeps them as they are)."""
+        """Begin with the vectors of a word2vec run or file (train.freeze=vectors keeps them fixed)."""
         loss: Objective = field(default_factory=Objective)
         """What a wrong label costs."""
 
@@ -43,14 +41,14 @@ class Cbow(SentenceNetwork):
             check_shares(word_dropout=self.word_dropout)
 
     def __init__(self, config: Config, sizes: Sizes) -> None:
-        super().__init__(config.loss, sizes)
+        super().__init__(config, sizes)
         self.word_dropout = config.word_dropout
-        self.embedding = Embedding(sizes.vocab_size, config.embedding)
+        self.vectors = Embedding(sizes.ids, config.embedding)
         self.head = nn.Linear(config.embedding, sizes.classes)
 
     def forward(self, batch: Batch, state: Any = None) -> tuple[Tensor, Any]:
         kept_BT = kept_words(batch.mask_BT, self.word_dropout, self.training)
         # What is left is scaled up, so that a sum has the same size in training and after it.
         scale = 1 / (1 - self.word_dropout) if self.training else 1.0
-        h_BD = (self.embedding(batch.tokens_BT) * kept_BT[:, :, None]).sum(1) * scale
+        h_BD = (self.vectors(batch.tokens_BT) * kept_BT[:, :, None]).sum(1) * scale
         return self.head(h_BD), None

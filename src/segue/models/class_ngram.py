@@ -31,19 +31,21 @@ pruned or forgotten.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from segue.batches.batch import IGNORE, Batch
-from segue.models.base import Record, Sizes, Task
+from segue.batches.state import State
+from segue.models.base import Counted, LanguageModel, ModelConfig, Record, Sizes, TrainConfig
 from segue.ngrams.classes import cluster
 from segue.ngrams.count import check_text
-from segue.ngrams.hashed_ngrams import CLASS, WORD, Cache, KneserNey, best_weights
+from segue.ngrams.em import em_weights_by_group
+from segue.ngrams.hashed_ngrams import CLASS, WORD, Cache, KneserNey
 from segue.ngrams.trie import map_arrays, write_arrays
 
 if TYPE_CHECKING:
@@ -65,13 +67,16 @@ _NOTHING = -1
 
 
 @dataclass(frozen=True)
-class _State:
+class _State(State):
     """The last tokens that each row has read, _NOTHING where there were fewer."""
 
     history_BT: Ids
 
-    def select(self, rows: ArrayLike) -> _State:
+    def select(self, rows: ArrayLike, same_text: bool = False) -> _State:
         return _State(self.history_BT[np.asarray(rows)])
+
+    def join(self, others: Sequence[_State]) -> _State:
+        return _State(np.concatenate([self.history_BT, *(other.history_BT for other in others)]))
 
     def fresh(self, fresh_B: Any) -> _State:
         if fresh_B is None:
@@ -125,15 +130,15 @@ class _Mixture:
         return p
 
 
-class ClassNgram:
+class ClassNgram(Counted, LanguageModel):
     """A language model that counts classes of words, and words in their classes."""
 
-    task: ClassVar[Task] = "lm"
-    inputs: ClassVar[tuple[str, ...]] = ("fresh_B",)
-    normalised: ClassVar[bool] = True
+    task = "lm"
+    inputs = ("fresh_B",)
+    adapts = True
 
     @dataclass(frozen=True)
-    class Config:
+    class Config(ModelConfig):
         classes: int = 100
         """How many classes the words are put into."""
         class_context: int = 6
@@ -153,7 +158,7 @@ class ClassNgram:
                 raise ValueError(f"decay is {self.decay}; it must be greater than 0 and at most 1")
 
     @dataclass(frozen=True)
-    class Train:
+    class Train(TrainConfig):
         sweeps: int = 10
         """How many times, at most, every word is moved to its best class."""
 
@@ -162,8 +167,7 @@ class ClassNgram:
                 raise ValueError(f"sweeps is {self.sweeps}; it must be 0 or more")
 
     def __init__(self, config: Config, sizes: Sizes) -> None:
-        self.config = config
-        self.sizes = sizes
+        super().__init__(config, sizes)
         self.width = max(1, RECENT, config.class_context, config.word_context, config.inside_context)
         """Tokens of history."""
         self.classes: Ids = np.zeros(sizes.vocab_size, np.int64)
@@ -237,8 +241,8 @@ class ClassNgram:
         last, kind = self.classes[text[self.width :]], self.classes[held]
         for way, learn in (("still", len(text)), ("adapted", self.width + 1)):
             of_class, of_word = self._mixture(way).parts(text, self.width, learn, held)
-            self.weights[f"{way}.class"] = best_weights(of_class, last, self._kinds, PRIOR)
-            self.weights[f"{way}.word"] = best_weights(of_word, kind, self._kinds, PRIOR)
+            self.weights[f"{way}.class"] = em_weights_by_group(of_class, last, self._kinds, PRIOR)
+            self.weights[f"{way}.word"] = em_weights_by_group(of_word, kind, self._kinds, PRIOR)
 
     def _mixture(self, way: str) -> _Mixture:
         """The model as it stands (still), or one that counts what it reads (adapted)."""
@@ -300,18 +304,22 @@ class ClassNgram:
         return _Adapted(self, self._mixture("adapted"))
 
 
-class _Adapted:
+class _Adapted(LanguageModel):
     """A model that counts what it reads, in one row: the first token after `start` or a fresh row begins a text and is
     no event, every other is. A fresh row forgets the history, not the counts."""
 
-    task: ClassVar[Task] = "lm"
-    inputs: ClassVar[tuple[str, ...]] = ("fresh_B",)
-    normalised: ClassVar[bool] = True
+    task = "lm"
+    inputs = ("fresh_B",)
 
     def __init__(self, model: ClassNgram, mixture: _Mixture) -> None:
-        self.config, self.sizes = model.config, model.sizes
+        super().__init__(model.config, model.sizes)
+        self.model = model
         self._mixture = mixture
         self._state = self._begin = model.start(1, 0)
+
+    @property
+    def parameters_count(self) -> int:
+        return self.model.parameters_count
 
     def logprobs(self, batch: Batch, state: _State | None = None) -> tuple[Floats, _State]:
         """As ClassNgram.logprobs; without a state, the history goes on from the last call."""

@@ -21,19 +21,17 @@ from torch import Tensor, nn
 
 from segue.batches.batch import Batch
 from segue.layers.convolution import MaxOverTime
-from segue.models.base import Sizes
-from segue.models.neural_classifier import Embedding, Objective, SentenceNetwork, check_shares, check_sizes, kept_words
+from segue.models.base import ModelConfig, Sizes
+from segue.models.neural_classifier import Embedding, NeuralClassifier, Objective, check_shares, check_sizes, kept_words
 
 
-class CnnClassifier(SentenceNetwork):
+class CnnClassifier(NeuralClassifier):
     """A classifier over the best n-grams of a text."""
 
-    task = "classify"
-
-    still: Tensor
+    fixed_vectors: Tensor
 
     @dataclass(frozen=True)
-    class Config:
+    class Config(ModelConfig):
         """The recipe's [model]."""
 
         embedding: int = 128
@@ -51,7 +49,7 @@ class CnnClassifier(SentenceNetwork):
         norm: float = 3.0
         """Longest weights of a class; 0 for no limit."""
         embeddings: str = ""
-        """Begin with the vectors of a word2vec run or file (train.freeze=embedding keeps them as they are)."""
+        """Begin with the vectors of a word2vec run or file (train.freeze=vectors keeps them fixed)."""
         loss: Objective = field(default_factory=Objective)
         """What a wrong label costs."""
 
@@ -66,20 +64,24 @@ class CnnClassifier(SentenceNetwork):
             check_shares(word_dropout=self.word_dropout, dropout=self.dropout)
 
     def __init__(self, config: Config, sizes: Sizes) -> None:
-        super().__init__(config.loss, sizes)
+        super().__init__(config, sizes)
         self.word_dropout, self.norm = config.word_dropout, config.norm
-        self.embedding = Embedding(sizes.vocab_size, config.embedding)
+        self.vectors = Embedding(sizes.ids, config.embedding)
         if config.channels == 2:
-            self.register_buffer("still", self.embedding.weight.detach().clone())
+            self.register_buffer("fixed_vectors", self.vectors.weight.detach().clone())
         self.two = config.channels == 2
         self.convolutions = nn.ModuleList(MaxOverTime(config.embedding, config.filters, k) for k in config.widths)
         self.dropout = nn.Dropout(config.dropout)
         self.head = nn.Linear(config.filters * len(config.widths), sizes.classes)
 
-    def forward(self, batch: Batch, state: Any = None) -> tuple[Tensor, Any]:
-        x_BTD = self.embedding(batch.tokens_BT)
+    def vectors_given(self) -> None:
         if self.two:
-            x_BTD = x_BTD + F.embedding(batch.tokens_BT, self.still)
+            self.fixed_vectors.copy_(self.vectors.weight.detach())
+
+    def forward(self, batch: Batch, state: Any = None) -> tuple[Tensor, Any]:
+        x_BTD = self.vectors(batch.tokens_BT)
+        if self.two:
+            x_BTD = x_BTD + F.embedding(batch.tokens_BT, self.fixed_vectors)
         kept_BT = kept_words(batch.mask_BT, self.word_dropout, self.training)
         x_BTD = x_BTD * kept_BT[:, :, None]
         best_BF = torch.cat([layer(x_BTD, batch.mask_BT) for layer in self.convolutions], 1)

@@ -20,17 +20,15 @@ from torch import Tensor, nn
 from segue.batches.batch import Batch
 from segue.layers.convolution import Window
 from segue.layers.word_features import Word, Written
-from segue.models.base import Sizes
-from segue.models.neural_tagger import Tagger
+from segue.models.base import ModelConfig, Sizes
+from segue.models.neural_tagger import NeuralTagger
 
 
-class CnnTagger(Tagger):
+class CnnTagger(NeuralTagger):
     """A tag for each word from stacked windows over the sentence."""
 
-    task = "tag"
-
     @dataclass(frozen=True)
-    class Config:
+    class Config(ModelConfig):
         """The recipe's [model]."""
 
         window: int = 3
@@ -50,7 +48,7 @@ class CnnTagger(Tagger):
         crf: bool = False
         """Choose the tags of a sentence together, by a conditional random field."""
         embeddings: str = ""
-        """Begin with the vectors of a word2vec run or file (still with train.freeze=word.embedding,word.folded)."""
+        """Begin with the vectors of a word2vec run or file (train.freeze=word.vectors,word.folded keeps them fixed)."""
 
         def __post_init__(self) -> None:
             if self.window < 1 or self.window % 2 == 0:
@@ -63,9 +61,9 @@ class CnnTagger(Tagger):
                     raise ValueError(f"{name}={getattr(self, name)} is not a share: expected 0 or more and less than 1")
 
     def __init__(self, config: Config, sizes: Sizes) -> None:
-        super().__init__(sizes, config.crf)
+        super().__init__(config, sizes)
         self.dropout = nn.Dropout(config.dropout)
-        self.word = Word(sizes.vocab_size, config.embedding, config.word, config.unknown)
+        self.word = Word(sizes.ids, config.embedding, config.word, config.unknown)
         self.first = Window(self.word.width, config.width, config.window)
         self.above = nn.ModuleList(Window(config.width, config.width, config.window) for _ in range(config.layers - 1))
         self.head = nn.Linear(config.width, sizes.classes)

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NamedTuple
+from abc import abstractmethod
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from segue.batches.batch import IGNORE, Batch
+from segue.batches.scorer import Scorer
 from segue.errors import InputError
 from segue.linear.features import Rows, rows_of_batch, rows_of_column
-from segue.models.base import Sizes, Task
+from segue.models.base import Counted, Sizes
 
 Floats = NDArray[np.float64]
 
 
-class Classifier:
+class CountedClassifier(Counted, Scorer):
     """A model of one label a row that trains itself. A subclass gives `Config`, `fit`, `save`, `load` and
     `rows_logprobs`."""
 
-    task: ClassVar[Task] = "classify"
-    inputs: ClassVar[tuple[str, ...]] = ()
+    task = "classify"
 
+    @abstractmethod
     def rows_logprobs(self, rows: Rows) -> Floats:
         """(rows, C) log p of every class."""
-        raise NotImplementedError
 
     def class_logprobs(self, batch: Batch) -> Floats:
         """(B, C): the same of a batch."""

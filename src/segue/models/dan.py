@@ -19,17 +19,15 @@ from typing import Any
 from torch import Tensor, nn
 
 from segue.batches.batch import Batch
-from segue.models.base import Sizes
-from segue.models.neural_classifier import Embedding, Objective, SentenceNetwork, check_shares, check_sizes, kept_words
+from segue.models.base import ModelConfig, Sizes
+from segue.models.neural_classifier import Embedding, NeuralClassifier, Objective, check_shares, check_sizes, kept_words
 
 
-class Dan(SentenceNetwork):
+class Dan(NeuralClassifier):
     """Hidden layers over the mean of the words' vectors."""
 
-    task = "classify"
-
     @dataclass(frozen=True)
-    class Config:
+    class Config(ModelConfig):
         """The recipe's [model]."""
 
         embedding: int = 300
@@ -43,7 +41,7 @@ class Dan(SentenceNetwork):
         dropout: float = 0.3
         """Share of the hidden units left out at each step of training."""
         embeddings: str = ""
-        """Begin with the vectors of a word2vec run or file (train.freeze=embedding keeps them as they are)."""
+        """Begin with the vectors of a word2vec run or file (train.freeze=vectors keeps them fixed)."""
         loss: Objective = field(default_factory=Objective)
         """What a wrong label costs."""
 
@@ -52,9 +50,9 @@ class Dan(SentenceNetwork):
             check_shares(word_dropout=self.word_dropout, dropout=self.dropout)
 
     def __init__(self, config: Config, sizes: Sizes) -> None:
-        super().__init__(config.loss, sizes)
+        super().__init__(config, sizes)
         self.word_dropout = config.word_dropout
-        self.embedding = Embedding(sizes.vocab_size, config.embedding)
+        self.vectors = Embedding(sizes.ids, config.embedding)
         widths = [config.embedding, *[config.width] * config.layers]
         self.layers = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(widths))
         self.dropout = nn.Dropout(config.dropout)
@@ -62,7 +60,7 @@ class Dan(SentenceNetwork):
 
     def forward(self, batch: Batch, state: Any = None) -> tuple[Tensor, Any]:
         kept_BT = kept_words(batch.mask_BT, self.word_dropout, self.training)
-        sum_BD = (self.embedding(batch.tokens_BT) * kept_BT[:, :, None]).sum(1)
+        sum_BD = (self.vectors(batch.tokens_BT) * kept_BT[:, :, None]).sum(1)
         h_BD = sum_BD / kept_BT.sum(1, keepdim=True).clamp(min=1)  # the mean of no words is zero
         for layer in self.layers:
             h_BD = self.dropout(layer(h_BD).relu())

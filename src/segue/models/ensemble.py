@@ -22,20 +22,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from segue.batches import collate
 from segue.batches.encode import encode_texts
+from segue.batches.store import Column
 from segue.data.example import Example
 from segue.errors import InputError
 from segue.linear.features import Rows, rows_of_lengths
 from segue.linear.solve import best_scale, log_softmax
 from segue.models import model_class
-from segue.models.base import Record, Sizes, Task
-from segue.models.counted_classifier import Classifier, Floats, labelled
+from segue.models.base import ModelConfig, Record, Sizes, TrainConfig
+from segue.models.counted_classifier import CountedClassifier, Floats, labelled
 from segue.ngrams.trie import map_arrays, write_arrays
 from segue.tokens.tokenizer import Tokenizer
 
@@ -47,26 +48,24 @@ HOLD = 30.0
 _ROWS = 64
 
 
-class Ensemble(Classifier):
+class Ensemble(CountedClassifier):
     """Several classifiers as one."""
 
-    task: ClassVar[Task] = "classify"
-    tokens: ClassVar[str] = "byte"
-    """The only kind of tokens that it reads."""
+    tokens = ("byte",)
 
     @dataclass(frozen=True)
-    class Config:
+    class Config(ModelConfig):
         """The recipe's [model]."""
 
         runs: tuple[str, ...] = ()
         """The run folders of its parts, trained on the same data with the same rows held out: runs/a,runs/b."""
 
     @dataclass(frozen=True)
-    class Train:
+    class Train(TrainConfig):
         """The recipe's [train]: the weights have no settings."""
 
     def __init__(self, config: Config, sizes: Sizes) -> None:
-        self.config, self.sizes = config, sizes
+        super().__init__(config, sizes)
         self.parts: list[_Part] = []
         self.weights: Floats = np.zeros(0)
 
@@ -128,42 +127,40 @@ class _Part:
             raise InputError(f"{name} does not give each row one class; an ensemble is of classifiers that do.")
         self.labels = config["labels"]
         self.limit = int(tomllib.loads(files["recipe.toml"].decode())["batches"]["length"])
-        self.model = cls(_config(cls.Config, config["config"]), sizes)
+        self.model: Any = cls(_config(cls.Config, config["config"]), sizes)
         with tempfile.TemporaryDirectory(prefix="segue-") as folder:
             tokenizer, weights = Path(folder) / "tokenizer.json", Path(folder) / "model.safetensors"
             tokenizer.write_bytes(files["tokenizer.json"])
             self.tokenizer = Tokenizer.load(tokenizer)
-            if hasattr(self.model, "fit"):
+            if isinstance(self.model, CountedClassifier):
                 weights.write_bytes(files["model.safetensors"])
                 self.model.load(Path(folder))  # what it maps into memory stays there when the file is gone
                 return
         from safetensors.torch import load
 
-        self.model.load_state_dict(load(files["model.safetensors"]))
-        self.model.eval()
+        network: Any = self.model
+        network.load_state_dict(load(files["model.safetensors"]))
+        network.eval()
 
     @property
     def parameters_count(self) -> int:
-        if hasattr(self.model, "fit"):
-            return int(self.model.parameters_count)
-        return sum(parameter.numel() for parameter in self.model.parameters())
+        return int(self.model.parameters_count)
 
     def class_logprobs(self, texts: list[Example]) -> Floats:
         """(texts, C): what it says of each class."""
         flat, lengths = encode_texts(texts, self.tokenizer)
-        if hasattr(self.model, "fit"):
+        if isinstance(self.model, CountedClassifier):
             said: Floats = self.model.rows_logprobs(rows_of_lengths(flat, lengths, self.limit))
             return np.maximum(said, LEAST)
-        begins = (np.cumsum(lengths) - lengths).tolist()
-        rows = [flat[a : a + min(n, self.limit)] for a, n in zip(begins, lengths.tolist(), strict=True)]
-        found = [self._forward(rows[i : i + _ROWS]) for i in range(0, len(rows), _ROWS)]
+        text = Column(flat, np.cumsum(lengths))
+        found = [self._forward(text.take(np.arange(i, min(i + _ROWS, len(text))))) for i in range(0, len(text), _ROWS)]
         return np.maximum(np.concatenate(found), LEAST)
 
-    def _forward(self, rows: list[NDArray[Any]]) -> Floats:
+    def _forward(self, text: Column) -> Floats:
         import torch
 
         with torch.inference_mode():
-            logits, _ = self.model(collate.classify(rows, np.zeros(len(rows), np.int64)).to("cpu"))
+            logits, _ = self.model(collate.classify({"text": text}, self.limit).to("cpu"))
             return logits.double().log_softmax(-1).numpy()  # type: ignore[no-any-return]
 
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -36,7 +36,7 @@ from segue.layers.attention import Past, looking
 from segue.layers.losses import linear_cross_entropy, target_logprobs
 from segue.layers.position import Position, Positions
 from segue.layers.transformer import Activation, Block, LayerNorm, Norm
-from segue.models.base import Loss, Sizes, Task, Term
+from segue.models.base import Body, LanguageModel, Loss, ModelConfig, Sizes, Term
 from segue.models.network import Network
 
 Loops = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -91,13 +91,13 @@ _MANY = 3_000_000
 """Weights that no near cache holds."""
 
 
-class Gpt(Network):
+class Gpt(Network, LanguageModel, Body):
     """Causal Transformer that predicts the next token."""
 
-    task: ClassVar[Task] = "lm"
+    task = "lm"
 
     @dataclass(frozen=True)
-    class Config:
+    class Config(ModelConfig):
         size: Size = "own"
         """A published shape, which sets layers, width, heads and context: gpt, gpt2 … gpt3-175b; own: as they say."""
         layers: int = 2
@@ -121,7 +121,7 @@ class Gpt(Network):
         dropout: float = 0.0
         """Share of units dropped: of the vectors, of the attention's weights and of what each part puts out."""
         embeddings: str = ""
-        """Begin with the vectors of a word2vec run or file, spread as its own (still with train.freeze=vectors)."""
+        """Begin with the vectors of a word2vec run or file, rescaled (train.freeze=vectors keeps them fixed)."""
 
         def __post_init__(self) -> None:
             if self.size != "own":
@@ -161,12 +161,11 @@ class Gpt(Network):
             """Of two of GPT-3's shapes width / heads is not it."""
             return self.width // self.heads if self.size == "own" else SHAPES[self.size].head_width
 
+    config: Config
+
     def __init__(self, config: Config, sizes: Sizes) -> None:
-        super().__init__()
-        self.config, self.sizes = config, sizes
-        self.compiled: tuple[int, int] | None = None
-        """The shape of batches that the blocks are compiled for; others are read as the blocks are written."""
-        self.vectors = nn.Embedding(sizes.vocab_size, config.width)
+        super().__init__(config, sizes)
+        self.vectors = nn.Embedding(sizes.ids, config.width)
         self.positions = Positions(config.position, config.context, config.width, config.heads, config.head_width)
         self.drop = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList(
@@ -201,10 +200,17 @@ class Gpt(Network):
         """What is compiled, one by one, where that pays."""
         return list(self.blocks)
 
+    @classmethod
+    def window_of(cls, config: Any) -> int:
+        return int(config.context)
+
     @property
-    def window(self) -> int:
-        """Tokens that are seen at once, whatever came before."""
-        return self.config.context
+    def width(self) -> int:
+        return self.config.width
+
+    @property
+    def depth(self) -> int:
+        return self.config.layers + 1
 
     @property
     def way(self) -> str:
@@ -213,6 +219,10 @@ class Gpt(Network):
         return f"a window of {context:,} tokens, its newer {context // 2:,} read again when it is full"
 
     # Reading whole rows, as in training. Padding stands on the right, where no real token sees it.
+
+    @property
+    def tied(self) -> bool:
+        return self.config.tied
 
     def forward(self, batch: Batch, state: None = None) -> tuple[Tensor, None]:
         """logits_BTV. Nothing is carried from one batch to the next."""
@@ -224,7 +234,7 @@ class Gpt(Network):
         total, count = linear_cross_entropy(x_BTD, self._out, batch.targets)
         return Loss((Term("cross_entropy", total, count),))
 
-    def encode(self, batch: Batch) -> Tensor:
+    def encode(self, batch: Batch, state: None = None) -> Tensor:
         """hidden_LBTD: what each layer puts out."""
         return torch.stack(list(self._layers(batch.tokens_BT)))
 
@@ -364,7 +374,7 @@ class Gpt(Network):
 
 
 class Kept:
-    """The tokens in the window of each row, from its beginning on, and their keys and values in every layer.
+    """The KV cache: the tokens in the window of each row, from its start, and their keys and values in every layer.
 
     The tensors are written in place, so that a step costs no copy. `stamp` counts the times: who holds an older one
     gets a copy before writing (`owned`), and no state ever changes under another's hands.

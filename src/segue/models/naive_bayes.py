@@ -17,24 +17,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from segue.linear.features import Bags, Grams, Rows
 from segue.linear.solve import feature_scores, feature_sums, log_softmax
-from segue.models.base import Record, Sizes, Task
-from segue.models.counted_classifier import Classifier, Floats, labelled, shares
+from segue.models.base import ModelConfig, Record, Sizes, TrainConfig
+from segue.models.counted_classifier import CountedClassifier, Floats, labelled, shares
 from segue.ngrams.trie import map_arrays, write_arrays
 
 
-class NaiveBayes(Classifier):
+class NaiveBayes(CountedClassifier):
     """A classifier that counts which features come with which class."""
 
-    task: ClassVar[Task] = "classify"
-
     @dataclass(frozen=True)
-    class Config:
+    class Config(ModelConfig):
         """The recipe's [model]."""
 
         words: int = 2
@@ -53,11 +51,11 @@ class NaiveBayes(Classifier):
                 raise ValueError(f"alpha is {self.alpha}; expected more than 0, or unseen words forbid their class")
 
     @dataclass(frozen=True)
-    class Train:
+    class Train(TrainConfig):
         """The recipe's [train]: counting has no settings."""
 
     def __init__(self, config: Config, sizes: Sizes) -> None:
-        self.config, self.sizes = config, sizes
+        super().__init__(config, sizes)
         self.grams = Grams(1, config.words)
         self.weights: Floats = np.zeros((1, sizes.classes))
         """(F + 1, C): log p(f | class), and log p(class) last."""

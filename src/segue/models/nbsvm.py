@@ -17,24 +17,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from segue.linear.features import Grams, Rows, one_below_the_other
 from segue.linear.solve import Linear, Solver
-from segue.models.base import Record, Sizes, Task
-from segue.models.counted_classifier import Classifier, Floats, labelled, shares
+from segue.models.base import ModelConfig, Record, Sizes, TrainConfig
+from segue.models.counted_classifier import CountedClassifier, Floats, labelled, shares
 from segue.ngrams.trie import map_arrays, write_arrays
 
 
-class Nbsvm(Classifier):
+class Nbsvm(CountedClassifier):
     """A support vector machine over what naive Bayes says of each feature."""
 
-    task: ClassVar[Task] = "classify"
-
     @dataclass(frozen=True)
-    class Config:
+    class Config(ModelConfig):
         """The recipe's [model]."""
 
         words: int = 2
@@ -55,14 +53,14 @@ class Nbsvm(Classifier):
                 raise ValueError(f"cost is {self.cost}; expected more than 0 (0: chosen on held-out rows)")
 
     @dataclass(frozen=True)
-    class Train:
+    class Train(TrainConfig):
         """The recipe's [train]."""
 
         seed: int = 0
         """Decides in which order rows are taken, and which of them choose the cost."""
 
     def __init__(self, config: Config, sizes: Sizes) -> None:
-        self.config, self.sizes = config, sizes
+        super().__init__(config, sizes)
         self.grams = Grams(1, config.words)
         self.linear = self._made(0)
         self.shares: Floats = np.full(sizes.classes, -np.log(max(1, sizes.classes)))

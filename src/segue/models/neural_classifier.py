@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from segue.batches.batch import IGNORE, Batch
+from segue.data.config import Label
 from segue.errors import InputError
 from segue.layers import losses
 from segue.models.base import Loss, Sizes, Term
-from segue.models.network import Network
+from segue.models.network import Judged, Network
 
 SPREAD = 0.1
 """Deviation of the first vectors: about that of Kim's, uniform from -0.25 to 0.25."""
@@ -36,18 +37,18 @@ class Objective:
     """Each class counts as much as any other, however many rows it has."""
 
 
-class SentenceNetwork(Network):
-    """A network from a text to scores, one a class. A subclass calls `super().__init__(config.loss, sizes)`."""
+class NeuralClassifier(Network):
+    """A network from a text to scores, one a class; its Config has a `loss: Objective`. A subclass gives `forward`."""
 
     task = "classify"
-    labels: ClassVar[tuple[str, ...]] = ("class", "classes", "number")
-    """The kinds of label (data.label) that it learns."""
+    labels: ClassVar[tuple[Label, ...]] = ("class", "classes", "number")
     weights: Tensor
     centre: Tensor
     spread: Tensor
 
-    def __init__(self, objective: Objective, sizes: Sizes) -> None:
-        super().__init__()
+    def __init__(self, config: Any, sizes: Sizes) -> None:
+        super().__init__(config, sizes)
+        objective: Objective = config.loss
         self.objective, self.label = objective, sizes.label
         if self.label == "number" and objective != Objective():
             raise InputError("A number has neither margin nor classes: leave model.loss out, or set data.label=class.")
@@ -57,8 +58,9 @@ class SentenceNetwork(Network):
             self.register_buffer("centre", torch.zeros(()))
             self.register_buffer("spread", torch.ones(()))
 
-    def read_labels(self, labels: NDArray[Any]) -> None:
-        """Before the first step: what the labels of the training rows are like."""
+    def begin(self, labels: NDArray[Any] | None) -> None:
+        """Take the mean and deviation of numbers, or the weights of balanced classes, from the training rows."""
+        assert labels is not None
         if self.label == "number":
             self.centre.fill_(float(labels.mean(dtype=np.float64)))
             self.spread.fill_(float(labels.std(dtype=np.float64)) or 1.0)
@@ -93,18 +95,24 @@ class SentenceNetwork(Network):
         found_B = losses.hinge(full_BC, known_B) if hinge else -losses.target_logprobs(full_BC, targets)
         return found_B * self.weights[0, known_B] * real_B
 
-    def answers(self, scores_BC: Tensor) -> Tensor:
+    def probabilities(self, scores_BC: Tensor) -> Tensor:
         """(B, C) probabilities, or (B, 1) numbers."""
         full_BC = scores_BC if scores_BC.dtype == torch.float64 else scores_BC.float()
         if self.label == "number":
             return self.centre + self.spread * full_BC
         return full_BC.sigmoid() if self.label == "classes" else full_BC.softmax(-1)
 
-    def right(self, scores_BC: Tensor, targets: Tensor) -> Tensor:
-        """Which decisions are right: one a row, or one a yes or no; of numbers there is none."""
-        if self.label == "number":
-            return torch.zeros(0, dtype=torch.bool)
-        return (scores_BC > 0) == (targets > 0) if self.label == "classes" else scores_BC.argmax(-1) == targets
+    @torch.inference_mode()
+    def judge(self, batch: Batch) -> Judged:
+        """One decision a row, or one a yes or no; a number is no decision."""
+        scores_BC, _ = self(batch)
+        costs = self.costs(scores_BC, batch.targets)
+        right = None
+        if self.label == "classes":
+            right = ((scores_BC > 0) == (batch.targets > 0)).sum()
+        elif self.label == "class":
+            right = (scores_BC.argmax(-1) == batch.targets).sum()
+        return Judged(costs.sum(), costs.numel(), right)
 
 
 def balance(labels: NDArray[Any], classes: int, label: str) -> NDArray[np.float32]:

@@ -22,7 +22,7 @@ with a trigram (`segue evaluate --mix` makes one).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from segue.batches.batch import Batch
 from segue.layers.losses import linear_cross_entropy
-from segue.models.base import Loss, Sizes, Task, Term
+from segue.models.base import LanguageModel, Loss, ModelConfig, Sizes, Term
 from segue.models.network import Network
 
 
@@ -56,15 +56,15 @@ class WindowState:
         return cls(tensors["tokens"])
 
 
-class NeuralLm(Network):
+class NeuralLm(Network, LanguageModel):
     """A feed-forward network that predicts the next token from the last few."""
 
-    task: ClassVar[Task] = "lm"
-    inputs: ClassVar[tuple[str, ...]] = ("fresh_B",)
+    task = "lm"
+    inputs = ("fresh_B",)
 
     @dataclass(frozen=True)
-    class Config:
-        context: int = 4
+    class Config(ModelConfig):
+        words: int = 4
         """Tokens that the next one is predicted from."""
         form: Literal["shared", "onehot"] = "shared"
         """One table of vectors for all places, or a row of the first matrix for each token at each place."""
@@ -77,32 +77,33 @@ class NeuralLm(Network):
         dropout: float = 0.0
         """Share of hidden units dropped."""
         embeddings: str = ""
-        """Begin with the vectors of a word2vec run or file (form=shared; train.freeze=vectors keeps them still)."""
+        """Begin with the vectors of a word2vec run or file (form=shared; train.freeze=vectors keeps them fixed)."""
 
         def __post_init__(self) -> None:
-            if min(self.context, self.embedding, self.width) < 1:
-                found = f"context = {self.context}, embedding = {self.embedding}, width = {self.width}"
+            if min(self.words, self.embedding, self.width) < 1:
+                found = f"words = {self.words}, embedding = {self.embedding}, width = {self.width}"
                 raise ValueError(f"{found}: each must be 1 or more")
             if not 0 <= self.dropout < 1:
                 raise ValueError(f"dropout = {self.dropout}: must be at least 0 and less than 1")
             if self.direct and self.form == "onehot":
                 raise ValueError("direct with form = onehot: there are no vectors to connect; set form = shared")
 
+    config: Config
+
     def __init__(self, config: Config, sizes: Sizes) -> None:
-        super().__init__()
-        self.config, self.sizes = config, sizes
+        super().__init__(config, sizes)
         self.direct: nn.Linear | None = None
         if config.form == "shared":
-            wide = config.context * config.embedding
-            self.vectors = nn.Embedding(sizes.vocab_size, config.embedding)
+            wide = config.words * config.embedding
+            self.vectors = nn.Embedding(sizes.ids, config.embedding)
             self.hidden = nn.Linear(wide, config.width)
             if config.direct:
                 self.direct = nn.Linear(wide, sizes.vocab_size, bias=False)
                 nn.init.zeros_(self.direct.weight)
         else:
-            self.first = nn.EmbeddingBag(config.context * sizes.vocab_size, config.width, mode="sum")
+            self.first = nn.EmbeddingBag(config.words * sizes.vocab_size, config.width, mode="sum")
             self.bias = nn.Parameter(torch.zeros(config.width))
-            nn.init.normal_(self.first.weight, std=config.context**-0.5)
+            nn.init.normal_(self.first.weight, std=config.words**-0.5)
         self.head = nn.Linear(config.width, sizes.vocab_size)
 
     def forward(self, batch: Batch, state: WindowState | None = None) -> tuple[Tensor, WindowState]:
@@ -121,9 +122,9 @@ class NeuralLm(Network):
 
     def _windows(self, batch: Batch, state: WindowState | None) -> tuple[Tensor, WindowState]:
         """The last tokens at every place, and after the last."""
-        mask_BT = None if batch.full else batch.mask_BT
+        mask_BT = None if batch.unpadded else batch.mask_BT
         history, state = self._history(batch.tokens_BT, mask_BT, state, batch.fresh_B)
-        windows_BTK = history.unfold(1, self.config.context, 1)[:, 1:]
+        windows_BTK = history.unfold(1, self.config.words, 1)[:, 1:]
         if mask_BT is not None and not bool(mask_BT.all()):
             place_BT = (mask_BT.cumsum(1) - 1).clamp(min=0)  # where in its row's history a real token stands
             windows_BTK = windows_BTK.take_along_dim(place_BT[:, :, None], 1)
@@ -143,8 +144,8 @@ class NeuralLm(Network):
             tokens_BT = tokens_BT.take_along_dim(torch.argsort(~mask_BT, dim=1, stable=True), 1)
         history = torch.cat([before_BK, tokens_BT], 1)
         if mask_BT is None:
-            return history, WindowState(history[:, -self.config.context :].contiguous())
-        ends_BK = mask_BT.sum(1)[:, None] + torch.arange(self.config.context, device=history.device)
+            return history, WindowState(history[:, -self.config.words :].contiguous())
+        ends_BK = mask_BT.sum(1)[:, None] + torch.arange(self.config.words, device=history.device)
         return history, WindowState(history.take_along_dim(ends_BK, 1))
 
     def _logits(self, windows_BTK: Tensor) -> Tensor:
@@ -155,7 +156,7 @@ class NeuralLm(Network):
     def _layers(self, windows_BTK: Tensor) -> tuple[Tensor, Tensor]:
         """h, and what it was computed from."""
         if self.config.form == "onehot":
-            places_K = self.sizes.vocab_size * torch.arange(self.config.context, device=windows_BTK.device)
+            places_K = self.sizes.vocab_size * torch.arange(self.config.words, device=windows_BTK.device)
             rows_NK = (windows_BTK + places_K).flatten(0, 1)
             x_BTD = self.first(rows_NK).unflatten(0, windows_BTK.shape[:2])
             a_BTD = x_BTD + self.bias
@@ -165,7 +166,7 @@ class NeuralLm(Network):
         return F.dropout(a_BTD.tanh(), self.config.dropout, self.training), x_BTD
 
     def _begin(self, rows: int) -> Tensor:
-        return torch.full((rows, self.config.context), self.sizes.start, device=self.head.weight.device)
+        return torch.full((rows, self.config.words), self.sizes.start, device=self.head.weight.device)
 
     @torch.inference_mode()
     def start(

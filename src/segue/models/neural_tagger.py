@@ -1,6 +1,6 @@
 """What the taggers share: whether a word has one tag or several, chosen one by one or together.
 
-A subclass calls `super().__init__(sizes, config.crf)` and gives `Config`, `word` (what is known of each word by itself)
+A subclass gives `Config`, `word` (what is known of each word by itself)
 and `scores(batch)`: (B, T, C) numbers for every tag of every word.
 
     one tag, by itself    p(y_t | x) = softmax(scores_t)
@@ -11,45 +11,46 @@ and `scores(batch)`: (B, T, C) numbers for every tag of every word.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from segue.batches.batch import IGNORE, Batch
+from segue.data.config import Label
 from segue.errors import InputError
 from segue.layers.crf import Crf
 from segue.layers.word_features import Word
-from segue.models.base import Loss, Sizes, Task, Term
+from segue.models.base import Loss, Sizes, Term
 from segue.models.network import Network
 
 
-class Tagger(Network):
-    """A tag for each word, or several."""
+class NeuralTagger(Network):
+    """A tag for each word, or several; its Config has a `crf: bool`."""
 
-    task: ClassVar[Task] = "tag"
+    task = "tag"
     inputs: ClassVar[tuple[str, ...]] = ("chars_BTC", "folded_BT")
-    labels: ClassVar[tuple[str, ...]] = ("class", "classes", "iob1", "bio", "bioes")
-    """The kinds of tag (data.label) that it learns."""
+    labels: ClassVar[tuple[Label, ...]] = ("class", "classes", "iob1", "bio", "bioes")
     crf: Crf | None
     word: Word
 
-    def __init__(self, sizes: Sizes, crf: bool) -> None:
-        super().__init__()
+    def __init__(self, config: Any, sizes: Sizes) -> None:
+        super().__init__(config, sizes)
         self.several = sizes.label == "classes"
-        if crf and self.several:
+        if config.crf and self.several:
             raise InputError("A CRF gives each word one tag: leave model.crf out, or set data.label=class.")
-        self.crf = Crf(sizes.classes) if crf else None
+        self.crf = Crf(sizes.classes) if config.crf else None
 
     @property
     def token_tables(self) -> list[tuple[nn.Embedding, bool]]:
         """What model.embeddings fills: the words' vectors, and those of their small letters."""
-        words = [(self.word.embedding, False)]
+        words = [(self.word.vectors, False)]
         return words if self.word.folded is None else [*words, (self.word.folded, True)]
 
+    @abstractmethod
     def scores(self, batch: Batch) -> Tensor:
         """(B, T, C), from the words of the batch."""
-        raise NotImplementedError
 
     def forward(self, batch: Batch, state: Any = None) -> tuple[Tensor, Any]:
         """(B, T, C) logits of the tags; of several (B, T, C, 2), of no and of yes."""
@@ -66,12 +67,16 @@ class Tagger(Network):
         return Loss((Term("cross_entropy", -logp_B.sum(), (batch.targets != IGNORE).sum()),))
 
     @torch.inference_mode()
-    def best(self, batch: Batch) -> Tensor:
-        """(B, T) the tags, each the likeliest by itself or with a CRF the likeliest sequence; of several (B, T, C)."""
+    def decide(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        """(B, T) the tags, each the likeliest by itself or, with a CRF, those of the likeliest sequence (Viterbi), and
+        the probability of each; several tags of a word are (B, T, C) yes or no, without a probability."""
         scores_BTC = self.scores(batch)
         if self.several:
-            return scores_BTC > 0
-        return scores_BTC.argmax(-1) if self.crf is None else self.crf.best(scores_BTC, batch.mask_BT)
+            return scores_BTC > 0, None
+        logits_BTC, _ = self(batch)
+        p_BTC = logits_BTC.float().softmax(-1)
+        best_BT = p_BTC.argmax(-1) if self.crf is None else self.crf.best(scores_BTC, batch.mask_BT)
+        return best_BT, p_BTC.take_along_dim(best_BT[..., None], -1)[..., 0]
 
 
 def _full(scores: Tensor) -> Tensor:

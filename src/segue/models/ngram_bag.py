@@ -20,27 +20,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from segue.linear.features import Bags, Grams, Rows, Words, one_below_the_other, side_by_side
 from segue.linear.solve import Linear, Solver
-from segue.models.base import Record, Sizes, Task
-from segue.models.counted_classifier import Classifier, Floats, labelled, shares
+from segue.models.base import ModelConfig, Record, Sizes, TrainConfig
+from segue.models.counted_classifier import CountedClassifier, Floats, labelled, shares
 from segue.ngrams.trie import map_arrays, write_arrays
 
 
-class NgramBag(Classifier):
+class NgramBag(CountedClassifier):
     """A linear classifier over n-grams of words and characters."""
 
-    task: ClassVar[Task] = "classify"
-    tokens: ClassVar[str] = "byte"
-    """The only kind of tokens that it reads."""
+    tokens = ("byte",)
 
     @dataclass(frozen=True)
-    class Config:
+    class Config(ModelConfig):
         """The recipe's [model]."""
 
         words: int = 2
@@ -76,14 +74,14 @@ class NgramBag(Classifier):
                 raise ValueError("words=0 and characters below 2 leave no features; give one of them")
 
     @dataclass(frozen=True)
-    class Train:
+    class Train(TrainConfig):
         """The recipe's [train]."""
 
         seed: int = 0
         """Decides in which order rows are taken, and which of them choose the cost."""
 
     def __init__(self, config: Config, sizes: Sizes) -> None:
-        self.config, self.sizes = config, sizes
+        super().__init__(config, sizes)
         self.cut = Words(config.lowercase, config.split)
         self.words = Grams(1, config.words, config.pairs)
         self.characters = Grams(2, config.characters)

@@ -22,19 +22,17 @@ from torch import Tensor, nn
 from segue.batches.batch import Batch
 from segue.layers.probe import probe
 from segue.layers.recurrent import Cell, Recurrent
-from segue.models.base import Sizes
-from segue.models.neural_classifier import Embedding, Objective, SentenceNetwork, check_shares, check_sizes, kept_words
+from segue.models.base import ModelConfig, Sizes
+from segue.models.neural_classifier import Embedding, NeuralClassifier, Objective, check_shares, check_sizes, kept_words
 
 Pooling = Literal["last", "mean", "max", "attention"]
 
 
-class RnnClassifier(SentenceNetwork):
+class RnnClassifier(NeuralClassifier):
     """A classifier that reads a text word by word."""
 
-    task = "classify"
-
     @dataclass(frozen=True)
-    class Config:
+    class Config(ModelConfig):
         """The recipe's [model]."""
 
         cell: Cell = "lstm"
@@ -54,7 +52,7 @@ class RnnClassifier(SentenceNetwork):
         dropout: float = 0.5
         """Share of the vectors' numbers, and of the units, left out at each step of training."""
         embeddings: str = ""
-        """Begin with the vectors of a word2vec run or file (train.freeze=embedding keeps them as they are)."""
+        """Begin with the vectors of a word2vec run or file (train.freeze=vectors keeps them fixed)."""
         loss: Objective = field(default_factory=Objective)
         """What a wrong label costs."""
 
@@ -63,9 +61,9 @@ class RnnClassifier(SentenceNetwork):
             check_shares(word_dropout=self.word_dropout, dropout=self.dropout)
 
     def __init__(self, config: Config, sizes: Sizes) -> None:
-        super().__init__(config.loss, sizes)
+        super().__init__(config, sizes)
         self.word_dropout, self.pooling = config.word_dropout, config.pooling
-        self.embedding = Embedding(sizes.vocab_size, config.embedding)
+        self.vectors = Embedding(sizes.ids, config.embedding)
         self.dropout = nn.Dropout(config.dropout)
         self.body = Recurrent(
             config.cell, config.embedding, config.width, config.layers, config.dropout, bidirectional=config.both
@@ -77,7 +75,7 @@ class RnnClassifier(SentenceNetwork):
 
     def forward(self, batch: Batch, state: Any = None) -> tuple[Tensor, Any]:
         kept_BT = kept_words(batch.mask_BT, self.word_dropout, self.training)
-        x_BTD = self.dropout(self.embedding(batch.tokens_BT)) * kept_BT[:, :, None]
+        x_BTD = self.dropout(self.vectors(batch.tokens_BT)) * kept_BT[:, :, None]
         h_BTD, end = self.body(x_BTD, batch.mask_BT)
         if self.pooling == "last":
             pooled_BD = torch.cat(end.h_LBD[-self.body.directions :].unbind(0), -1)

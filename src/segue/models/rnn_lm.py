@@ -10,7 +10,7 @@ the state). Rows that begin a new text (`fresh_B`) begin with the zero state.
 
 What AWD-LSTM adds, each off unless a recipe says otherwise (h~ is h after dropout, the mean is over units and times):
 
-    tied      V = E (Inan et al. 2017; Press and Wolf 2017): the last layer is then as wide as the vectors
+    tied      V = E, weight tying (Inan et al. 2017; Press and Wolf 2017): the last layer is then as wide as the vectors
     drop      masks that are locked over time, whole words, entries of U (layers/dropout.py)
     ar        + alpha mean(h~_t^2)                  activation regularisation: small outputs
     tar       + beta mean((h_{t+1} - h_t)^2)        temporal activation regularisation: slow outputs
@@ -27,7 +27,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -37,7 +36,7 @@ from segue.batches.batch import Batch
 from segue.layers.dropout import locked_dropout, weight_drop, word_dropout
 from segue.layers.losses import linear_cross_entropy
 from segue.layers.recurrent import Activation, Cell, Readout, Recurrent, RecurrentState, Reset
-from segue.models.base import Loss, Sizes, Task, Term
+from segue.models.base import Body, LanguageModel, Loss, ModelConfig, Sizes, Term
 from segue.models.network import Network
 
 
@@ -77,14 +76,14 @@ class Penalty:
             raise ValueError(f"ar = {self.ar}, tar = {self.tar}: weights in the loss must be 0 or more")
 
 
-class RnnLm(Network):
+class RnnLm(Network, LanguageModel, Body):
     """Elman, LSTM or GRU that predicts the next token."""
 
-    task: ClassVar[Task] = "lm"
-    inputs: ClassVar[tuple[str, ...]] = ("fresh_B",)
+    task = "lm"
+    inputs = ("fresh_B",)
 
     @dataclass(frozen=True)
-    class Config:
+    class Config(ModelConfig):
         cell: Cell = "lstm"
         """The recurrent cell: elman, lstm or gru."""
         activation: Activation = "tanh"
@@ -108,7 +107,7 @@ class RnnLm(Network):
         forget: float = 1.0
         """Bias that an LSTM's forget gate begins with: s(0) = .5, s(1) = .731, s(2) = .881 is kept at a step."""
         embeddings: str = ""
-        """Begin with the vectors of a word2vec run or file, spread as its own (still with train.freeze=vectors)."""
+        """Begin with the vectors of a word2vec run or file, rescaled (train.freeze=vectors keeps them fixed)."""
 
         def __post_init__(self) -> None:
             if self.width < 1 or self.layers < 1 or self.embedding < 0:
@@ -135,11 +134,12 @@ class RnnLm(Network):
             vector = self.embedding or self.width
             return (vector, *[self.width] * (self.layers - 1), vector if self.tied else self.width)
 
+    config: Config
+
     def __init__(self, config: Config, sizes: Sizes) -> None:
-        super().__init__()
-        self.config, self.sizes = config, sizes
+        super().__init__(config, sizes)
         first, *_, last = config.widths
-        self.vectors = nn.Embedding(sizes.vocab_size, first)
+        self.vectors = nn.Embedding(sizes.ids, first)
         by_layer = config.drop.between or config.drop.weights or last != config.width
         self.body: Recurrent | Stack = (
             Stack(config) if by_layer else _layers(config, first, config.width, config.layers)
@@ -156,6 +156,18 @@ class RnnLm(Network):
                 if "bias" in name:
                     nn.init.zeros_(parameter)
 
+    @property
+    def width(self) -> int:
+        return max(self.config.widths)
+
+    @property
+    def depth(self) -> int:
+        return self.config.layers + 1
+
+    @property
+    def tied(self) -> bool:
+        return self.config.tied
+
     def forward(self, batch: Batch, state: RecurrentState | None = None) -> tuple[Tensor, RecurrentState]:
         """logits_BTV and the state after the batch, its gradient still attached."""
         h_BTD, state = self._read(batch, state)
@@ -165,10 +177,10 @@ class RnnLm(Network):
         mask_BT, (rows, length) = batch.mask_BT, batch.mask_BT.shape
         counts = {"cross_entropy": batch.count}
         if self.config.penalty.ar:
-            counts["ar"] = rows * length if batch.full else int(mask_BT.sum())
+            counts["ar"] = rows * length if batch.unpadded else int(mask_BT.sum())
         if self.config.penalty.tar:
             both = mask_BT[:, 1:] & mask_BT[:, :-1]
-            counts["tar"] = rows * (length - 1) if batch.full else int(both.sum())
+            counts["tar"] = rows * (length - 1) if batch.unpadded else int(both.sum())
         return counts
 
     def loss(self, batch: Batch, state: RecurrentState | None = None) -> Loss:
@@ -198,7 +210,7 @@ class RnnLm(Network):
     ) -> tuple[Tensor, Tensor | None, RecurrentState | None]:
         if state is not None and batch.fresh_B is not None:
             state = state.forget(batch.fresh_B)
-        return self._embedded(batch.tokens_BT), None if batch.full else batch.mask_BT, state
+        return self._embedded(batch.tokens_BT), None if batch.unpadded else batch.mask_BT, state
 
     def _embedded(self, tokens_BT: Tensor) -> Tensor:
         drop = self.config.drop

@@ -2,9 +2,9 @@
 
     h_s = cell(E[x_s], h_{s-1})                     the encoder reads the source
     context = h_S                                   its state at the source's last token
-    context "start"    d_0 = h_S, of all layers    d_t = cell(E'[y_t], d_{t-1})
+    feeds "start"      d_0 = h_S, of all layers    d_t = cell(E'[y_t], d_{t-1})
                        p(y_{t+1}) = softmax(V d_t + b)
-    context "every"    d_0 = 0                     d_t = cell([E'[y_t]; context], d_{t-1})
+    feeds "every"      d_0 = 0                     d_t = cell([E'[y_t]; context], d_{t-1})
                        p(y_{t+1}) = softmax(V [d_t; context] + b)
 
 All that the decoder knows of the source is one state: the bottleneck that attention was made for. Each target token
@@ -19,7 +19,7 @@ table still, train.freeze=target_vectors,source_vectors two.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -27,13 +27,13 @@ from torch import Tensor, nn
 from segue.batches.batch import Batch
 from segue.layers.losses import linear_cross_entropy
 from segue.layers.recurrent import Cell, Readout, Recurrent, RecurrentState
-from segue.models.base import Loss, Sizes, Task, Term
+from segue.models.base import LanguageModel, Loss, ModelConfig, Sizes, Term
 from segue.models.network import Network
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """What the decoder carries: its own state and, for context "every", what it sees of the source at each step."""
+    """What the decoder carries: its own state and, for feeds "every", what it sees of the source at each step."""
 
     decoder: RecurrentState
     context_BD: Tensor | None
@@ -51,14 +51,14 @@ def beside(x_BTD: Tensor, context_BD: Tensor | None) -> Tensor:
     return torch.cat([x_BTD, context_BD[:, None].expand(-1, x_BTD.shape[1], -1)], dim=-1)
 
 
-class RnnSeq2seq(Network):
+class RnnSeq2seq(Network, LanguageModel):
     """Encoder-decoder of recurrent layers, without attention."""
 
-    task: ClassVar[Task] = "seq2seq"
-    inputs: ClassVar[tuple[str, ...]] = ("source",)
+    task = "seq2seq"
+    inputs = ("source",)
 
     @dataclass(frozen=True)
-    class Config:
+    class Config(ModelConfig):
         cell: Cell = "lstm"
         """The recurrent cell: elman, lstm or gru."""
         width: int = 192
@@ -67,48 +67,49 @@ class RnnSeq2seq(Network):
         """Layers of the encoder, and of the decoder."""
         dropout: float = 0.0
         """Share of units dropped between layers, before the first and after the last."""
-        context: Literal["start", "every"] = "start"
+        feeds: Literal["start", "every"] = "start"
         """Where the decoder sees the source: as its start state, or in every hidden update and every output."""
         reverse_source: bool = True
         """Read the source from its end, so that its beginning is nearest to the target's."""
         shared: bool = True
         """One table of vectors for source and target."""
         tied: bool = False
-        """Use the target's vectors as the output weights too (context "start" only)."""
+        """Use the target's vectors as the output weights too (feeds "start" only)."""
         embeddings: str = ""
-        """Begin with the vectors of a word2vec run or file (still with train.freeze=target_vectors if shared)."""
+        """Begin with the vectors of a word2vec run or file (train.freeze=vectors keeps them fixed if shared)."""
 
         def __post_init__(self) -> None:
             if self.width < 1 or self.layers < 1:
                 raise ValueError(f"width = {self.width}, layers = {self.layers}: both must be 1 or more")
             if not 0 <= self.dropout < 1:
                 raise ValueError(f"dropout = {self.dropout}: must be at least 0 and less than 1")
-            if self.tied and self.context == "every":
-                raise ValueError('tied with context = "every": outputs there are twice as wide; use context = "start"')
+            if self.tied and self.feeds == "every":
+                raise ValueError('tied with feeds = "every": outputs there are twice as wide; use feeds = "start"')
+
+    config: Config
 
     def __init__(self, config: Config, sizes: Sizes) -> None:
-        super().__init__()
-        self.config, self.sizes = config, sizes
-        width, seen = config.width, config.width if config.context == "every" else 0
-        self.target_vectors = self._table()
-        self.source_vectors = self.target_vectors if config.shared else self._table()
+        super().__init__(config, sizes)
+        width, seen = config.width, config.width if config.feeds == "every" else 0
+        self.vectors = self._table()
+        self.source_vectors = self.vectors if config.shared else self._table()
         self.drop = nn.Dropout(config.dropout)
         self.encoder = Recurrent(config.cell, width, width, config.layers, config.dropout)
         self.decoder = Recurrent(config.cell, width + seen, width, config.layers, config.dropout)
         self.head = Readout(width + seen, sizes.vocab_size)
         if config.tied:
-            self.head.weight = self.target_vectors.weight
+            self.head.weight = self.vectors.weight
 
     def _table(self) -> nn.Embedding:
         """Vectors of deviation 0.4; with large ones (2) a small translation is learnt much more slowly."""
-        table = nn.Embedding(self.sizes.vocab_size, self.config.width)
+        table = nn.Embedding(self.sizes.ids, self.config.width)
         nn.init.normal_(table.weight, std=0.4)
         return table
 
     @property
     def token_tables(self) -> list[tuple[nn.Embedding, bool]]:
         """What model.embeddings fills, none of them of small letters."""
-        tables = [self.target_vectors] if self.config.shared else [self.target_vectors, self.source_vectors]
+        tables = [self.vectors] if self.config.shared else [self.vectors, self.source_vectors]
         return [(table, False) for table in tables]
 
     def read(self, source_BS: Tensor, source_mask_BS: Tensor | None) -> Decoding:
@@ -118,9 +119,13 @@ class RnnSeq2seq(Network):
         if self.config.reverse_source:
             source_BS, source_mask_BS = source_BS.flip(1), source_mask_BS.flip(1)
         _, end = self.encoder(self.drop(self.source_vectors(source_BS)), source_mask_BS)
-        if self.config.context == "start":
+        if self.config.feeds == "start":
             return Decoding(end, None)
         return Decoding(self.decoder.zero_state(len(source_BS)), end.h_LBD[-1])
+
+    @property
+    def tied(self) -> bool:
+        return self.config.tied
 
     def forward(self, batch: Batch, state: None = None) -> tuple[Tensor, None]:
         """logits_BTV; nothing is carried from batch to batch."""
@@ -139,7 +144,7 @@ class RnnSeq2seq(Network):
         return beside(self.drop(out_BTD), begin.context_BD)
 
     def _decoder_inputs(self, tokens_BT: Tensor, context_BD: Tensor | None) -> Tensor:
-        return beside(self.drop(self.target_vectors(tokens_BT)), context_BD)
+        return beside(self.drop(self.vectors(tokens_BT)), context_BD)
 
     @torch.inference_mode()
     def start(

@@ -22,17 +22,15 @@ from segue.batches.batch import Batch
 from segue.layers.dropout import locked_dropout
 from segue.layers.recurrent import Cell, Recurrent
 from segue.layers.word_features import Word, Written
-from segue.models.base import Sizes
-from segue.models.neural_tagger import Tagger
+from segue.models.base import ModelConfig, Sizes
+from segue.models.neural_tagger import NeuralTagger
 
 
-class RnnTagger(Tagger):
+class RnnTagger(NeuralTagger):
     """A tag for each word from the whole sentence, read from both ends."""
 
-    task = "tag"
-
     @dataclass(frozen=True)
-    class Config:
+    class Config(ModelConfig):
         """The recipe's [model]."""
 
         cell: Cell = "lstm"
@@ -54,7 +52,7 @@ class RnnTagger(Tagger):
         crf: bool = False
         """Choose the tags of a sentence together, by a conditional random field."""
         embeddings: str = ""
-        """Begin with the vectors of a word2vec run or file (still with train.freeze=word.embedding,word.folded)."""
+        """Begin with the vectors of a word2vec run or file (train.freeze=word.vectors,word.folded keeps them fixed)."""
 
         def __post_init__(self) -> None:
             for name in ("embedding", "width", "layers"):
@@ -65,9 +63,9 @@ class RnnTagger(Tagger):
                     raise ValueError(f"{name}={getattr(self, name)} is not a share: expected 0 or more and less than 1")
 
     def __init__(self, config: Config, sizes: Sizes) -> None:
-        super().__init__(sizes, config.crf)
+        super().__init__(config, sizes)
         self.dropout = config.dropout
-        self.word = Word(sizes.vocab_size, config.embedding, config.word, config.unknown)
+        self.word = Word(sizes.ids, config.embedding, config.word, config.unknown)
         width = config.width * (1 + config.both)
         widths = [self.word.width, *[width] * config.layers]
         self.layers = nn.ModuleList(

@@ -45,18 +45,20 @@ text is kept. The file is mapped; `adapted()` makes a copy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from segue.batches.batch import IGNORE, Batch
-from segue.models.base import Record, Sizes, Task
+from segue.batches.state import State
+from segue.models.base import Counted, LanguageModel, ModelConfig, Record, Sizes, TrainConfig
 from segue.ngrams.count import check_text
-from segue.ngrams.lazy_trie import BREAK, NONE, Trie, Weights, beginning, estimate, score, score_next
+from segue.ngrams.discounts import update_discounts
+from segue.ngrams.lazy_trie import BREAK, NONE, Trie, Weights, beginning, score, score_next
 from segue.ngrams.trie import map_arrays, write_arrays
 
 if TYPE_CHECKING:
@@ -72,24 +74,27 @@ HELD_OUT = 1_000_000
 
 
 @dataclass(frozen=True)
-class _State:
+class _State(State):
     """The contexts that each row has come to, as in ngrams/lazy_trie.py."""
 
     contexts_BK: NDArray[np.int64]
 
-    def select(self, rows: ArrayLike) -> _State:
+    def select(self, rows: ArrayLike, same_text: bool = False) -> _State:
         return _State(self.contexts_BK[np.asarray(rows)])
 
+    def join(self, others: Sequence[_State]) -> _State:
+        return _State(np.concatenate([self.contexts_BK, *(other.contexts_BK for other in others)]))
 
-class WeightedNgram:
+
+class WeightedNgram(Counted, LanguageModel):
     """A language model that counts n-grams of high order, and learns how to weigh them."""
 
-    task: ClassVar[Task] = "lm"
-    inputs: ClassVar[tuple[str, ...]] = ("fresh_B",)
-    normalised: ClassVar[bool] = True
+    task = "lm"
+    inputs = ("fresh_B",)
+    adapts = True
 
     @dataclass(frozen=True)
-    class Config:
+    class Config(ModelConfig):
         order: int = 12
         """The n of n-gram: a token is predicted from the order - 1 before it."""
         rate: float = 0.03
@@ -102,12 +107,11 @@ class WeightedNgram:
                 raise ValueError(f"rate is {self.rate}; it must lie between 0 and 1")
 
     @dataclass(frozen=True)
-    class Train:
+    class Train(TrainConfig):
         """There is nothing to set."""
 
     def __init__(self, config: Config, sizes: Sizes) -> None:
-        self.config = config
-        self.sizes = sizes
+        super().__init__(config, sizes)
         self.nodes: NDArray[np.int32] = np.zeros((0, 6), np.int32)
         """As in ngrams/lazy_trie.py, as are the next two; empty until the model is fitted or loaded."""
         self.text: Ids = np.zeros(0, np.int32)
@@ -149,7 +153,7 @@ class WeightedNgram:
         """The weights of the model as it stands, on text[low:high] with the counts of the rest. Nats a token."""
         trie = Trie(self.config.order)
         trie.count(np.concatenate((text[:low], [BREAK], text[high:])), _part(done, 0.0, 0.6))
-        estimate(trie.tally, self.discounts)
+        update_discounts(trie.tally, self.discounts)
         tokens, targets = np.concatenate(([BREAK], text[low : high - 1])), text[low:high]
         logp = self._score(*trie.finished(), beginning(self.config.order), tokens, targets, self.config.rate)
         done(1.0)
@@ -159,11 +163,11 @@ class WeightedNgram:
         """All of the text, and the weights of adapted() on what comes after text[:most]."""
         trie = Trie(self.config.order)
         trie.count(text[:most], _part(done, 0.0, 0.5))
-        estimate(trie.tally, self.discounts)
+        update_discounts(trie.tally, self.discounts)
         trie.learn(
             text[most:], self.moving, self.discounts, self.config.rate, self.sizes.vocab_size, _part(done, 0.5, 1.0)
         )
-        estimate(trie.tally, self.discounts)
+        update_discounts(trie.tally, self.discounts)
         self.tally = trie.tally
         self.nodes, self.text = trie.finished()
 
@@ -181,7 +185,7 @@ class WeightedNgram:
         arrays = map_arrays(Path(folder) / "model.safetensors")
         self.nodes, self.text = arrays["nodes"].view(np.int32), arrays["text"].view(np.int32)
         self.tally = np.array(arrays["tally"])
-        estimate(self.tally, self.discounts)
+        update_discounts(self.tally, self.discounts)
         still = np.array(arrays["still"])
         self.still = Weights(still, np.ones_like(still))
         self.moving = Weights(np.array(arrays["moving"]), np.array(arrays["moving.squares"]))
@@ -237,15 +241,23 @@ class WeightedNgram:
         return logp
 
 
-class _Adapted:
+class _Adapted(LanguageModel):
     """A model that counts what it reads and goes on learning its weights: one text, one row. The first token after
     `start`, or of a fresh row, begins a text and is not counted."""
 
+    task = "lm"
+    inputs = ("fresh_B",)
+
     def __init__(self, model: WeightedNgram) -> None:
-        self.task, self.config, self.sizes, self.normalised = model.task, model.config, model.sizes, model.normalised
+        super().__init__(model.config, model.sizes)
+        self.model = model
         self.trie = Trie.of(model.nodes, model.text, model.tally)
         self.discounts, self.weights = model.discounts.copy(), model.moving.copy()
         self.begun = False
+
+    @property
+    def parameters_count(self) -> int:
+        return self.model.parameters_count
 
     def logprobs(self, batch: Batch, state: Any = None) -> tuple[Floats, _Adapted]:
         """log p of each target, which is learnt from and counted once it has been predicted; the state is in here."""
@@ -278,7 +290,7 @@ class _Adapted:
         score_next(trie.nodes, trie.text, trie.contexts, trie.length, self.discounts, self.weights.values, logp)
         return torch.from_numpy(logp)[None].float(), self
 
-    def select(self, rows: Any) -> _Adapted:
+    def select(self, rows: Any, same_text: bool = False) -> _Adapted:
         """There is but one row."""
         return self
 

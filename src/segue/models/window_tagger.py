@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from segue.batches.batch import Batch
 from segue.layers.convolution import Window
 from segue.layers.word_features import Word, Written
-from segue.models.base import Sizes
-from segue.models.neural_tagger import Tagger
+from segue.models.base import ModelConfig, Sizes
+from segue.models.neural_tagger import NeuralTagger
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,11 @@ class Bare(Written):
     """Give the shape of a word a vector: capitals, small letters, digits, signs."""
 
 
-class WindowTagger(Tagger):
+class WindowTagger(NeuralTagger):
     """A tag for each word from a window of words around it."""
 
-    task = "tag"
-
     @dataclass(frozen=True)
-    class Config:
+    class Config(ModelConfig):
         """The recipe's [model]."""
 
         window: int = 5
@@ -60,7 +58,7 @@ class WindowTagger(Tagger):
         crf: bool = False
         """Choose the tags of a sentence together, by a conditional random field."""
         embeddings: str = ""
-        """Begin with the vectors of a word2vec run or file (still with train.freeze=word.embedding)."""
+        """Begin with the vectors of a word2vec run or file (train.freeze=word.vectors keeps them fixed)."""
 
         def __post_init__(self) -> None:
             if self.window < 1 or self.window % 2 == 0:
@@ -72,14 +70,14 @@ class WindowTagger(Tagger):
                     raise ValueError(f"{name}={getattr(self, name)} is not a share: expected 0 or more and less than 1")
 
     def __init__(self, config: Config, sizes: Sizes) -> None:
-        super().__init__(sizes, config.crf)
-        self.word = Word(sizes.vocab_size, config.embedding, config.word, config.unknown)
+        super().__init__(config, sizes)
+        self.word = Word(sizes.ids, config.embedding, config.word, config.unknown)
         self.dropout = nn.Dropout(config.dropout)
-        self.window = Window(self.word.width, config.width, config.window)
+        self.convolution = Window(self.word.width, config.width, config.window)
         self.head = nn.Linear(config.width, sizes.classes)
 
     def scores(self, batch: Batch) -> Tensor:
         x_BTD = self.dropout(self.word(batch))
-        h_BTD = self.window(x_BTD, batch.mask_BT).tanh()
+        h_BTD = self.convolution(x_BTD, batch.mask_BT).tanh()
         scores_BTC: Tensor = self.head(self.dropout(h_BTD))
         return scores_BTC

@@ -38,13 +38,13 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from segue.errors import InputError
-from segue.models.base import Record, Sizes, Task
+from segue.models.base import Counted, ModelConfig, Record, Sizes, TrainConfig
 from segue.ngrams.trie import map_arrays, write_arrays
 from segue.word_vectors import learning, noise_words
 
@@ -66,14 +66,13 @@ _LOOK = 0.05
 _METHODS = {"skipgram": learning.SKIPGRAM, "cbow": learning.CBOW, "next": learning.NEXT}
 
 
-class Word2vec:
+class Word2vec(Counted):
     """Word vectors."""
 
-    task: ClassVar[Task] = "embed"
-    inputs: ClassVar[tuple[str, ...]] = ()
+    task = "embed"
 
     @dataclass(frozen=True)
-    class Config:
+    class Config(ModelConfig):
         method: Literal["skipgram", "cbow", "next"] = "skipgram"
         """A word predicts each neighbour, all neighbours predict a word, or a word predicts the next."""
         width: int = 100
@@ -104,7 +103,7 @@ class Word2vec:
                     raise ValueError(f"{name} is {getattr(self, name)}; it must be 0 or more")
 
     @dataclass(frozen=True)
-    class Train:
+    class Train(TrainConfig):
         epochs: int = 0
         """Times that the whole text is read; 0: until ten million words are read, but from 5 to 25 times."""
         seconds: float = 0.0
@@ -129,8 +128,7 @@ class Word2vec:
                 raise ValueError(f"seed is {self.seed}; it must be 0 or more")
 
     def __init__(self, config: Config, sizes: Sizes) -> None:
-        self.config = config
-        self.sizes = sizes
+        super().__init__(config, sizes)
         self.vectors: Vectors = np.zeros((sizes.vocab_size, config.width), np.float32)
         """v of each id. That of STOP is the start of a text (`next`); that of UNK stays 0."""
         self.outputs: Vectors | None = np.zeros_like(self.vectors)
@@ -139,12 +137,9 @@ class Word2vec:
         """How often each word was there to learn from."""
         self.epochs = 0.0
         """How often the text was read in `fit`: a whole number, unless time was over first."""
-        self.device: str | None = None
-        """Where `fit` learns in batches, by torch; None: place by place, on the processor's threads."""
 
-    @staticmethod
-    def on_cpu_alone(config: Config) -> str:
-        """What of the config a GPU does not learn; empty where it learns it all."""
+    @classmethod
+    def cpu_only(cls, config: Any) -> str:
         if config.method == "next":
             return "model.method=next"
         return "" if config.negatives else "model.negatives=0"
@@ -185,7 +180,7 @@ class Word2vec:
 
     def _work(self, text: NDArray[Any], train: Train) -> _Work | DeviceWork:
         tables, chances, shape = self._begin(train.seed), self._chances(), self._shape()
-        if self.device is None or self.on_cpu_alone(self.config):
+        if self.device is None or self.cpu_only(self.config):
             return _Work(text, tables, chances, shape, train)
         from segue.word_vectors.on_device import DeviceWork  # torch is for those who need it
 

@@ -73,7 +73,7 @@ class Reading:
     def __init__(self, model: Any, levels: list[Level], settings: tuple[Any, ...]) -> None:
         """`settings`: how counts become probabilities, whether they are continuation counts, then discounts by order,
         lambdas by order, alpha, and the size of the vocabulary."""
-        self.task, self.config, self.sizes, self.normalised = model.task, model.config, model.sizes, model.normalised
+        self.config, self.sizes = model.config, model.sizes
         self.packed, self.settings, self.overlay = laid_out(levels), settings, Overlay(levels)
         self.contexts = np.full(len(levels), UNKNOWN, np.int64)
         self.contexts[0] = 0
@@ -112,7 +112,7 @@ class Reading:
         with np.errstate(divide="ignore"):
             return torch.from_numpy(np.log(p))[None].float(), self
 
-    def select(self, rows: Any) -> Reading:
+    def select(self, rows: Any, same_text: bool = False) -> Reading:
         """There is but one row."""
         return self
 

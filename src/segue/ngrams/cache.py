@@ -15,6 +15,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from segue.batches.batch import Batch
+from segue.batches.scorer import Scorer
 
 DECAY = 0.998
 """What is left of a count after one more word: half of it after 346."""
@@ -23,7 +24,7 @@ LONGEST = 3
 _AT_ONCE = 1 << 14
 
 
-class Cache:
+class Cache(Scorer):
     """Reads one text; its `logprobs` are those of a language model."""
 
     def __init__(self, vocab_size: int) -> None:

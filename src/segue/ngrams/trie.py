@@ -1,4 +1,4 @@
-"""Counted n-grams in few bytes, on disk as in memory: what `model.safetensors` of a count model holds.
+"""Counted n-grams as a trie in few bytes, on disk as in memory: what `model.safetensors` of a count model holds.
 
 Of each order above the first:
 

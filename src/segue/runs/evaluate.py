@@ -19,7 +19,9 @@ import numpy as np
 
 from segue.data.corpus import Corpus
 from segue.errors import InputError
-from segue.inference.lm_mixture import Mixture, em_weights, probabilities
+from segue.inference.lm_mixture import Mixture, probabilities
+from segue.models.base import Body
+from segue.ngrams.em import em_weights
 from segue.runs.run import Run
 from segue.training.log import Progress, silent
 
@@ -95,7 +97,7 @@ class Mixing:
         if adapted and self.cache:
             from segue.ngrams.cache import Cache
 
-            parts += [_neural_cache(run) for run in self.runs if hasattr(run.model, "encode")]
+            parts += [_neural_cache(run) for run in self.runs if isinstance(run.model, Body)]
             parts.append(_Part("cache", Cache(self.runs[0].sizes.vocab_size), way="a cache"))
         return parts
 
@@ -111,13 +113,13 @@ class _Part(NamedTuple):
 
 def _way(run: Run) -> str:
     """How the model of a run goes on learning; empty where it cannot."""
-    if hasattr(run.model, "adapted"):
+    if run.model.adapts:
         return "counting on while reading"
-    return "dynamic evaluation" if hasattr(run.model, "state_dict") else ""
+    return "dynamic evaluation" if run.model.takes_tensors else ""
 
 
 def _adapted(run: Run) -> _Part:
-    if hasattr(run.model, "adapted"):
+    if run.model.adapts:
         return _Part(str(run.path), run.model.adapted(), way=_way(run))
     from segue.inference.dynamic_evaluation import Dynamic
 
@@ -170,7 +172,7 @@ def _check(runs: Sequence[Run]) -> None:
     for run in runs:
         if run.task != "lm":
             raise InputError(f"{run.path} is made for {run.task}; only language models are mixed or adapted.")
-        if not getattr(run.model, "normalised", True):
+        if not run.model.normalised:
             raise InputError(f"{run.path} gives scores, not probabilities, so that it cannot be part of a mixture.")
     for run in runs[1:]:
         if run.tokenizer.content != first.tokenizer.content:

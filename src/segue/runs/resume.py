@@ -9,6 +9,7 @@ from typing import Any
 from segue.runs import folder as files
 from segue.data.corpus import Corpus
 from segue.errors import InputError
+from segue.models.base import Counted
 from segue.recipe import Recipe, read_recipe
 
 _BEFORE = (".lock", ".recipe.toml.writing")
@@ -41,7 +42,7 @@ def recipe_of(recipe: Recipe | None, out: Path, resume: bool, trust: bool) -> tu
             f"segue train --out {out} --resume. For another recipe choose another --out."
         )
     for key in ("steps", "epochs", "seconds"):
-        before, now = getattr(old.train, key, 0), getattr(recipe.train, key, 0)
+        before, now = (dataclasses.asdict(one.train).get(key, 0) for one in (old, recipe))
         if now and before > now:
             raise InputError(f"train.{key} was {before} when {out} began and can only grow, not shrink to {now}.")
     if recipe != old and (out / "result.json").exists():
@@ -51,7 +52,7 @@ def recipe_of(recipe: Recipe | None, out: Path, resume: bool, trust: bool) -> tu
 
 def _with_tokens(recipe: Recipe | None, trust: bool) -> Recipe | None:
     """A run that begins with another's weights has its tokens too."""
-    init = getattr(recipe.train, "init", "") if recipe is not None else ""
+    init = recipe.train.init if recipe is not None else ""
     if recipe is None or not init:
         return recipe
     files.check_run(Path(init))
@@ -60,7 +61,7 @@ def _with_tokens(recipe: Recipe | None, trust: bool) -> Recipe | None:
 
 def _check_goes_on(recipe: Recipe, out: Path) -> None:
     """A finished run learns on from its checkpoint; an imported one has none, and would be learnt anew."""
-    counts = hasattr(recipe.model_class, "fit")
+    counts = issubclass(recipe.model_class, Counted)
     imported = files.check_run(out).get("imported")
     if imported or not (counts or any(out.glob("checkpoints/step-*"))):
         why = f"It was imported from {imported}" if imported else "It was imported, or its checkpoints were removed"
@@ -86,7 +87,7 @@ def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def check_named(recipe: Recipe, trust: bool) -> None:
     """An ensemble names two runs or more, all of them classifiers: said before any data is read."""
-    runs = getattr(recipe.model, "runs", None)
+    runs = recipe.model.runs if "runs" in {one.name for one in dataclasses.fields(recipe.model)} else None
     if runs is None:
         return
     if len(runs) < 2:
@@ -103,7 +104,7 @@ def check_named(recipe: Recipe, trust: bool) -> None:
 def check_parts(recipe: Recipe, corpus: Corpus, trust: bool) -> None:
     """An ensemble of runs is weighed on rows that none of them has learnt from: they held the same ones out."""
     hashes = {file["sha256"] for file in corpus.ledger.files}
-    for run in map(Path, getattr(recipe.model, "runs", ())):
+    for run in map(Path, recipe.model.runs):
         other = _split(read_recipe(run / "recipe.toml", trust).data)
         differ = {file["sha256"] for file in files.read_json(run / "ledger.json")["files"]} != hashes
         keys = [f"data.{key}" for key, value in _split(recipe.data).items() if value != other[key]]
@@ -119,4 +120,4 @@ def check_parts(recipe: Recipe, corpus: Corpus, trust: bool) -> None:
 def _split(data: Any) -> dict[str, Any]:
     """What decides who is held out; which file a path names is seen by the file's sum."""
     shares = {"validation": data.validation, "test": data.test}
-    return {**shares, **dict.fromkeys(data.given(), "a file"), "seed": data.seed}
+    return {**shares, **dict.fromkeys(data.held_out_files(), "a file"), "seed": data.seed}

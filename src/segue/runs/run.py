@@ -29,7 +29,7 @@ from segue.inference.predict import Prediction, Predictor
 from segue.inference.score import LONG_ROW, score_held, stream_logprobs
 from segue.inference.decode_settings import Config as Decode
 from segue.models import fingerprint
-from segue.models.base import Sizes, Task
+from segue.models.base import Counted, Sizes, Task
 from segue.recipe import load_recipe, make, read_recipe
 from segue.tokens.spelling import Speller
 from segue.tokens.tokenizer import Tokenizer
@@ -65,7 +65,7 @@ class Run:
         config = files.check_run(self.path)
         _check_trust(config, self.path, trust)
         self.recipe = read_recipe(self.path / "recipe.toml", trust)
-        self.imported: str = config.get("imported", "") or getattr(self.recipe.model, "arpa", "")
+        self.imported: str = config.get("imported", "")
         """Where it was imported from, if another toolkit has trained it."""
         self.labels: list[str] = config["labels"]
         self.tokenizer = Tokenizer.load(self.path / "tokenizer.json")
@@ -94,7 +94,7 @@ class Run:
                 f"The run in {self.path} is damaged: model.safetensors is missing. Restore it, or train the run again."
             )
         try:
-            if hasattr(self.model, "fit"):
+            if isinstance(self.model, Counted):
                 self.model.load(self.path)
                 return "cpu"
             from safetensors.torch import load_file
@@ -169,7 +169,7 @@ class Run:
         self._check_reading(data, settings)
         if data is not None:
             with tempfile.TemporaryDirectory(prefix="segue-") as folder:
-                yield Corpus(self._whole(data, Path(folder), settings), self.recipe.reads, progress), "all"
+                yield Corpus(self._whole(data, Path(folder), settings), self.recipe.shape, progress), "all"
             return
         corpus = self._own_corpus(progress)
         split = "test" if corpus.counts["test"] else "validation"
@@ -196,7 +196,7 @@ class Run:
             yield held
 
     def _own_corpus(self, progress: Progress) -> Corpus:
-        corpus = Corpus(self.recipe.data, self.recipe.reads, progress)
+        corpus = Corpus(self.recipe.data, self.recipe.shape, progress)
         if changed := files.changed_file(corpus.ledger.files, self.path):
             raise InputError(
                 f"{changed} has changed since the run in {self.path} was made, so that what was held back from "
@@ -216,7 +216,7 @@ class Run:
                 scored = score_held(
                     model, held, self.sizes.vocab_size, self.device, row, lambda share: progress(what, share)
                 )
-            normalised = getattr(self.model, "normalised", True)
+            normalised = self.model.normalised
             evaluation = figures.of_text(scored, self.tokenizer.lossless, normalised)
             if scored.parts and normalised:
                 names = [part.name for part in corpus.parts_of(split)]
@@ -243,7 +243,7 @@ class Run:
 
     def _limited(self, split: str) -> bool:
         """Validation text is scored as far as it was in training; a test is always scored whole."""
-        return split == "validation" and hasattr(self.recipe.train, "validate_tokens")
+        return split == "validation" and self.recipe.train.has("validate_tokens")
 
     def _held(self, corpus: Corpus, split: str, limit: int = 0) -> _Held:
         return _Held(corpus, split, self.tokenizer, self.speller, limit)
@@ -268,7 +268,7 @@ class Run:
         if isinstance(data, str | Path):
             return dataclasses.replace(config, path=str(data))
         path = folder / "rows.jsonl"
-        write_rows(data, path, self.recipe.reads)
+        write_rows(data, path, self.recipe.shape)
         return dataclasses.replace(config, path=str(path), format="auto", columns="", encoding="utf-8")
 
     # Scoring
@@ -353,7 +353,7 @@ class Run:
         """How to write; or an InputError, where this run cannot write so."""
         self._must_be("lm", "generate")
         config: Decode = make(Decode, {**dataclasses.asdict(self.recipe.decode), **settings}, "decode")
-        if adapt and not hasattr(self.model, "adapted"):
+        if adapt and not self.model.adapts:
             raise InputError(f"{self.recipe.kind} cannot go on learning while it writes. Models that count can.")
         if adapt and config.beam > 1:
             raise InputError("A beam follows several texts, and a model that goes on learning only one. Leave one.")

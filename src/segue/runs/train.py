@@ -17,10 +17,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from segue.data.atomic import atomic_file
 from segue.runs import folder as files
-from segue.batches.collate import Batches
+from segue.batches.batches import Batches
+from segue.batches.batches import Config as Layout
+from segue.batches.collate import COLLATES
 from segue.batches.encode import Encoded, Held, encode, encode_mixed, encode_split, labels_of, tags_of
+from segue.batches.rows import Rows
 from segue.batches.store import Store
+from segue.batches.streams import Streams
 from segue.runs.resume import check_named, check_parts, recipe_of
 from segue.data.config import Label
 from segue.data.corpus import Corpus
@@ -29,8 +34,8 @@ from segue.data.ledger import elapsed
 from segue.errors import InputError, SegueError, nearest
 from segue.inference.evaluation import Evaluation
 from segue.models import fingerprint
-from segue.models.base import Record, Sizes
-from segue.recipe import Recipe, read_recipe, to_toml
+from segue.models.base import Counted, Imported, Record, Sizes
+from segue.recipe import TASKS, Recipe, read_recipe, to_toml
 from segue.tokens.spelling import Speller
 from segue.tokens.tokenizer import Tokenizer
 from segue.training.setup import keep_memory, pick_device, processes, set_threads
@@ -122,13 +127,15 @@ def _train(
     profile: bool,
     world: Any = None,
 ) -> Trained:
-    if recipe is not None and threads and hasattr(recipe.train, "threads"):
+    if recipe is not None and issubclass(recipe.model_class, Imported):
+        recipe.model_class.refuse_training()
+    if recipe is not None and threads and recipe.train.has("threads"):
         recipe = recipe.with_values("train", threads=threads)  # --threads is short for the key
     recipe, begun = recipe_of(recipe, out, resume, trust)
     if begun and (out / "result.json").exists() and read_recipe(out / "recipe.toml", trust) == recipe:
         return Trained(None, out, finished_before=True)
     check_named(recipe, trust)
-    corpus = Corpus(recipe.data, recipe.reads, progress)
+    corpus = Corpus(recipe.data, recipe.shape, progress)
     if begun and (changed := files.changed_file(corpus.ledger.files, out)):
         raise InputError(f"{changed} has changed since the run in {out} began. Restore it, or choose another --out.")
     check_parts(recipe, corpus, trust)
@@ -169,8 +176,8 @@ class _Walk:
     ) -> None:
         self.profile, self.world = profile, world
         self.recipe, self.out, self.corpus, self.progress = recipe, out, corpus, progress
-        self.task, self.reads = recipe.task, recipe.reads
-        self.counts_itself = hasattr(recipe.model_class, "fit")
+        self.task, self.shape = recipe.task, recipe.shape
+        self.counts_itself = issubclass(recipe.model_class, Counted)
         self.device = self._own_device(device) if self.counts_itself else pick_device(device)
         self.threads = 0 if self.counts_itself else set_threads(threads)
         if not self.counts_itself:
@@ -178,17 +185,17 @@ class _Walk:
 
     def _own_device(self, device: str) -> str:
         """A model that trains itself does so on the CPU, and torch is not asked, unless it says what else it can."""
-        on_cpu_alone = getattr(self.recipe.model_class, "on_cpu_alone", None)
-        if on_cpu_alone is None or device == "cpu" or (device == "auto" and not _has_driver()):
+        what = self.recipe.model_class.cpu_only(self.recipe.model)
+        if what == Counted.cpu_only(None) or device == "cpu" or (device == "auto" and not _has_driver()):
             return "cpu"
         chosen = pick_device(device)
-        if chosen != "cpu" and (what := on_cpu_alone(self.recipe.model)):
+        if chosen != "cpu" and what:
             self.progress(f"{self.recipe.kind} with {what} is trained on the CPU: it has no way for a GPU.", 0.0)
             return "cpu"
         return chosen
 
     def run(self, begun: bool) -> Evaluation | None:
-        seed = getattr(self.recipe.train, "seed", 0)
+        seed = self.recipe.train.seed
         (self.out / "result.json").unlink(missing_ok=True)  # of a smaller budget: this one is not finished yet
         files.write_atomic(self.out / "recipe.toml", to_toml(self.recipe))
         if not (begun and (self.out / "environment.json").exists()):
@@ -246,7 +253,7 @@ class _Walk:
         corpus.repeats()
         corpus.ledger.tokens_cut = encoded.cut
         validation = self._validation(tokenizer, speller, labels) if corpus.counts["validation"] else None
-        if vectors := getattr(recipe.model, "embeddings", ""):
+        if vectors := recipe.model.embeddings:
             file = Path(vectors)
             if file.is_dir():
                 files.check_run(file)
@@ -258,7 +265,7 @@ class _Walk:
     def _encoded(self, tokenizer: Tokenizer, labels: list[str]) -> Encoded:
         """The training text as ids."""
         corpus, place = self.corpus, self.out / "store" / "train"
-        limit = 0 if self.reads == "lm" else self.recipe.batches.length
+        limit = 0 if self.shape.running else self.recipe.batches.length
         total = max(1, corpus.counts["train"])
 
         def done(rows: int) -> None:
@@ -269,7 +276,7 @@ class _Walk:
             sizes = encoded.store.columns["text"].lengths().tolist()
         else:
             label = self.recipe.data.label
-            encoded = encode(corpus.examples("train"), tokenizer, self.reads, labels, place, limit, done, label)
+            encoded = encode(corpus.examples("train"), tokenizer, TASKS[self.shape.name], labels, place, limit, done, label)
             sizes = [encoded.tokens]
         for part, size in zip(corpus.parts, sizes, strict=True):
             if not size:
@@ -282,8 +289,8 @@ class _Walk:
 
     def _tell_untrained(self) -> None:
         """A Transformer learns nothing of places that no row of its batches reaches."""
-        context, length = getattr(self.recipe.model, "context", 0), self.recipe.batches.length
-        if self.task == "lm" and context > length and not getattr(self.recipe.train, "init", ""):
+        context, length = self.recipe.model_class.window_of(self.recipe.model), self.recipe.batches.length
+        if context > length and not self.recipe.train.init:
             self.progress(
                 f"batches.length is {length:,} and model.context {context:,}: places from {length + 1:,} on are never "
                 f"trained, but read and written with. Set batches.length={context}, or model.context={length}.",
@@ -298,7 +305,7 @@ class _Walk:
         weights = data.store.columns["weight"].flat.tolist()
         drawn = tokens
         if not self.counts_itself:
-            drawn = Batches(data.store, self.task, self.recipe.batches, self.recipe.train.seed).drawn(steps)
+            drawn = batches_of(data.store, self.task, self.recipe.batches, self.recipe.train.seed).drawn(steps)
         names = [part.name for part in data.corpus.parts]
         data.corpus.ledger.corpora = elapsed(names, tokens, weights, drawn)
         self._write_ledger()
@@ -307,7 +314,7 @@ class _Walk:
 
     def _check_test_labels(self, labels: list[str]) -> None:
         """Before training, not after it: a label of the test file that cannot be predicted."""
-        if not labels or "test" not in self.recipe.data.given():
+        if not labels or "test" not in self.recipe.data.held_out_files():
             return
         known = set(labels)
         for example in self.corpus.examples("test"):
@@ -321,7 +328,7 @@ class _Walk:
 
     def _tokenizer(self) -> Tokenizer:
         saved = self.out / "tokenizer.json"
-        init = getattr(self.recipe.train, "init", "")
+        init = self.recipe.train.init
         if init and not saved.exists():
             files.check_run(Path(init))
             tokenizer = Tokenizer.load(Path(init) / "tokenizer.json")
@@ -338,9 +345,8 @@ class _Walk:
 
     def _save(self, tokenizer: Tokenizer, place: Path) -> None:
         """Whole or not there: a killed run goes on with the tokenizer that it finds."""
-        beside = place.with_name(f".{place.name}.writing")
-        tokenizer.save(beside)
-        beside.replace(place)
+        with atomic_file(place) as beside:
+            tokenizer.save(beside)
 
     def _texts(self) -> Iterator[str]:
         """The text of the training split, for the tokenizer alone; several corpora in the proportion of their weights,
@@ -357,12 +363,12 @@ class _Walk:
     def _validation(self, tokenizer: Tokenizer, speller: Speller | None, labels: list[str]) -> Any:
         place = self.out / "store" / "validation"
         if self.task == "lm":
-            limit = getattr(self.recipe.train, "validate_tokens", 100_000)
+            limit = self.recipe.train.validate_tokens
             held = encode_split(self.corpus, "validation", tokenizer, speller, place, limit)
             self.corpus.ledger.unknown_rate = len(held.spelled) / max(1, len(held.store.tokens))
             return held
         label = self.recipe.data.label
-        encoded = encode(self.corpus.examples("validation"), tokenizer, self.reads, labels, place, label=label)
+        encoded = encode(self.corpus.examples("validation"), tokenizer, TASKS[self.shape.name], labels, place, label=label)
         self.corpus.ledger.unknown_rate = encoded.unknown / max(1, encoded.tokens)
         return encoded.store
 
@@ -391,7 +397,7 @@ class _Walk:
             metrics.write(Record(1, "validation", values))
         metrics.close()
         self.progress(what, 1.0)
-        epochs = getattr(model, "epochs", 1)
+        epochs = model.epochs
         speed = epochs * len(data.store.tokens) / max(seconds, 1e-9)
         return _fitted(seconds, math.ceil(epochs), speed, float(epochs), model.parameters_count), model
 
@@ -419,11 +425,11 @@ class _Walk:
         freeze(model, recipe.train.freeze)
         model.to(self.device)
         world.seed(recipe.train.seed)
-        batches = Batches(data.store, self.task, recipe.batches, recipe.train.seed)
-        if self.task == "lm":
+        batches = batches_of(data.store, self.task, recipe.batches, recipe.train.seed)
+        if isinstance(batches, Streams):
             world.check(batches.size, recipe.batches.accumulate)
-        if self.device != "cpu" and world.size == 1:
-            batches.hold(self.device)
+            if self.device != "cpu" and world.size == 1:
+                batches.keep_on(self.device)
         what = f"training {recipe.name}"
 
         def validate() -> dict[str, Any]:
@@ -472,8 +478,7 @@ class _Walk:
             fitted |= {"best_step": trainer.best["step"], "validation_loss": trainer.best["loss"]}
         if profile is not None:
             looked_up = {id(m.weight) for m in model.modules() if isinstance(m, torch.nn.Embedding)}
-            tied = getattr(model, "head", 0) is None  # the vectors are the output weights too
-            met = sum(p.numel() for p in model.parameters() if tied or id(p) not in looked_up)
+            met = sum(p.numel() for p in model.parameters() if model.tied or id(p) not in looked_up)
             fitted["profile"] = profile.result(trainer.targets / max(1, trainer.step), met)
         return fitted | {"stopped_early": trainer.stopped_early}, model
 
@@ -545,6 +550,14 @@ class _Walk:
         files.write_json(out / "result.json", result)
         shutil.rmtree(out / "store", ignore_errors=True)
         return evaluation
+
+
+def batches_of(store: Store, task: str, config: Layout, seed: int) -> Batches:
+    """Lay out running text as streams, and other data as rows."""
+    if task == "lm":
+        return Streams(store, config, seed)
+    by, added = ("source", 1) if task == "seq2seq" else ("text", 0)
+    return Rows(store, config, seed, lambda columns: COLLATES[task](columns, config.length), by, added)
 
 
 def _has_driver() -> bool:

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -114,8 +115,7 @@ def freeze(model: Any, names: str) -> None:
 
 def take_labels(model: Any, store: Any) -> None:
     """What a classifier wants to know of its labels before it learns: how many rows each has, or how numbers lie."""
-    if hasattr(model, "read_labels"):
-        model.read_labels(np.asarray(store.columns["label"].flat))
+    model.begin(np.asarray(store.columns["label"].flat) if "label" in store.columns else None)
 
 
 def take_vectors(model: Any, config: Any, tokenizer: Tokenizer, progress: Progress = silent) -> None:
@@ -126,16 +126,16 @@ def take_vectors(model: Any, config: Any, tokenizer: Tokenizer, progress: Progre
     or, in models that predict tokens, as the model's own. There the spread is part of how a model begins, and with
     large vectors that are output weights too its first guesses would be far too sure.
     """
-    path = getattr(config, "embeddings", "")
+    path = config.embeddings
     if not path:
         return
-    tables = _token_tables(model)
+    tables = model.token_tables
     if not tables:
         raise InputError(f"model.embeddings={path} has no place in this model: it has no vectors of tokens.")
     words, vectors = _read_vectors(Path(path))
     width, given = tables[0][0].embedding_dim, vectors.shape[1]
     if given != width:
-        key = "embedding" if getattr(config, "embedding", 0) else "width"
+        key = "embedding" if "embedding" in {one.name for one in fields(config)} and config.embedding else "width"
         raise InputError(
             f"model.embeddings={path} has vectors of {given} numbers, the model of {width}. Set model.{key}={given}."
         )
@@ -149,8 +149,7 @@ def take_vectors(model: Any, config: Any, tokenizer: Tokenizer, progress: Progre
                 "Expected vectors of words, and tokens that are words: set tokens.kind=word or tokens.kind=space."
             )
         _fill(table.weight.detach()[tokenizer.unk + 1 :], vectors, places, model.task in ("lm", "seq2seq"))
-    if "still" in dict(model.named_buffers()):
-        model.still.copy_(tables[0][0].weight.detach())
+    model.vectors_given()
     progress(f"{int((places >= 0).sum()):,} of {len(names):,} tokens begin with a vector from {path}.", 0.0)
 
 
@@ -163,17 +162,6 @@ def _fill(rows: Any, vectors: NDArray[np.float32], places: NDArray[np.int64], ow
     if not own:
         rows *= ratio
     rows[found] = torch.from_numpy(vectors[places[places >= 0]]) / (ratio if own else 1.0)
-
-
-def _token_tables(model: Any) -> list[tuple[Any, bool]]:
-    """The tables of tokens' vectors, each with whether it is of their small letters: those that a model names, or its
-    first one."""
-    from torch.nn import Embedding
-
-    if hasattr(model, "token_tables"):
-        named: list[tuple[Any, bool]] = model.token_tables
-        return named
-    return [(module, False) for module in model.modules() if isinstance(module, Embedding)][:1]
 
 
 def _place(name: str, index: dict[str, int], folded: bool) -> int:
@@ -216,7 +204,7 @@ def take_weights(model: Any, init: str) -> None:
     for name in sorted(old.keys() | new.keys()):
         if name in old and name in new and old[name].shape == new[name].shape:
             new[name].copy_(old[name])
-        elif not name.startswith("head."):
+        elif not name.startswith(model.head_names):
             shapes = [list(side[name].shape) if name in side else "absent" for side in (old, new)]
             raise InputError(
                 f"train.init={init} does not fit: {name} is {shapes[0]} there and {shapes[1]} here. "

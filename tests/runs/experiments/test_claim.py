@@ -13,12 +13,13 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from segue.runs.experiments import claim
+from segue.runs.experiments import claim as claims
 from segue.runs.experiments.claim import Claim, Outcome, claim_names, read_claim, run_claim
 from segue.cli import invoke
 from segue.data import copy_task
 from segue.data.config import Config
 from segue.data.corpus import Corpus
+from segue.data.shapes import LABELLED, TEXT
 from segue.errors import InputError, SegueError
 from segue.inference.evaluation import Evaluation
 from segue.inference.statistics import bootstrap
@@ -98,8 +99,8 @@ def test_all_the_lectures_claims_are_there_and_are_no_recipes() -> None:
 def test_every_shipped_claim_is_of_one_text_and_counts_its_steps(name: str) -> None:
     """Budgets in steps, so that a table can be made again; at least two seeds; every variant another recipe."""
     claim = read_claim(name)
-    recipes = {v: claim._recipe(claim, v, None, (), "", False) for v in claim.variants}
-    claim._check_same_text(recipes)
+    recipes = {v: claims._recipe(claim, v, None, (), "", False) for v in claim.variants}
+    claims._check_same_text(recipes)
     assert claim.says.endswith(".") and claim.seeds >= 2
     assert all(recipe.train.steps and not recipe.train.seconds for recipe in recipes.values())
     assert len({dataclasses.replace(recipe, name="") for recipe in recipes.values()}) == len(recipes)
@@ -110,7 +111,7 @@ def test_the_depths_have_equally_many_parameters() -> None:
     claim = read_claim("depth")
     sizes = []
     for variant in claim.variants:
-        recipe = claim._recipe(claim, variant, None, (), "", False)
+        recipe = claims._recipe(claim, variant, None, (), "", False)
         model = recipe.model_class(recipe.model, Sizes(100, 0))
         sizes.append(sum(parameter.numel() for parameter in model.parameters()))
     assert max(sizes) / min(sizes) < 1.12
@@ -120,7 +121,7 @@ def test_what_is_trained_on_shrinks_and_the_test_text_stays() -> None:
     texts, sizes = set(), []
     claim = read_claim("repeats")
     for variant in claim.variants:
-        corpus = Corpus(claim._recipe(claim, variant, None, (), "", False).data, "lm")
+        corpus = Corpus(claims._recipe(claim, variant, None, (), "", False).data, TEXT)
         texts.add("".join(example.text for example in corpus.examples("test")))
         sizes.append(sum(len(example.text) for example in corpus.examples("train")))
     assert len(texts) == 1
@@ -175,14 +176,14 @@ def test_a_budget_data_and_settings_of_ones_own(tmp_path: Path) -> None:
 
 
 def test_a_variant_that_diverges_is_said_and_loses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    train = claim.train
+    train = claims.train
 
     def breaking(recipe: Any, *rest: Any, **more: Any) -> Any:
         if recipe.name.endswith("one"):
             raise SegueError("The loss became NaN.")
         return train(recipe, *rest, **more)
 
-    monkeypatch.setattr(claim, "train", breaking)
+    monkeypatch.setattr(claims, "train", breaking)
     text = SMALL.replace('"three < two < one"', '"three < one"')
     result = run_claim(written(tmp_path, text), out=tmp_path / "out")
     assert result["rows"][0]["bits_per_byte"] is None and result["held"] is True
@@ -217,21 +218,21 @@ def outcome(name: str, *seeds: list[float]) -> Outcome:
 )
 def test_a_comparison_is_held_reversed_or_open(a: Any, b: Any, held: bool | None) -> None:
     claim = Claim("c", "…", "gpt", {"a": [], "b": []}, [("a", "b")], [])
-    [found] = claim._judged(claim, {"a": outcome("a", *a), "b": outcome("b", *b)}, "bits_per_byte")
+    [found] = claims._judged(claim, {"a": outcome("a", *a), "b": outcome("b", *b)}, "bits_per_byte")
     assert found["held"] is held
 
 
 def test_one_comparison_that_fails_is_enough() -> None:
-    assert claim._all([True, None, False]) is False
-    assert claim._all([True, None]) is None
-    assert claim._all([True, True]) is True
+    assert claims._all([True, None, False]) is False
+    assert claims._all([True, None]) is None
+    assert claims._all([True, True]) is True
 
 
 def test_a_power_law_is_found_again() -> None:
     points = [
         dataclasses.replace(outcome(str(x), [100 * 8.0 * x**-0.25] * 3), number=float(x)) for x in (10, 100, 1000)
     ]
-    law = claim._law(points, "bits_per_byte")
+    law = claims._law(points, "bits_per_byte")
     assert law is not None
     assert law["factor"] == pytest.approx(8) and law["exponent"] == pytest.approx(-0.25)
     assert law["largest_error"] < 1e-9
@@ -307,10 +308,10 @@ def test_the_copy_can_be_predicted_from_memory_alone() -> None:
     assert {line[0] for line in lines} == set(copy_task.LETTERS)
     assert all(line == f"{line[0]}0123456789ABCDE{line[0]}" for line in lines)
     assert lines != [example.text for example in copy_task.lines(500, seed=2)]
-    corpus = Corpus(Config(path="copy", test=0.1), "lm")
+    corpus = Corpus(Config(path="copy", test=0.1), TEXT)
     assert corpus.best("test") == {"bits_per_byte": pytest.approx(3 / 18)}
     with pytest.raises(InputError, match="running text"):
-        Corpus(Config(path="copy"), "classify")
+        Corpus(Config(path="copy"), LABELLED)
 
 
 @pytest.mark.parametrize("layers", [1, 2])

@@ -261,9 +261,9 @@ def _check_place(out: Path) -> None:
 
 def _outcome(claim: Claim, recipe: Recipe, out: Path, progress: Progress, trust: bool) -> Outcome:
     variant = recipe.name.removeprefix(f"{claim.name}/")
-    corpus = Corpus(recipe.data, recipe.reads, progress)
+    corpus = Corpus(recipe.data, recipe.shape, progress)
     evaluations, places = [], []
-    learns = hasattr(recipe.train, "seed")
+    learns = recipe.train.has("seed")
     for seed in range(claim.seeds if learns else 1):
         one = recipe.with_values("train", seed=recipe.train.seed + seed) if learns else recipe
         places.append(out / (_slug(variant) + (f"-seed{seed}" if claim.seeds > 1 and learns else "")))

@@ -20,7 +20,7 @@ import numpy as np
 
 from segue.runs import folder as files
 from segue.data.corpus import Corpus
-from segue.data.sources import guess_task
+from segue.data.sources import guess_shape
 from segue.errors import InputError
 from segue.inference import metrics
 from segue.inference.evaluation import LOWER_IS_BETTER, NAMES, SHARES, Evaluation, main_figure
@@ -32,7 +32,7 @@ from segue.look.page.report import write
 from segue.models import model_class
 from segue.models.base import Task
 from segue.runs.gather import entry_of, page_of, passage_of
-from segue.recipe import Recipe, load_recipe, recipe_names
+from segue.recipe import TASKS, Recipe, load_recipe, recipe_names
 from segue.runs.train import train
 from segue.training.log import Progress, silent
 
@@ -118,7 +118,7 @@ def compare(
     out = out or files.free_name(f"compare-{_stem(data)}")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{out} exists already; nothing is overwritten. Choose another --out.")
-    corpus = Corpus(recipes[0].data, recipes[0].reads, progress)
+    corpus = Corpus(recipes[0].data, recipes[0].shape, progress)
     if not corpus.counts["test"]:
         raise InputError("Nothing is held out to compare on. Give data.test as a path or a share, such as 0.05.")
     made = files.missing(out)
@@ -134,7 +134,7 @@ def _ladder(task: Task, overrides: Sequence[str]) -> tuple[Sequence[str], list[s
     """The models of a task that learn such labels as the data has, and a sentence on the others, if there are any."""
     given = [word.partition("=")[2] for word in overrides if word.startswith("data.label=")]
     label = given[-1] if given else "class"
-    able = [name for name in LADDERS[task] if label in getattr(model_class(name.split("/")[0]), "labels", ("class",))]
+    able = [name for name in LADDERS[task] if label in model_class(name.split("/")[0]).labels]
     others = [name for name in LADDERS[task] if name not in able]
     if not able or not others:
         return LADDERS[task], []
@@ -150,7 +150,7 @@ def _recipes(
         base["data"]["test"] = f"1/{folds}"
     first = [load_recipe(name, overrides, base, trust) for name in expanded]
     for recipe in first if folds else ():
-        if recipe.data.part() is None:
+        if recipe.data.fold() is None:
             raise InputError(
                 f"--folds {folds} makes the test part itself, but data.test is {recipe.data.test!r}. Leave one out."
             )
@@ -199,8 +199,8 @@ def budgeted(recipe: Recipe, budget: str) -> Recipe:
         raise InputError(
             f"--budget {budget} is not understood. Expected seconds such as 60s, 5min, or steps such as 500."
         )
-    if not hasattr(recipe.train, "steps"):
-        if unit in units and hasattr(recipe.train, "seconds"):
+    if not recipe.train.has("steps"):
+        if unit in units and recipe.train.has("seconds"):
             return recipe.with_values("train", seconds=amount * units[unit])
         return recipe  # a model that counts reads its text once, whatever the budget
     if unit in units:
@@ -211,7 +211,7 @@ def budgeted(recipe: Recipe, budget: str) -> Recipe:
 def _trial(recipe: Recipe, out: Path, seeds: int, folds: int, progress: Progress, trust: bool) -> Trial:
     runs: list[Run] = []
     tables: list[list[Any]] = []
-    learns = hasattr(recipe.train, "seed")
+    learns = recipe.train.has("seed")
     for seed in range(seeds if learns else 1):
         tables.append([])
         for fold in range(1, (folds or 1) + 1):
@@ -472,7 +472,7 @@ def task_of(data: str, names: Sequence[str], trust: bool = False) -> Task:
     """The task of the first model, or the one that the data speaks of."""
     if names:
         return load_recipe(_expand(names[0])[0], trust=trust).task
-    return guess_task(data)
+    return TASKS[guess_shape(data).name]
 
 
 def _stem(data: str) -> str:

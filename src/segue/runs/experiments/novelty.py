@@ -200,13 +200,13 @@ class _Training:
 
     def __init__(self, run: Run, progress: Progress) -> None:
         self.run = run
-        self.corpus = Corpus(run.recipe.data, run.recipe.reads, progress)
+        self.corpus = Corpus(run.recipe.data, run.recipe.shape, progress)
         if changed := files.changed_file(self.corpus.ledger.files, run.path):
             raise InputError(
                 f"{changed} has changed since the run in {run.path} was made, so that what it was trained on is not "
                 "known any more. Restore the file, or leave --novelty out."
             )
-        if init := getattr(run.recipe.train, "init", ""):
+        if init := run.recipe.train.init:
             progress(f"This model began as that of {init}; the text which that one learnt from is not looked at.", 1.0)
         loading = "loading code that is compiled once"
         progress(loading, 0.0)
