@@ -23,9 +23,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from segue.batches.collate import Batches
-from segue.batches.collate import Config as Layout
+from segue.batches.batches import Config as Layout
 from segue.batches.store import StoreWriter
+from segue.batches.streams import Streams
 from segue.models.base import Sizes
 from segue.models.rnn_lm import Drop, Penalty, RnnLm
 from segue.training.rates import Config as Optimizer
@@ -89,7 +89,7 @@ def recorded(step: Callable[[], None]) -> Callable[[], None]:
 def our_step(folder: Path) -> Callable[[], None]:
     writer = StoreWriter(folder, {"text": "uint16"})
     writer.append("text", np.random.default_rng(0).integers(0, WORDS, 930_000))
-    batches = Batches(writer.close(), "lm", Layout(ROWS, LENGTH), seed=0)
+    batches = Streams(writer.close(), Layout(ROWS, LENGTH), seed=0)
     drop = Drop(words=0.1, input=0.4, between=0.25, output=0.4, weights=0.5)
     config = RnnLm.Config(layers=3, width=1150, embedding=400, tied=True, penalty=Penalty(2.0, 1.0), drop=drop)
     model = RnnLm(config, Sizes(WORDS)).cuda()

@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from segue.batches.collate import Batches
-from segue.batches.collate import Config as BatchesConfig
+from segue.batches.batches import Config as BatchesConfig
 from segue.batches.store import StoreWriter
+from segue.batches.streams import Streams
 from segue.models.base import Sizes
 from segue.models.gpt import Gpt
 from segue.training import rates
@@ -37,7 +37,7 @@ class Ours:
         writer.append("text", np.random.default_rng(0).integers(2, VOCABULARY, ROWS * LENGTH * 400))
         torch.manual_seed(0)
         self.model = Gpt(Gpt.Config(size="gpt2"), Sizes(VOCABULARY)).cuda()
-        batches = Batches(writer.close(), "lm", BatchesConfig(ROWS, LENGTH), 0)
+        batches = Streams(writer.close(), BatchesConfig(ROWS, LENGTH), 0)
         config = Config(steps=10**9, log_every=STEPS, optimizer=rates.Config(rate=6e-4, weight_decay=0.1))
         self.trainer = Trainer(self.model, batches, config, None, "cuda")
         self.records = self.trainer.fit()

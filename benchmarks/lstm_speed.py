@@ -20,9 +20,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import nn
 
-from segue.batches.collate import Batches
-from segue.batches.collate import Config as Layout
+from segue.batches.batches import Config as Layout
 from segue.batches.store import StoreWriter
+from segue.batches.streams import Streams
 from segue.models.base import Sizes
 from segue.models.rnn_lm import RnnLm
 from segue.training.trainer import Config, Trainer
@@ -42,7 +42,7 @@ def ours(folder: Path, ids: NDArray[np.int64], vocab_size: int, steps: int) -> f
     """Seconds for `steps` updates through the trainer."""
     writer = StoreWriter(folder, {"text": "uint16"})
     writer.append("text", ids)
-    batches = Batches(writer.close(), "lm", Layout(ROWS, LENGTH), seed=0)
+    batches = Streams(writer.close(), Layout(ROWS, LENGTH), seed=0)
     model = RnnLm(RnnLm.Config(width=WIDTH, embedding=WIDTH, layers=LAYERS), Sizes(vocab_size))
     trainer = Trainer(model, batches, Config(steps=steps, every=steps), None, "cpu")
     begun = time.perf_counter()

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 SETTINGS = ["data.unit=document", "data.validation=0.1", "data.test=0", "train.validate_tokens=20000"]
-RUNS = {"400": ["model.dropout=0.1", "batches.blank=0", "train.optimizer.warmup=50"], "2000": []}
+RUNS = {"400": ["model.dropout=0.1", "batches.noise=none", "train.optimizer.warmup=50"], "2000": []}
 """Steps, and what is set for that many beside the recipe gpt/gpu."""
 
 
@@ -34,7 +34,7 @@ def nanogpt_loss(run: Path) -> float:
     from segue.runs.run import Run
 
     opened = Run(run, "cuda")
-    text = "".join(example.text for example in Corpus(opened.recipe.data, "lm").examples("validation"))
+    text = "".join(example.text for example in Corpus(opened.recipe.data, opened.recipe.shape).examples("validation"))
     ids = torch.from_numpy(opened.tokenizer.encode(text).astype(np.int64)).cuda()
     draw = torch.Generator("cuda").manual_seed(0)
     total, count = 0.0, 0

@@ -77,10 +77,11 @@ def stored(text: Path, place: Path) -> tuple[Path, int, int]:
     from segue.batches.encode import encode
     from segue.data.config import Config
     from segue.data.corpus import Corpus
+    from segue.data.shapes import TEXT
     from segue.tokens.tokenizer import Config as Tokens
     from segue.tokens.tokenizer import Tokenizer
 
-    corpus = Corpus(Config(path=str(text), unit="line", canonical=True, validation=0.0), "lm")
+    corpus = Corpus(Config(path=str(text), unit="line", canonical=True, validation=0.0), TEXT)
     tokenizer = Tokenizer.train(Tokens("space", min_count=5), (example.text for example in corpus.examples("train")))
     encode(corpus.examples("train"), tokenizer, "lm", [], place / "store")
     return place / "store", tokenizer.vocab_size, len(text.read_text(encoding="utf-8").split())

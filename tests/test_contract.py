@@ -25,9 +25,12 @@ from safetensors.torch import load_file
 import segue
 from segue import models
 from segue.batches.batch import IGNORE, Batch
-from segue.batches.collate import Batches, Config, classify, seq2seq, tag
+from segue.batches.batches import Config
+from segue.batches.collate import COLLATES, classify, seq2seq, tag
+from segue.batches.rows import Rows
 from segue.batches.spelled_words import spelt
-from segue.batches.store import Store, StoreWriter
+from segue.batches.store import Store, StoreWriter, columns_of
+from segue.batches.streams import Streams
 from segue.inference.words import words_of
 from segue.models import model_class
 from segue.models.base import Sizes
@@ -123,13 +126,16 @@ def batch_of(task: str, lengths: tuple[int, ...] = (5, 2, 7), seed: int = 3, wid
     text, labels = rows(list(lengths), seed), rows(list(lengths), seed + 1)
     text[0] = np.array(LINE[: lengths[0]])  # one row that a model which counts has seen
     if task == "classify":
-        batch = classify(text, np.array([row[0] % CLASSES for row in labels]))
+        batch = classify(columns_of(text=text, label=np.array([row[0] % CLASSES for row in labels])), 9999)
     elif task == "tag":
-        batch = tag(text, [row % CLASSES for row in labels], [letters_of(row) for row in text])
+        batch = tag(
+            columns_of(text=text, tags=[row % CLASSES for row in labels], letters=[letters_of(row) for row in text]),
+            9999,
+        )
     elif task == "seq2seq":
-        batch = seq2seq(rows([4, 1, 6][: len(text)], seed + 2), text)
+        batch = seq2seq(columns_of(source=rows([4, 1, 6][: len(text)], seed + 2), text=text), 9999)
     else:
-        batch = dataclasses.replace(seq2seq(text, text), source=None, source_mask=None)
+        batch = dataclasses.replace(seq2seq(columns_of(source=text, text=text), 9999), source=None, source_mask=None)
     return widened(batch, wider)
 
 
@@ -137,7 +143,7 @@ def widened(batch: Batch, wider: int) -> Batch:
     """More columns of padding on the right of everything."""
 
     def pad(array: Any, fill: Any) -> Any:
-        if array is None or isinstance(array, bool) or array.ndim < 2:
+        if array is None or isinstance(array, int) or array.ndim < 2:
             return array
         return np.pad(array, ((0, 0), (0, wider), (0, 0))[: array.ndim], constant_values=fill)
 
@@ -390,9 +396,11 @@ def test_state_goes_on_from_batch_to_batch_until_a_row_is_fresh(model: Any) -> N
 
 
 def first_batch(task: str, folder: Path) -> Batch:
-    config = Config(size=2, length=len(LINE) + 1) if task == "lm" else Config(size=6, length=64)
-    (batch,) = Batches(store_of(task, folder), task, config, seed=0).at(0)
-    return batch
+    store = store_of(task, folder)
+    if task == "lm":
+        return Streams(store, Config(size=2, length=len(LINE) + 1), seed=0).at(0)[0]
+    by = "source" if task == "seq2seq" else "text"
+    return Rows(store, Config(size=6, length=64), 0, lambda columns: COLLATES[task](columns, 64), by).at(0)[0]
 
 
 def test_overfits_one_batch(case: tuple[str, Any], model: Any, tmp_path: Path) -> None:
@@ -465,7 +473,7 @@ def test_a_step_of_running_text_asks_nothing_of_the_device(case: tuple[str, Any]
     kind, config = case
     model = model_class(kind)(config, Sizes(VOCAB)).train().to("meta")
     tokens_BT = np.zeros((2, 8), np.int64)
-    batch = Batch(tokens_BT, tokens_BT, tokens_BT == 0, np.array([True, False]), full=True).to("meta")
+    batch = Batch(tokens_BT, tokens_BT, tokens_BT == 0, np.array([True, False]), unpadded=True).to("meta")
     state = None
     for _ in range(2):
         loss = model.loss(batch, state)

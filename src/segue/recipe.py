@@ -26,9 +26,9 @@ from segue import models
 from segue.data.builtin import MADE
 from segue.data.config import Config as Data
 from segue.data.config import Label
-from segue.data.config import Task as Reads
+from segue.data.shapes import LABELLED, PARALLEL, TAGGED, TEXT, Shape
 from segue.errors import InputError, nearest
-from segue.models.base import Counted, Task, reads
+from segue.models.base import Counted, Task
 
 RECIPES = Path(__file__).parent / "recipes"
 CLAIMS = "claims"
@@ -37,11 +37,21 @@ SECTIONS = ("data", "tokens", "batches", "model", "train", "decode")
 _OWNERS = {
     "data": "segue.data.config",
     "tokens": "segue.tokens.tokenizer",
-    "batches": "segue.batches.collate",
+    "batches": "segue.batches.batches",
     "train": "segue.training.trainer",
     "decode": "segue.inference.decode_settings",
 }
 _TOKENS = {"lm": "char", "classify": "word", "tag": "space", "seq2seq": "bpe", "embed": "space"}
+SHAPES: dict[Task, Shape] = {
+    "lm": TEXT,
+    "classify": LABELLED,
+    "tag": TAGGED,
+    "seq2seq": PARALLEL,
+    "embed": TEXT,
+}
+"""How the rows look that a task reads."""
+TASKS: dict[str, Task] = {shape.name: task for task, shape in SHAPES.items() if task != "embed"}
+"""The task that data of a shape is meant for, if nothing else says so."""
 WHOLE = 1 << 24
 """Tokens of a row that a classifier which counts reads at most."""
 _FOR_LABELS = {
@@ -83,10 +93,9 @@ class Recipe:
         return task
 
     @property
-    def reads(self) -> Reads:
-        """What its data is read as."""
-        read: Reads = reads(self.task)
-        return read
+    def shape(self) -> Shape:
+        """How the rows of its data look."""
+        return SHAPES[self.task]
 
     def with_values(self, section: str, **values: Any) -> Recipe:
         """The same with other values in one section."""

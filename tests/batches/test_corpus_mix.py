@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from segue.batches.batch import Batch
-from segue.batches.collate import Batches, Config
+from segue.batches.batches import Config
 from segue.batches.corpus_mix import STRETCH
 from segue.batches.encode import encode_mixed
 from segue.batches.store import Store, StoreWriter
+from segue.batches.streams import Streams
 from segue.data.example import Example
 from segue.data.ledger import elapsed
 from segue.tokens.tokenizer import Config as Tokens
@@ -46,9 +47,9 @@ mixtures = given(
 )
 
 
-def mixed(folder: str, corpora: list[tuple[int, int]], config: Config, seed: int) -> Batches:
+def mixed(folder: str, corpora: list[tuple[int, int]], config: Config, seed: int) -> Streams:
     sizes, weights = ([pair[i] for pair in corpora] for i in (0, 1))
-    return Batches(store_of(Path(folder), sizes, weights), "lm", config, seed)
+    return Streams(store_of(Path(folder), sizes, weights), config, seed)
 
 
 @mixtures
@@ -94,7 +95,7 @@ def test_any_step_can_be_had_at_once(
         batches = mixed(folder, corpora, Config(rows, length, 1, vary), seed)
         steps = [0, 200, 7, STRETCH, 3 * STRETCH - 1, 200, 70_000]
         for step in steps:
-            again = Batches(Store(Path(folder)), "lm", Config(rows, length, min(2, batches.size), vary), seed)
+            again = Streams(Store(Path(folder)), Config(rows, length, min(2, batches.size), vary), seed)
             one, other = batches.at(step)[0], joined(again.at(step))
             for name in ("tokens_BT", "targets", "fresh_B"):
                 np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
@@ -112,7 +113,7 @@ def test_corpora_are_drawn_by_weight_at_every_moment(weights: list[int], rows: i
     """Never more than a few stretches of one row away, however long it goes on."""
     with tempfile.TemporaryDirectory() as folder:
         length, sizes = 4, [1000 + 37 * i for i in range(len(weights))]
-        batches = Batches(store_of(Path(folder), sizes, weights), "lm", Config(rows, length), seed)
+        batches = Streams(store_of(Path(folder), sizes, weights), Config(rows, length), seed)
         drawn = batches.drawn(steps)
         assert sum(drawn) == rows * length * steps
         for count, weight in zip(drawn, weights, strict=True):
@@ -122,7 +123,7 @@ def test_corpora_are_drawn_by_weight_at_every_moment(weights: list[int], rows: i
 def test_every_token_of_a_corpus_is_read_equally_often(tmp_path: Path) -> None:
     """Rows of 8: 4.8, 2.4 and 0.8 of them."""
     sizes = [500, 203, 61]
-    batches = Batches(store_of(tmp_path, sizes, [6, 3, 1]), "lm", Config(8, 5), seed=1)
+    batches = Streams(store_of(tmp_path, sizes, [6, 3, 1]), Config(8, 5), seed=1)
     steps = 40 * STRETCH
     read = Counter(t for step in range(steps) for t in batches.at(step)[0].targets.ravel().tolist())
     begin = 1
@@ -136,14 +137,14 @@ def test_every_token_of_a_corpus_is_read_equally_often(tmp_path: Path) -> None:
 
 def test_most_rows_keep_their_text(tmp_path: Path) -> None:
     """Only rows that cannot be shared out evenly ever change theirs: here one of 10, in quotas of 7.5 and 2.5."""
-    batches = Batches(store_of(tmp_path, [4000, 900], [3, 1]), "lm", Config(10, 8), seed=0)
+    batches = Streams(store_of(tmp_path, [4000, 900], [3, 1]), Config(10, 8), seed=0)
     fresh = np.stack([batches.at(step)[0].fresh_B for step in range(1, 20 * STRETCH)])
     assert not fresh[:, :9].any()
     assert fresh[:, 9].any()
 
 
 def test_seeds_read_in_another_order(tmp_path: Path) -> None:
-    one, other = (Batches(store_of(tmp_path, [4000, 900], [3, 1]), "lm", Config(8, 8), seed) for seed in (0, 1))
+    one, other = (Streams(store_of(tmp_path, [4000, 900], [3, 1]), Config(8, 8), seed) for seed in (0, 1))
     assert (one.at(0)[0].targets != other.at(0)[0].targets).any()
 
 
@@ -158,7 +159,7 @@ def test_the_epochs_of_gpt_3(tmp_path: Path, rows: int) -> None:
     assert [round(row["epochs"], 3) for row in exact] == expected
     assert [row["weight"] for row in exact] == pytest.approx([weight / 101 for weight in weights])
     # And what the rows of a run really draw.
-    batches = Batches(store_of(tmp_path, [*tokens.values()], weights), "lm", Config(rows, 1), seed=0)
+    batches = Streams(store_of(tmp_path, [*tokens.values()], weights), Config(rows, 1), seed=0)
     drawn = batches.drawn(303_000 // rows)
     assert [row["epochs"] for row in elapsed(list(tokens), [*tokens.values()], weights, drawn)] == pytest.approx(
         expected, rel=0.02
@@ -179,7 +180,7 @@ def test_without_weights_corpora_are_drawn_by_their_tokens(tmp_path: Path) -> No
 
 def test_blanks_are_drawn_for_several_corpora_too(tmp_path: Path) -> None:
     store = store_of(tmp_path, [400, 300], [1, 2])
-    plain, blanked = (Batches(store, "lm", Config(8, 16, blank=share), seed=1) for share in (0.0, 0.4))
+    plain, blanked = (Streams(store, Config(8, 16, noise=noise, share=0.4), seed=1) for noise in ("none", "blank"))
     (old,), (new,) = plain.at(3), blanked.at(3)
     blank = new.tokens_BT != old.tokens_BT
     assert 0.2 < blank.mean() < 0.6 and (new.tokens_BT[blank] == 1).all() and np.array_equal(new.targets, old.targets)

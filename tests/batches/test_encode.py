@@ -13,6 +13,7 @@ from segue.data import units
 from segue.data.config import Config as DataConfig
 from segue.data.corpus import Corpus
 from segue.data.example import Example
+from segue.data.shapes import TEXT
 from segue.errors import InputError
 from segue.tokens.spelling import Speller
 from segue.tokens.tokenizer import Config as TokensConfig
@@ -62,7 +63,7 @@ def test_the_training_split_is_the_text(kind: str, tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(units, "PIECE", 500)
     text = text_of(2000).replace("\n", "") if kind == "space" else text_of(2000)  # whose text is canonical
     (tmp_path / "book.txt").write_text(text, encoding="utf-8")
-    corpus = Corpus(DataConfig(path=str(tmp_path / "book.txt"), canonical=kind == "space"), "lm")
+    corpus = Corpus(DataConfig(path=str(tmp_path / "book.txt"), canonical=kind == "space"), TEXT)
     examples = list(corpus.examples("train"))
     assert len(examples) > 10
     joined = "".join(example.text for example in examples)
@@ -181,7 +182,7 @@ def test_all_bytes_of_a_file_are_counted(unit: str, tmp_path: Path) -> None:
     between = {"line": "\n", "paragraph": "\n\n", "document": " "}[unit]
     text = between.join(["the cow", "a bird", "über hills"])
     (tmp_path / "book.txt").write_text(text, encoding="utf-8")
-    examples = Corpus(DataConfig(path=str(tmp_path / "book.txt"), unit=unit, validation=0.0), "lm").examples("train")
+    examples = Corpus(DataConfig(path=str(tmp_path / "book.txt"), unit=unit, validation=0.0), TEXT).examples("train")
     held = encode_held(examples, tokenizer_of("byte"), None, unit, tmp_path / "store")
     # The end of the last unit counts as the others do, whether or not the file has it.
     assert held.bytes == len(text.encode()) + (0 if unit == "document" else len(between))

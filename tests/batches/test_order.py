@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from segue.batches.order import POOL, rows_at, stream_offset
+from segue.batches.order import MULTIPLE, POOL, TokenBatches, rows_at, stream_offset
 
 
 def epoch_rows(seed: int, epoch: int, size: int, rows: int, lengths: np.ndarray | None) -> list[np.ndarray]:
@@ -81,3 +83,85 @@ def test_an_epoch_begins_inside_the_text(tokens: int, seed: int, epoch: int) -> 
 def test_epochs_begin_at_different_places() -> None:
     assert len({stream_offset(0, epoch, 97) for epoch in range(97)}) == 97
     assert [stream_offset(0, e, 997) for e in range(5)] != [stream_offset(1, e, 997) for e in range(5)]
+
+
+# Token batches
+
+lengths_of_rows = st.integers(1, 2).flatmap(
+    lambda columns: st.lists(st.lists(st.integers(0, 40), min_size=columns, max_size=columns), min_size=1, max_size=120)
+)
+
+
+def token_batches(lengths: list[list[int]], budget: int, seed: int = 0) -> TokenBatches:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of rows that are longer than the budget
+        return TokenBatches(np.array(lengths), budget, seed)
+
+
+def rounded(length: int) -> int:
+    return max(MULTIPLE, (length + MULTIPLE - 1) // MULTIPLE * MULTIPLE)
+
+
+@settings(deadline=None, max_examples=100)
+@given(lengths=lengths_of_rows, budget=st.integers(1, 400), seed=st.integers(0, 3), epoch=st.integers(0, 3))
+def test_token_batches_hold_every_row_once_within_the_budget(
+    lengths: list[list[int]], budget: int, seed: int, epoch: int
+) -> None:
+    batches = token_batches(lengths, budget, seed)
+    shapes = set()
+    seen: list[int] = []
+    for place in range(len(batches)):
+        rows, widths = batches.at(epoch, place)
+        assert widths == tuple(max(rounded(lengths[row][k]) for row in rows) for k in range(len(lengths[0])))
+        assert len(rows) * sum(widths) <= budget or len(rows) == 1
+        shapes.add((len(rows), widths))
+        seen += rows.tolist()
+    assert sorted(seen) == list(range(len(lengths)))
+    assert batches.shapes == len(shapes)
+
+
+@settings(deadline=None, max_examples=50)
+@given(lengths=lengths_of_rows, budget=st.integers(1, 400), seed=st.integers(0, 3))
+def test_a_step_has_the_same_token_batch_after_a_restart(lengths: list[list[int]], budget: int, seed: int) -> None:
+    batches = token_batches(lengths, budget, seed)
+    steps = [divmod(step, len(batches)) for step in range(3 * len(batches))]
+    before = [batches.at(*step) for step in steps]
+    for step, (rows, widths) in reversed([*zip(steps, before, strict=True)]):
+        again = token_batches(lengths, budget, seed).at(*step)
+        assert np.array_equal(again[0], rows) and again[1] == widths
+
+
+def test_no_token_batch_could_take_the_next_row() -> None:
+    lengths = np.random.default_rng(0).integers(1, 60, (500, 2))
+    batches = TokenBatches(lengths, 512, seed=0)
+    begin = 0
+    for end, widths in zip(batches.ends[:-1], batches.widths, strict=False):
+        following = [rounded(int(length)) for length in lengths[batches.order[end]]]
+        wider = sum(max(pair) for pair in zip(widths, following, strict=True))
+        assert (end - begin + 1) * wider > 512
+        begin = end
+
+
+def test_token_batches_pad_little_have_few_shapes_and_mix_their_rows() -> None:
+    draw = np.random.default_rng(0)
+    source = np.maximum(1, draw.poisson(12, 20_000))
+    lengths = np.stack([source, np.maximum(1, source + draw.integers(-3, 4, 20_000))], 1)
+    batches = TokenBatches(lengths, 4096, seed=0)
+    epochs = [[batches.at(epoch, place) for place in range(len(batches))] for epoch in range(2)]
+    room = sum(len(rows) * sum(widths) for rows, widths in epochs[0])
+    assert lengths.sum() / room > 0.8
+    assert batches.shapes <= 64 < len(batches)
+    assert [widths for _, widths in epochs[0]] != sorted(widths for _, widths in epochs[0])
+    # Rows meet others in the next epoch, though of the same lengths.
+    batch_of = {int(row): place for place, (rows, _) in enumerate(epochs[1]) for row in rows}
+    together = [max(np.bincount([batch_of[int(row)] for row in rows])) / len(rows) for rows, _ in epochs[0]]
+    assert np.mean(together) < 0.5
+
+
+def test_rows_longer_than_the_budget_are_told_once() -> None:
+    with pytest.warns(
+        UserWarning, match=r"2 of 3 rows are longer than batches\.tokens=16: each is a batch of its own"
+    ) as said:
+        batches = TokenBatches(np.array([[30], [3], [40]]), 16, seed=0)
+        found = [batches.at(0, place) for place in range(len(batches))]
+    assert len(said) == 1 and sorted(rows.tolist() for rows, _ in found) == [[0], [1], [2]]

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from segue.batches.collate import tag
-from segue.batches.spelled_words import LONGEST, laid_out, spelt
+from segue.batches.spelled_words import LONGEST, pad_letters, spelt
+from segue.batches.store import columns_of
 
 WORDS = st.lists(st.text(st.characters(codec="utf-8"), max_size=8), max_size=6)
 
@@ -24,7 +25,7 @@ def test_letters_are_code_points_plus_one() -> None:
 
 @given(st.lists(WORDS, min_size=1, max_size=4), st.integers(1, 7))
 def test_rows_come_back(rows: list[list[str]], words: int) -> None:
-    chars = laid_out([spelt(row) for row in rows], words)
+    chars = pad_letters([spelt(row) for row in rows], words)
     kept = [row[:words] for row in rows]
     assert chars.shape == (len(rows), words, max([1, *(len(w) for row in kept for w in row)]))
     for row, found in zip(kept, chars, strict=True):
@@ -34,17 +35,20 @@ def test_rows_come_back(rows: list[list[str]], words: int) -> None:
 def test_of_a_long_word_both_ends_are_kept() -> None:
     half = LONGEST // 2
     word = "https://" + "x" * 100 + "/page.html"
-    (found,) = back(laid_out([spelt([word])], 1)[0])
+    (found,) = back(pad_letters([spelt([word])], 1)[0])
     assert len(found) == LONGEST and found[:half] == word[:half] and found[half:] == word[-half:]
     exactly = "y" * LONGEST
-    assert back(laid_out([spelt([exactly])], 1)[0]) == [exactly]
+    assert back(pad_letters([spelt([exactly])], 1)[0]) == [exactly]
 
 
 def test_a_batch_has_the_letters_beside_its_tokens() -> None:
     batch = tag(
-        [np.array([5, 6]), np.array([7])],
-        [np.array([1, 0]), np.array([2])],
-        [spelt(["ab", "c"]), spelt(["def"])],
+        columns_of(
+            text=[np.array([5, 6]), np.array([7])],
+            tags=[np.array([1, 0]), np.array([2])],
+            letters=[spelt(["ab", "c"]), spelt(["def"])],
+        ),
+        9999,
     )
     assert batch.chars_BTC.shape == (2, 2, 3)
     assert [back(row) for row in batch.chars_BTC] == [["ab", "c"], ["def", ""]]

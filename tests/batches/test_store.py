@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from segue.batches.store import Store, StoreWriter, id_dtype
+from segue.batches.store import Column, Store, StoreWriter, columns_of, id_dtype
 
 rows_of_ids = st.lists(st.lists(st.integers(0, 65_535), max_size=6), max_size=8)
 
@@ -85,3 +85,25 @@ def test_the_type_holds_every_id_and_is_small(vocabulary: int, tmp_path: Path) -
     assert np.iinfo(dtype).max >= last
     assert np.dtype(dtype).itemsize == (2 if last < 1 << 16 else 4)
     assert write(tmp_path, {"text": [[last]]}, dtype).tokens.tolist() == [last]
+
+
+@given(
+    rows=st.lists(st.lists(st.integers(0, 9), max_size=5), min_size=1, max_size=8),
+    chosen=st.lists(st.integers(0, 7), max_size=12),
+)
+def test_taken_rows_are_the_rows(rows: list[list[int]], chosen: list[int]) -> None:
+    column = Column.of([np.array(row, np.uint16) for row in rows])
+    places = np.array([place % len(rows) for place in chosen], np.int64)
+    taken = column.take(places)
+    assert [row.tolist() for row in taken.rows()] == [rows[place] for place in places]
+    assert [row.tolist() for row in taken.rows(2)] == [rows[place][:2] for place in places]
+    assert taken.flat.dtype == np.uint16 and taken.lengths().tolist() == [len(rows[place]) for place in places]
+
+
+def test_columns_are_taken_together(tmp_path: Path) -> None:
+    writer = StoreWriter(tmp_path, {"text": "uint16", "label": "int32"})
+    writer.append("text", np.array([5, 6, 7]), np.array([2, 1]))
+    writer.append("label", np.array([3, 4]), np.ones(2))
+    found, expected = writer.close().take(np.array([1, 0])), columns_of(text=[[7], [5, 6]], label=[4, 3])
+    for name, column in expected.items():
+        assert [row.tolist() for row in found[name].rows()] == [row.tolist() for row in column.rows()]

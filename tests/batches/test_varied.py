@@ -9,17 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from segue.batches.collate import Batches, Config, settled, varied
+from segue.batches.batches import Config, settled
 from segue.batches.store import StoreWriter
+from segue.batches.streams import Streams, varied
 from segue.errors import InputError
 from segue.recipe import load_recipe
 
 
-def batches_of(folder: Path, count: int, size: int, length: int, seed: int = 0, accumulate: int = 1) -> Batches:
+def batches_of(folder: Path, count: int, size: int, length: int, seed: int = 0, accumulate: int = 1) -> Streams:
     """Running text in which every token is different: 1, 2, 3 …"""
     writer = StoreWriter(folder, {"text": "uint32"})
     writer.append("text", np.arange(1, count + 1))
-    return Batches(writer.close(), "lm", Config(size, length, accumulate, vary=True), seed)
+    return Streams(writer.close(), Config(size, length, accumulate, vary=True), seed)
 
 
 @settings(deadline=None, max_examples=100)
@@ -78,7 +79,7 @@ def test_the_rate_goes_with_the_length(tmp_path: Path) -> None:
     for step in range(10):
         parts = batches.at(step)
         assert batches.rate_share(parts) == parts[0].tokens_BT.shape[1] / 70
-    plain = Batches(batches.store, "lm", Config(5, 70), 0)
+    plain = Streams(batches.store, Config(5, 70), 0)
     last = plain.at(plain.per_epoch - 1)
     assert last[0].tokens_BT.shape[1] < 70 and plain.rate_share(last) == 1.0
 

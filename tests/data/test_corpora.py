@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from segue.data.corpus import SPLITS, Config, Corpus
+from segue.data.shapes import LABELLED, PARALLEL, TEXT, Shape
 from segue.data.sources import corpora
 from segue.errors import InputError
 
@@ -29,9 +30,9 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     return put
 
 
-def refusal(path: str, task: Any = "lm") -> str:
+def refusal(path: str, shape: Shape = TEXT) -> str:
     with pytest.raises(InputError) as caught:
-        Corpus(Config(path=path), task)
+        Corpus(Config(path=path), shape)
     return str(caught.value)
 
 
@@ -59,7 +60,7 @@ def refusal(path: str, task: Any = "lm") -> str:
 )
 def test_names_and_weights(write: Write, path: str, expected: list[tuple[str, Fraction | None]]) -> None:
     write("a.txt", "b.txt", "code/x.py", "c++/a+b.txt", "c++/d.txt", "odd:3")
-    assert corpora(path, "lm") == expected
+    assert corpora(path, TEXT) == expected
 
 
 @pytest.mark.parametrize(
@@ -82,9 +83,9 @@ def test_what_is_wrong_is_said(write: Write, path: str, said: str) -> None:
 
 def test_only_language_models_mix(write: Write) -> None:
     write("a.tsv", "b.tsv", text="good\ta fine film\nbad\ta dull film\n" * 10)
-    assert "only language models" in refusal("a.tsv+b.tsv", "classify")
+    assert "only language models" in refusal("a.tsv+b.tsv", LABELLED)
     write("a+b.en", "a+b.de", text="one line\n" * 20)
-    assert Corpus(Config(path="a+b.en,a+b.de"), "seq2seq").counts["train"] == 18
+    assert Corpus(Config(path="a+b.en,a+b.de"), PARALLEL).counts["train"] == 18
 
 
 # Splits
@@ -95,9 +96,9 @@ def test_a_share_is_held_out_from_each(write: Write) -> None:
     write("a.txt", text=prose)
     for i in range(20):
         write(f"b/{i:02}.txt", text=f"document {i}\n")
-    made = Corpus(Config(path="a.txt:1+b:1", validation=0.1, test=0.2), "lm")
+    made = Corpus(Config(path="a.txt:1+b:1", validation=0.1, test=0.2), TEXT)
     assert made.counts == {"train": 1 + 14, "validation": 1 + 2, "test": 1 + 4}
-    alone = [Corpus(Config(path=name, validation=0.1, test=0.2), "lm") for name in ("a.txt", "b")]
+    alone = [Corpus(Config(path=name, validation=0.1, test=0.2), TEXT) for name in ("a.txt", "b")]
     for split in (*SPLITS, "all"):
         assert [list(text) for text in made.texts(split)] == [list(one.examples(split)) for one in alone]
         assert list(made.examples(split)) == [example for one in alone for example in one.examples(split)]
@@ -110,7 +111,7 @@ def test_a_share_is_held_out_from_each(write: Write) -> None:
 def test_a_file_may_be_held_out_for_all(write: Write) -> None:
     write("a.txt", "b.txt", text="some text\n" * 20)
     write("v.txt", "w.txt", text="other text\n")
-    made = Corpus(Config(path="a.txt+b.txt", validation="v.txt+w.txt", unit="line"), "lm")
+    made = Corpus(Config(path="a.txt+b.txt", validation="v.txt+w.txt", unit="line"), TEXT)
     assert made.counts == {"train": 40, "validation": 2, "test": 0}
     assert [part.name for part in made.parts_of("validation")] == ["v.txt", "w.txt"]
     assert [example.path for example in made.examples("validation")] == ["v.txt", "w.txt"]
@@ -121,8 +122,8 @@ def test_what_one_corpus_holds_out_and_another_trains_on_is_overlap(write: Write
     write("a.txt", text="".join(lines))
     write("b.txt", text="".join(reversed(lines)))
     settings: dict[str, Any] = {"unit": "line", "validation": 0.1}
-    assert Corpus(Config(path="a.txt", **settings), "lm").overlap() == {"validation": 0}
-    assert Corpus(Config(path="a.txt+b.txt", **settings), "lm").overlap() == {"validation": 1}
+    assert Corpus(Config(path="a.txt", **settings), TEXT).overlap() == {"validation": 0}
+    assert Corpus(Config(path="a.txt+b.txt", **settings), TEXT).overlap() == {"validation": 1}
 
 
 def test_lines_are_not_joined_over_the_border_of_two_corpora(write: Write) -> None:
@@ -131,7 +132,7 @@ def test_lines_are_not_joined_over_the_border_of_two_corpora(write: Write) -> No
     write("a.txt", text=whole)
     write("b.txt", text="z" * 20 + "\n" + "w" * 19)
     write("v.txt", text="x" * 30 + "y" * 10 + "z" * 20 + "\nand more of the same kind of line\n")
-    made = Corpus(Config(path="a.txt+b.txt", validation="v.txt"), "lm")
+    made = Corpus(Config(path="a.txt+b.txt", validation="v.txt"), TEXT)
     assert made.overlap() == {"validation": 0}
 
 
@@ -141,7 +142,7 @@ def test_lines_are_not_joined_over_the_border_of_two_corpora(write: Write) -> No
 def test_a_sample_of_all_has_them_by_weight(write: Write) -> None:
     write("a.txt", text="aaaaaaaaa\n" * 1000)
     write("b.txt", text="bbb\n" * 1000)
-    made = Corpus(Config(path="a.txt:1+b.txt:2", unit="line", validation=0), "lm")
+    made = Corpus(Config(path="a.txt:1+b.txt:2", unit="line", validation=0), TEXT)
     taken = list(made.mixed())
     assert sorted(taken) == sorted(made.examples("train"))  # each once
     # In any beginning: one character of a for two of b, as long as there are any of b.
@@ -154,7 +155,7 @@ def test_a_sample_of_all_has_them_by_weight(write: Write) -> None:
 def test_without_weights_a_sample_has_them_by_size(write: Write) -> None:
     write("a.txt", text="aaaaaaaaa\n" * 1000)
     write("b.txt", text="bbb\n" * 500)
-    made = Corpus(Config(path="a.txt+b.txt", unit="line", validation=0), "lm")
+    made = Corpus(Config(path="a.txt+b.txt", unit="line", validation=0), TEXT)
     half = list(made.mixed())[:750]
     assert {name: sum(e.path == name for e in half) for name in ("a.txt", "b.txt")} == {
         "a.txt": pytest.approx(500, abs=15),

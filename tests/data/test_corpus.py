@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from segue.data.corpus import SPLITS, Config, Corpus, Example
+from segue.data.shapes import LABELLED, PARALLEL, TAGGED, TEXT, Shape
 from segue.errors import InputError
 
 Write = Callable[[str, str], Path]
@@ -27,17 +28,17 @@ def write(tmp_path: Path) -> Write:
     return put
 
 
-def corpus(path: object, task: Any = "lm", **settings: Any) -> Corpus:
-    return Corpus(Config(path=str(path), **settings), task)
+def corpus(path: object, shape: Shape = TEXT, **settings: Any) -> Corpus:
+    return Corpus(Config(path=str(path), **settings), shape)
 
 
-def whole(path: object, task: Any = "lm", **settings: Any) -> list[Example]:
-    return list(corpus(path, task, validation=0, **settings).examples("all"))
+def whole(path: object, shape: Shape = TEXT, **settings: Any) -> list[Example]:
+    return list(corpus(path, shape, validation=0, **settings).examples("all"))
 
 
-def refusal(path: object, task: Any = "lm", **settings: Any) -> str:
+def refusal(path: object, shape: Shape = TEXT, **settings: Any) -> str:
     with pytest.raises(InputError) as caught:
-        corpus(path, task, **settings)
+        corpus(path, shape, **settings)
     return str(caught.value)
 
 
@@ -106,7 +107,7 @@ def test_held_out_files_are_taken_whole(write: Write) -> None:
 
 def test_canonical_text_has_single_blanks(write: Write) -> None:
     path = write("ptb.txt", " the  cat \n\n sat\ton . \n")
-    assert [e.text for e in whole(path, unit="line", canonical=True, blank="keep")] == ["the cat", "", "sat on ."]
+    assert [e.text for e in whole(path, unit="line", canonical=True, blank_lines="keep")] == ["the cat", "", "sat on ."]
     assert [e.text for e in whole(path, canonical=True)] == ["the cat sat on ."]
 
 
@@ -121,7 +122,7 @@ def test_the_ledger_has_sizes_and_checksums_of_the_files_on_disk(write: Write, t
 
 def test_progress_goes_from_zero_to_one(write: Write) -> None:
     seen: list[float] = []
-    Corpus(Config(path=str(write("a.txt", "text " * 10))), "lm", lambda what, share: seen.append(share))
+    Corpus(Config(path=str(write("a.txt", "text " * 10))), TEXT, lambda what, share: seen.append(share))
     assert seen == sorted(seen)
     assert seen[-1] == 1.0
 
@@ -152,19 +153,19 @@ def test_a_named_corpus_is_found_where_it_was_put(
 
 def test_labelled_rows_are_held_out_at_random(write: Write) -> None:
     path = write("r.tsv", "".join(f"{'ab'[i >= 500]}\ttext {i}\n" for i in range(1000)))
-    made = corpus(path, "classify", validation=0.1, test=0.1)
+    made = corpus(path, LABELLED, validation=0.1, test=0.1)
     rows = {split: list(made.examples(split)) for split in SPLITS}
     assert [len(rows[split]) for split in SPLITS] == [800, 100, 100]
     assert list(made.examples("all")) == sorted(chain(*rows.values()), key=lambda e: e.line)
     assert all(sum(e.label == "a" for e in rows[split]) > 30 for split in ("validation", "test"))
     assert list(made.examples("train")) == rows["train"]
-    other = corpus(path, "classify", validation=0.1, test=0.1, seed=1)
+    other = corpus(path, LABELLED, validation=0.1, test=0.1, seed=1)
     assert list(other.examples("test")) != rows["test"]
 
 
 def test_folds_of_rows_test_every_row_once(write: Write) -> None:
     path = write("r.tsv", "".join(f"a\ttext {i}\n" for i in range(53)))
-    folds = [corpus(path, "classify", test=f"{k}/5") for k in range(1, 6)]
+    folds = [corpus(path, LABELLED, test=f"{k}/5") for k in range(1, 6)]
     assert sorted(e.line for fold in folds for e in fold.examples("test")) == list(range(1, 54))
 
 
@@ -191,11 +192,11 @@ def test_labelled_rows_in_every_form(
 ) -> None:
     path = write(name, text)
     expected = [row._replace(path=str(path), line=row.line + first_line - 1) for row in ROWS]
-    assert whole(path, "classify", **settings) == expected
+    assert whole(path, LABELLED, **settings) == expected
 
 
 def test_a_quoted_line_end_keeps_the_line_of_the_rows_start(write: Write) -> None:
-    rows = whole(write("r.csv", 'a,"one\ntwo"\nb,three\n'), "classify")
+    rows = whole(write("r.csv", 'a,"one\ntwo"\nb,three\n'), LABELLED)
     assert [(e.text, e.line) for e in rows] == [("one\ntwo", 1), ("three", 3)]
 
 
@@ -208,10 +209,10 @@ def test_jsonl_for_a_language_model_is_a_document_a_row(write: Write) -> None:
 
 def test_bad_rows_are_named_with_file_and_line(write: Write) -> None:
     path = write("r.tsv", "1\tgood\nno tab here\n\tno label\n0\tbad\n1\ta\tb\n")
-    message = refusal(path, "classify")
+    message = refusal(path, LABELLED)
     for place in ("r.tsv:2 has 1 column", "r.tsv:3 has no label", "r.tsv:5 has 3 columns", "data.on_error=skip"):
         assert place in message
-    made = corpus(path, "classify", on_error="skip", validation=0)
+    made = corpus(path, LABELLED, on_error="skip", validation=0)
     assert [e.line for e in made.examples("train")] == [1, 4]
     assert made.ledger.to_dict()["bad_rows_skipped"]["count"] == 3
     assert "3 rows were skipped" in made.ledger.summary()[0]
@@ -221,14 +222,14 @@ def test_bad_json_is_named_with_file_and_line(write: Write) -> None:
     rows = ['{"label": "a", "text": "fine"}', "{", "[1]", '{"label": null, "text": "x"}', '{"label": "a"}']
     rows += ['{"label": "a", "text": "\\ud800"}', '{"label": "a", "text": 3}', '{"label": [1], "text": "x"}']
     path = write("r.jsonl", "\n".join(rows))
-    assert "r.jsonl:2 is not JSON" in refusal(path, "classify")
-    made = corpus(path, "classify", on_error="skip", validation=0)
+    assert "r.jsonl:2 is not JSON" in refusal(path, LABELLED)
+    made = corpus(path, LABELLED, on_error="skip", validation=0)
     assert made.counts["train"] == 1
     assert [row["line"] for row in made.ledger.bad_first] == [2, 3, 4, 5, 6, 7, 8]
 
 
 def test_a_quotation_mark_without_its_pair_is_refused(write: Write) -> None:
-    assert "row that begins in line 2" in refusal(write("r.csv", 'a,b\nc,"d\ne,f\n'), "classify")
+    assert "row that begins in line 2" in refusal(write("r.csv", 'a,b\nc,"d\ne,f\n'), LABELLED)
 
 
 # Tagging
@@ -245,33 +246,33 @@ UNIVERSAL = (
 
 def test_conll_columns(write: Write) -> None:
     path = write("t.conll", CONLL + "-DOCSTART- -X- O\n\nThe DT O\ndog NN B\n")
-    rows = whole(path, "tag")
+    rows = whole(path, TAGGED)
     assert [(e.words, e.tags, e.line) for e in rows] == [
         (("The", "dog"), ("O", "B"), 2),
         (("The", "dog"), ("O", "B"), 10),
     ]
-    assert whole(path, "tag", columns="1,2")[0].tags == ("DT", "NN")
+    assert whole(path, TAGGED, columns="1,2")[0].tags == ("DT", "NN")
     assert rows[0].text == "The dog"
 
 
 def test_a_word_that_is_a_hash_is_no_comment_where_there_are_tabs(write: Write) -> None:
-    rows = whole(write("t.tsv", "#\tSYM\n1 000\tNUM\n\n"), "tag")
+    rows = whole(write("t.tsv", "#\tSYM\n1 000\tNUM\n\n"), TAGGED)
     assert [(e.words, e.tags) for e in rows] == [(("#", "1 000"), ("SYM", "NUM"))]
 
 
 def test_universal_dependencies(write: Write) -> None:
-    rows = whole(write("t.conllu", UNIVERSAL), "tag")
+    rows = whole(write("t.conllu", UNIVERSAL), TAGGED)
     assert [(e.words, e.tags, e.line) for e in rows] == [(("vamos", "nos"), ("VERB", "PRON"), 3)]
-    assert whole(write("t.txt", UNIVERSAL), "tag", columns="3,4")[0].words == ("ir", "nosotros")
+    assert whole(write("t.txt", UNIVERSAL), TAGGED, columns="3,4")[0].words == ("ir", "nosotros")
 
 
 def test_a_row_with_a_missing_column_spoils_its_sentence(write: Write) -> None:
     path = write("t.conll", "a A\nb B\n\nc C\nd\n\ne E\n")
-    assert "t.conll:5 has 1 column where the file's first row has 2" in refusal(path, "tag")
-    made = corpus(path, "tag", on_error="skip", validation=0)
+    assert "t.conll:5 has 1 column where the file's first row has 2" in refusal(path, TAGGED)
+    made = corpus(path, TAGGED, on_error="skip", validation=0)
     assert [e.words for e in made.examples("train")] == [("a", "b"), ("e",)]
-    assert "t.tsv:2 has no tag" in refusal(write("t.tsv", "a\tA\nb\t\n\n"), "tag")
-    assert "t.iob, line 1" in refusal(write("t.iob", "word\nother\n"), "tag")
+    assert "t.tsv:2 has no tag" in refusal(write("t.tsv", "a\tA\nb\t\n\n"), TAGGED)
+    assert "t.iob, line 1" in refusal(write("t.iob", "word\nother\n"), TAGGED)
 
 
 # Parallel text
@@ -283,52 +284,52 @@ def test_parallel_text_in_every_form(write: Write, tmp_path: Path) -> None:
     table = write("p.tsv", "".join(f"{source}\t{target}\n" for source, target in expected))
     objects = write("p.jsonl", "".join(json.dumps({"source": s, "target": t}) + "\n" for s, t in expected))
     for path in (both, table, objects):
-        assert [(e.text, e.target) for e in whole(path, "seq2seq")] == expected
+        assert [(e.text, e.target) for e in whole(path, PARALLEL)] == expected
 
 
 def test_parallel_files_of_different_lengths_are_refused(write: Write) -> None:
     both = ",".join([str(write("a.en", "a\nb\nc\n")), str(write("a.de", "x\ny\n"))])
-    message = refusal(both, "seq2seq")
+    message = refusal(both, PARALLEL)
     assert "3 lines" in message
     assert "2." in message
-    assert "is not a file" in refusal(f"{write('a.en', 'a')},missing.de", "seq2seq")
+    assert "is not a file" in refusal(f"{write('a.en', 'a')},missing.de", PARALLEL)
 
 
 # What is refused
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "task", "settings", "message"),
+    ("name", "text", "shape", "settings", "message"),
     [
-        ("empty.txt", "", "lm", {}, "is empty"),
-        ("blank.txt", "\n \n", "lm", {}, "holds no text"),
-        ("blank.txt", "\n \n", "lm", {"unit": "line"}, "holds no text"),
-        ("r.txt", "good\n", "classify", {}, "extension '.txt'"),
-        ("r.txt", "good\n", "seq2seq", {}, "SOURCE,TARGET"),
-        ("r.csv", "good\n", "tag", {}, "data.format=conll"),
-        ("r.tsv", "a\tb\n", "lm", {}, "data.columns=1"),
-        ("r.tsv", "a\tb\n", "classify", {"columns": "stars,text"}, "the columns are a, b"),
-        ("r.tsv", "a\tb\n", "classify", {"columns": "text"}, "Expected label,text"),
-        ("r.tsv", "a\tb\n", "classify", {"columns": "0,1"}, "numbers from 1"),
-        ("r.tsv", "a\tb\n", "classify", {"format": "conll"}, "data.format is conll"),
-        ("r.tsv", "a\tb\n", "seq2seq", {"format": "parallel"}, "Expected SOURCE,TARGET"),
-        ("r.txt", "one\n", "lm", {"unit": "line"}, "only 1 units"),
+        ("empty.txt", "", TEXT, {}, "is empty"),
+        ("blank.txt", "\n \n", TEXT, {}, "holds no text"),
+        ("blank.txt", "\n \n", TEXT, {"unit": "line"}, "holds no text"),
+        ("r.txt", "good\n", LABELLED, {}, "extension '.txt'"),
+        ("r.txt", "good\n", PARALLEL, {}, "SOURCE,TARGET"),
+        ("r.csv", "good\n", TAGGED, {}, "data.format=conll"),
+        ("r.tsv", "a\tb\n", TEXT, {}, "data.columns=1"),
+        ("r.tsv", "a\tb\n", LABELLED, {"columns": "stars,text"}, "the columns are a, b"),
+        ("r.tsv", "a\tb\n", LABELLED, {"columns": "text"}, "Expected label,text"),
+        ("r.tsv", "a\tb\n", LABELLED, {"columns": "0,1"}, "numbers from 1"),
+        ("r.tsv", "a\tb\n", LABELLED, {"format": "conll"}, "data.format is conll"),
+        ("r.tsv", "a\tb\n", PARALLEL, {"format": "parallel"}, "Expected SOURCE,TARGET"),
+        ("r.txt", "one\n", TEXT, {"unit": "line"}, "only 1 units"),
     ],
 )
-def test_refusals(write: Write, name: str, text: str, task: str, settings: dict[str, Any], message: str) -> None:
-    assert message in refusal(write(name, text), task, **settings)
+def test_refusals(write: Write, name: str, text: str, shape: Shape, settings: dict[str, Any], message: str) -> None:
+    assert message in refusal(write(name, text), shape, **settings)
 
 
 def test_missing_places_are_refused(tmp_path: Path, write: Write) -> None:
     write("reviews.tsv", "a\tb\n")
-    assert "Did you mean 'reviews.tsv'" in refusal(tmp_path / "review.tsv", "classify")
+    assert "Did you mean 'reviews.tsv'" in refusal(tmp_path / "review.tsv", LABELLED)
     assert "does not exist" in refusal("/nowhere/at/all.txt")
     assert "Did you mean 'pydoc'" in refusal("pydocs")
     (tmp_path / "bare").mkdir()
     assert "has no text in it" in refusal(tmp_path / "bare")
     assert "has no text in it" in refusal(f"{tmp_path}/*.nothing")
-    assert "running text" in refusal("pydoc", "classify")
-    assert "running text" in refusal("shakespeare", "tag")
+    assert "running text" in refusal("pydoc", LABELLED)
+    assert "running text" in refusal("shakespeare", TAGGED)
     assert "cannot be read" in refusal("x" * 5000)
     assert "does not exist as one file" in refusal("a.txt,b.txt")
 
@@ -338,7 +339,7 @@ def test_missing_places_are_refused(tmp_path: Path, write: Write) -> None:
 
 def test_overlap_of_rows_and_of_long_lines(write: Write) -> None:
     train, held = write("t.tsv", "a\tx\nb\ty\n"), write("v.tsv", "b\tx\nb\tz\na\tw\na\ty\n")
-    made = corpus(train, "classify", validation=str(held))
+    made = corpus(train, LABELLED, validation=str(held))
     assert made.overlap() == {"validation": 0.5} == made.ledger.overlap
     line = "a line of at least thirty-two characters"
     train, held = write("t.txt", f"{line} 1\nshort\n{line} 2\n"), write("v.txt", f"short\n{line} 2\n{line} 3\n")
@@ -346,9 +347,9 @@ def test_overlap_of_rows_and_of_long_lines(write: Write) -> None:
     assert corpus(train, validation=0).overlap() == {}
 
 
-@pytest.mark.parametrize("task", ["lm", "classify", "tag", "seq2seq"])
-def test_the_grammar_knows_its_best_score(task: str) -> None:
-    best = corpus("grammar", task).best("validation")
+@pytest.mark.parametrize("shape", [TEXT, LABELLED, TAGGED, PARALLEL], ids=lambda shape: shape.name)
+def test_the_grammar_knows_its_best_score(shape: Shape) -> None:
+    best = corpus("grammar", shape).best("validation")
     assert best is not None
     assert all(value > 0 for value in best.values())
 
@@ -360,9 +361,9 @@ def test_other_corpora_have_no_known_best_score() -> None:
 def test_much_more_held_out_than_asked_is_told(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("short\n" * 20)
     (tmp_path / "b.txt").write_text("much longer than the first\n" * 100)
-    uneven = Corpus(Config(path=str(tmp_path), validation=0.1), "lm")
+    uneven = Corpus(Config(path=str(tmp_path), validation=0.1), TEXT)
     assert uneven.counts["validation"] == 1
     assert any("96% of the text is held out for validation" in sentence for sentence in uneven.ledger.summary())
     (tmp_path / "b.txt").write_text("short\n" * 3)
-    even = Corpus(Config(path=str(tmp_path), validation=0.1), "lm")
+    even = Corpus(Config(path=str(tmp_path), validation=0.1), TEXT)
     assert not any("held out" in sentence for sentence in even.ledger.summary())

@@ -32,9 +32,9 @@ def test_impossible_values_are_refused(settings: dict[str, object], message: str
 
 def test_a_share_may_come_as_a_string() -> None:
     assert Config(validation="0.2", test="held.txt") == Config(validation=0.2, test="held.txt")
-    assert Config(test="3/10").part() == (3, 10)
-    assert Config(test="3/ten").part() is None
-    assert Config(validation="a/1", test="3/10").given() == {"validation": "a/1"}
+    assert Config(test="3/10").fold() == (3, 10)
+    assert Config(test="3/ten").fold() is None
+    assert Config(validation="a/1", test="3/10").held_out_files() == {"validation": "a/1"}
 
 
 def test_the_config_stays_small() -> None:

@@ -65,35 +65,35 @@ def test_samples_follow_the_probabilities() -> None:
     """The mean of -log p over samples is the entropy, which is computed here from the rules and the lexicon."""
     entropies = {name: -sum(p * math.log(p) for p in words.values()) for name, words in LEXICON.items()}
     entropy = sum(p * (-math.log(p) + sum(entropies[name] for name in names)) for p, names in structures())
-    scores = [-grammar.logprob(example.text) for example in grammar.sentences("lm", 5000, seed=3)]
+    scores = [-grammar.logprob(example.text) for example in grammar.sentences("text", 5000, seed=3)]
     mean = sum(scores) / len(scores)
     error = math.sqrt(sum((score - mean) ** 2 for score in scores)) / len(scores)
     assert abs(mean - entropy) < 4 * error
 
 
 def test_every_sample_has_one_derivation() -> None:
-    for task, lexicon in (("lm", LEXICON), ("tag", TAG_LEXICON)):
-        for example in grammar.sentences(task, 300):  # type: ignore[arg-type]
+    for shape, lexicon in (("text", LEXICON), ("tagged", TAG_LEXICON)):
+        for example in grammar.sentences(shape, 300):
             assert derivations(example.text.split(" "), lexicon) == 1
 
 
 def test_a_seed_gives_the_same_sentences_and_another_gives_others() -> None:
-    one, again, other = (list(grammar.sentences("lm", 50, seed)) for seed in (1, 1, 2))
+    one, again, other = (list(grammar.sentences("text", 50, seed)) for seed in (1, 1, 2))
     assert one == again
     assert one != other
-    assert list(grammar.sentences("lm", 80, 1))[:50] == one
+    assert list(grammar.sentences("text", 80, 1))[:50] == one
 
 
 def test_bits_per_byte_count_every_sentence_with_its_line_end() -> None:
-    examples = list(grammar.sentences("lm", 20))
+    examples = list(grammar.sentences("text", 20))
     bits = -sum(grammar.logprob(example.text) for example in examples) / math.log(2)
     size = len("".join(example.text + "\n" for example in examples))
-    assert math.isclose(grammar.best("lm", examples)["bits_per_byte"], bits / size)
+    assert math.isclose(grammar.best("text", examples)["bits_per_byte"], bits / size)
 
 
 def test_labels_change_only_the_words_weights() -> None:
     """log p(text | label) differs between labels by a sum over words, so a bag of words is enough."""
-    for example in grammar.sentences("classify", 100):
+    for example in grammar.sentences("labelled", 100):
         for a, b in product(LABELS, repeat=2):
             weights = (
                 math.log(words[word] / LABEL_LEXICONS[b][name][word])
@@ -108,15 +108,15 @@ def test_labels_change_only_the_words_weights() -> None:
 
 
 def test_the_best_classifier_is_right_nine_times_in_ten() -> None:
-    examples = list(grammar.sentences("classify", 4000))
-    assert 0.87 < grammar.best("classify", examples)["accuracy"] < 0.93
+    examples = list(grammar.sentences("labelled", 4000))
+    assert 0.87 < grammar.best("labelled", examples)["accuracy"] < 0.93
     assert min(Counter(example.label for example in examples).values()) > 1200
 
 
 def test_tags_follow_from_two_words_before() -> None:
     windows: dict[tuple[str, ...], str] = {}
     tags_of: dict[str, set[str]] = {}
-    for example in grammar.sentences("tag", 5000):
+    for example in grammar.sentences("tagged", 5000):
         assert len(example.words) == len(example.tags)
         padded = ("", "", *example.words)
         for i, tag in enumerate(example.tags):
@@ -130,12 +130,12 @@ def test_tags_follow_from_two_words_before() -> None:
 def test_translations_are_word_for_word_with_the_adjective_behind() -> None:
     assert len(set(DICTIONARY.values())) == len(DICTIONARY) == len({w for words in LEXICON.values() for w in words})
     targets: dict[str, str] = {}
-    for example in grammar.sentences("seq2seq", 2000):
+    for example in grammar.sentences("parallel", 2000):
         words = example.text.split(" ")
         assert 4 <= len(words) <= grammar.LONGEST_PAIR + 1
         assert Counter(DICTIONARY[word] for word in words) == Counter(example.target.split(" "))
         assert targets.setdefault(example.text, example.target) == example.target
     back = {target: source for source, target in DICTIONARY.items()}
-    one = next(example for example in grammar.sentences("seq2seq") if " old " in example.text)
+    one = next(example for example in grammar.sentences("parallel") if " old " in example.text)
     words, turned = one.text.split(" "), [back[word] for word in one.target.split(" ")]
     assert turned.index("old") == words.index("old") + 1

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from segue.data.config import Config
 from segue.data.corpus import Corpus
-from segue.data.iob import SCHEMES, Checked, Scheme, Span, spans, written
+from segue.data.iob import SCHEMES, Scheme, SchemeReader, Span, spans, tags_of
+from segue.data.shapes import TAGGED
 from segue.errors import InputError
 from segue.recipe import load_recipe
 
@@ -38,19 +39,19 @@ def sentences(draw: st.DrawFn) -> tuple[set[Span], int]:
 def test_the_example_of_the_head(scheme: Scheme) -> None:
     tags = HEAD[scheme].split()
     assert spans(tags) == {("X", 1, 4), ("X", 4, 5)}
-    assert written(spans(tags), len(tags), scheme) == tuple(tags)
+    assert tags_of(spans(tags), len(tags), scheme) == tuple(tags)
 
 
 @given(sentences(), st.sampled_from(SCHEMES))
 def test_what_is_written_is_read_again(sentence: tuple[set[Span], int], scheme: Scheme) -> None:
     found, words = sentence
-    assert spans(written(found, words, scheme)) == found
+    assert spans(tags_of(found, words, scheme)) == found
 
 
 @given(sentences(), st.sampled_from(SCHEMES), st.sampled_from(SCHEMES))
 def test_any_scheme_becomes_any_other(sentence: tuple[set[Span], int], one: Scheme, other: Scheme) -> None:
     found, words = sentence
-    assert Checked(other).read(written(found, words, one)) == (written(found, words, other), "")
+    assert SchemeReader(other).read(tags_of(found, words, one)) == (tags_of(found, words, other), "")
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,7 @@ def test_any_scheme_becomes_any_other(sentence: tuple[set[Span], int], one: Sche
     ],
 )
 def test_which_schemes_a_sequence_fits(tags: str, schemes: list[str]) -> None:
-    checked = Checked("bio")
+    checked = SchemeReader("bio")
     _, fault = checked.read(tags.split())
     assert bool(fault) == (not schemes)
     if schemes:
@@ -76,7 +77,7 @@ def test_which_schemes_a_sequence_fits(tags: str, schemes: list[str]) -> None:
 
 
 def test_a_file_keeps_to_one_scheme() -> None:
-    checked = Checked("bioes")
+    checked = SchemeReader("bioes")
     assert checked.read(["O", "B-X"]) == (("O", "S-X"), "")
     tags, fault = checked.read(["O", "I-X"])
     assert tags == () and "'I-X' at word 2" in fault and "BIO has 'B-X'" in fault
@@ -84,14 +85,14 @@ def test_a_file_keeps_to_one_scheme() -> None:
 
 
 def test_tags_that_mark_no_spans() -> None:
-    _, fault = Checked("bio").read(["NOUN"])
+    _, fault = SchemeReader("bio").read(["NOUN"])
     assert "'NOUN'" in fault
 
 
 def corpus(tmp_path: Path, text: str, **values: object) -> Corpus:
     path = tmp_path / "names.conll"
     path.write_text(text, encoding="utf-8")
-    return Corpus(Config(path=str(path), validation=0, **values), "tag")  # type: ignore[arg-type]
+    return Corpus(Config(path=str(path), validation=0, **values), TAGGED)  # type: ignore[arg-type]
 
 
 IOB1 = "the\tO\nBank\tI-X\n\nSpain\tI-X\nMadrid\tB-X\n"
@@ -113,7 +114,7 @@ def test_a_file_is_read_in_the_scheme_asked_for(tmp_path: Path, label: str, expe
 def test_jsonl_is_read_in_the_scheme_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "names.jsonl"
     path.write_text('{"words": ["Bank", "of"], "tags": ["I-X", "I-X"]}\n', encoding="utf-8")
-    (example,) = Corpus(Config(path=str(path), validation=0, label="bioes"), "tag").examples("train")
+    (example,) = Corpus(Config(path=str(path), validation=0, label="bioes"), TAGGED).examples("train")
     assert example.tags == ("B-X", "E-X")
 
 

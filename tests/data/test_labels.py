@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from segue.data.corpus import Config, Corpus, Example
+from segue.data.shapes import LABELLED
 from segue.errors import InputError
 
 
 def read(path: Path, text: str, **settings: Any) -> list[Example]:
     path.write_text(text, encoding="utf-8")
-    return list(Corpus(Config(path=str(path), validation=0, **settings), "classify").examples("all"))
+    return list(Corpus(Config(path=str(path), validation=0, **settings), LABELLED).examples("all"))
 
 
 def refusal(path: Path, text: str, **settings: Any) -> str:
@@ -34,7 +35,7 @@ def test_several_classes_stand_with_commas_between_and_may_be_none(tmp_path: Pat
 
 def notes(path: Path, text: str, **settings: Any) -> list[str]:
     path.write_text(text, encoding="utf-8")
-    return Corpus(Config(path=str(path), validation=0, **settings), "classify").ledger.summary()
+    return Corpus(Config(path=str(path), validation=0, **settings), LABELLED).ledger.summary()
 
 
 ROWS = "".join(f"{'good' if i % 2 else 'bad'},film {i}\n" for i in range(10))
@@ -119,7 +120,7 @@ def test_pairs_in_jsonl_and_their_overlap(tmp_path: Path) -> None:
     held = tmp_path / "b.jsonl"
     held.write_text(json.dumps(rows[0]) + "\n" + json.dumps({"label": "y", "text": "a", "text2": "e"}) + "\n")
     config = Config(path=str(path), columns="label,text,text2", validation=str(held))
-    assert Corpus(config, "classify").overlap() == {"validation": 0.5}
+    assert Corpus(config, LABELLED).overlap() == {"validation": 0.5}
 
 
 @pytest.mark.parametrize("columns", ["label,text,text2,more", "1,2,0", "label"])

@@ -7,11 +7,12 @@ from typing import Any
 
 from segue.data.config import Config
 from segue.data.corpus import Corpus
+from segue.data.shapes import LABELLED, TAGGED, TEXT, Shape
 
 
-def ledger_of(path: Path, content: str, task: Any = "classify", **config: Any) -> Any:
+def ledger_of(path: Path, content: str, shape: Shape = LABELLED, **config: Any) -> Any:
     path.write_text(content, encoding="utf-8")
-    corpus = Corpus(Config(path=str(path), **config), task)
+    corpus = Corpus(Config(path=str(path), **config), shape)
     corpus.repeats()
     return corpus.ledger
 
@@ -53,9 +54,9 @@ def test_a_clean_file_says_nothing(tmp_path: Path) -> None:
 
 def test_sentences_with_other_tags_contradict(tmp_path: Path) -> None:
     text = "dogs\tNOUN\nbark\tVERB\n\ndogs\tNOUN\nbark\tNOUN\n\n"
-    ledger = ledger_of(tmp_path / "r.conll", text, "tag", validation=0.0, test=0.0)
+    ledger = ledger_of(tmp_path / "r.conll", text, TAGGED, validation=0.0, test=0.0)
     assert (ledger.repeats.rows, ledger.repeats.contradictory) == (1, 1)
 
 
 def test_running_text_is_not_looked_through(tmp_path: Path) -> None:
-    assert ledger_of(tmp_path / "r.txt", "a\na\n", "lm").repeats is None
+    assert ledger_of(tmp_path / "r.txt", "a\na\n", TEXT).repeats is None

@@ -51,7 +51,7 @@ def test_canonical_pieces_join_to_canonical_text(text: str) -> None:
 def test_lines_are_cut_at_line_ends_only(text: str) -> None:
     expected = text.split("\n") if not text.endswith("\n") else text.split("\n")[:-1]
     expected = expected if text else []
-    kept = cut(text, unit="line", blank="keep")
+    kept = cut(text, unit="line", blank_lines="keep")
     assert [example.text for example in kept] == expected
     assert [example.line for example in kept] == list(range(1, len(expected) + 1))
     ledger = Ledger()

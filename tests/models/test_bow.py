@@ -10,6 +10,7 @@ from torch import Tensor
 
 from segue.batches.batch import Batch
 from segue.batches.collate import classify
+from segue.batches.store import columns_of
 from segue.models.base import Sizes
 from segue.models.bow import Bow
 
@@ -25,7 +26,10 @@ def made(dropout: float = 0.0) -> Bow:
 
 
 def batch_of(*rows: list[int], labels: list[int] | None = None) -> Batch:
-    return classify([np.array(row, dtype=np.int64) for row in rows], np.array(labels or [0] * len(rows))).to("cpu")
+    return classify(
+        columns_of(text=[np.array(row, dtype=np.int64) for row in rows], label=np.array(labels or [0] * len(rows))),
+        9999,
+    ).to("cpu")
 
 
 def scores(model: Bow, *rows: list[int]) -> Tensor:

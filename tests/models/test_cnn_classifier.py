@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from segue.batches.batch import Batch
 from segue.batches.collate import classify
+from segue.batches.store import columns_of
 from segue.layers.convolution import MaxOverTime
 from segue.models.base import Sizes
 from segue.models.cnn_classifier import CnnClassifier
@@ -30,7 +31,7 @@ def made(**values: Any) -> CnnClassifier:
 
 
 def batch_of(*rows: list[int]) -> Batch:
-    return classify([np.array(row, np.int64) for row in rows], np.zeros(len(rows))).to("cpu")
+    return classify(columns_of(text=[np.array(row, np.int64) for row in rows]), 9999).to("cpu")
 
 
 def scores(model: CnnClassifier, *rows: list[int]) -> Tensor:

@@ -13,7 +13,7 @@ from sklearn.naive_bayes import MultinomialNB
 
 import segue
 from segue.batches.collate import classify
-from segue.batches.store import Column
+from segue.batches.store import Column, columns_of
 from segue.errors import InputError
 from segue.models.base import Sizes
 from segue.models.naive_bayes import NaiveBayes
@@ -32,7 +32,7 @@ def fitted(rows: list[list[int]], labels: list[int], classes: int = 2, **config:
 
 
 def predicted(model: NaiveBayes, *rows: list[int]) -> np.ndarray:
-    return np.exp(model.class_logprobs(classify([np.array(row, np.int64) for row in rows], np.zeros(len(rows)))))
+    return np.exp(model.class_logprobs(classify(columns_of(text=[np.array(row, np.int64) for row in rows]), 9999)))
 
 
 CHINESE, BEIJING, SHANGHAI, MACAO, TOKYO, JAPAN = range(2, 8)

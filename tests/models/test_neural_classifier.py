@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from segue.batches.batch import IGNORE, Batch
 from segue.batches.collate import classify
+from segue.batches.store import columns_of
 from segue.errors import InputError
 from segue.models.base import Sizes
 from segue.models.bow import Bow
@@ -32,7 +33,9 @@ def made(label: Any = "class", classes: int = 3, **objective: Any) -> Cbow:
 
 def batch_of(targets: Any, seed: int = 0) -> Batch:
     draw = np.random.default_rng(seed)
-    return classify([draw.integers(2, VOCAB, 1 + i % 4) for i in range(len(targets))], np.asarray(targets)).to("cpu")
+    rows = [draw.integers(2, VOCAB, 1 + i % 4) for i in range(len(targets))]
+    label = np.asarray(targets)
+    return classify(columns_of(text=rows, label=label.astype(np.uint8) if label.ndim == 2 else label), 9999).to("cpu")
 
 
 def total(model: Any, batch: Batch) -> float:
@@ -110,7 +113,7 @@ def test_it_fits_numbers_as_linear_regression_does() -> None:
     counts = np.stack([np.bincount(row, minlength=VOCAB) for row in rows])
     model = Bow(Bow.Config(dropout=0.0), Sizes(VOCAB, 1, label="number")).double()
     model.begin(numbers)
-    batch = classify(rows, numbers).to("cpu")
+    batch = classify(columns_of(text=rows, label=numbers), 9999).to("cpu")
     optimiser = torch.optim.LBFGS(model.parameters(), max_iter=300, tolerance_grad=1e-10, line_search_fn="strong_wolfe")
 
     def penalised() -> torch.Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from segue.batches.batch import Batch
 from segue.batches.collate import seq2seq
+from segue.batches.store import columns_of
 from segue.layers.recurrent import RecurrentState
 from segue.models.base import Sizes
 from segue.models.rnn_seq2seq import RnnSeq2seq
@@ -37,7 +38,7 @@ def rows(lengths, seed=0) -> list[np.ndarray]:
 
 
 def batch_of(source, target) -> Batch:
-    return seq2seq(source, target).to("cpu")
+    return seq2seq(columns_of(source=source, text=target), 9999).to("cpu")
 
 
 def near(a: Tensor, b: Tensor) -> None:

@@ -14,6 +14,7 @@ from segue.batches.encode import encode_split
 from segue.batches.corpus_mix import STRETCH
 from segue.cli import invoke
 from segue.data.corpus import Config, Corpus
+from segue.data.shapes import TEXT
 from segue.errors import InputError
 from segue.runs.folder import read_json
 from segue.training.log import read_metrics
@@ -137,7 +138,7 @@ def test_a_single_corpus_has_no_table() -> None:
 
 def test_of_a_limit_each_corpus_gets_its_share(tmp_path: Path) -> None:
     run = trained("ngram", "farm.txt+sea.txt", "r")
-    corpus = Corpus(Config(path="farm.txt+sea.txt", unit="line", validation=0.5), "lm")
+    corpus = Corpus(Config(path="farm.txt+sea.txt", unit="line", validation=0.5), TEXT)
     whole = encode_split(corpus, "validation", run.tokenizer, None, tmp_path / "whole")
     part = encode_split(corpus, "validation", run.tokenizer, None, tmp_path / "part", 1000)
     assert part.cut and not whole.cut

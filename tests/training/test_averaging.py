@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from segue.batches.collate import Batches
-from segue.batches.collate import Config as Layout
+from segue.batches.batches import Config as Layout
 from segue.batches.store import StoreWriter
+from segue.batches.streams import Streams
 from segue.models.base import Sizes
 from segue.models.neural_lm import NeuralLm
 from segue.models.rnn_lm import Drop, Penalty, RnnLm
@@ -43,7 +43,7 @@ def trainer_of(folder: Path, losses: list[float], model: Any = None, accumulate:
     model = model or RnnLm(AWD, Sizes(V))
     writer = StoreWriter(folder, {"text": "uint16"})
     writer.append("text", np.random.default_rng(0).integers(0, V, 400))
-    batches = Batches(writer.close(), "lm", Layout(4, 14, accumulate, vary=True), seed=1)
+    batches = Streams(writer.close(), Layout(4, 14, accumulate, vary=True), seed=1)
     told, shown = iter(losses), []
 
     def validate() -> dict[str, Any]:

@@ -120,10 +120,10 @@ def test_bad_input_is_said_once_and_the_others_say_who_knows(tmp_path: Path) -> 
 
 
 def test_rows_are_shared_out_once_each() -> None:
-    batch = Batch(np.arange(10).reshape(5, 2), np.arange(5), np.ones((5, 2), bool), full=True)
+    batch = Batch(np.arange(10).reshape(5, 2), np.arange(5), np.ones((5, 2), bool), unpadded=True)
     parts = [World(rank, 3).share(batch) for rank in range(3)]
     assert np.concatenate([part.targets for part in parts]).tolist() == [0, 1, 2, 3, 4]
-    assert all(part.full for part in parts)
+    assert all(part.unpadded for part in parts)
     one = Batch(batch.tokens_BT[:1], batch.targets[:1], batch.mask_BT[:1])
     shares = [World(rank, 2).share(one) for rank in range(2)]
     assert type(shares[0]) is Batch and type(shares[1]) is not Batch  # the second has no row of its own

@@ -14,9 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from segue.batches.batch import Batch
-from segue.batches.collate import Batches
-from segue.batches.collate import Config as Layout
-from segue.batches.store import StoreWriter
+from segue.batches.batches import Batches
+from segue.batches.batches import Config as Layout
+from segue.batches.collate import COLLATES
+from segue.batches.rows import Rows
+from segue.batches.store import Store, StoreWriter
+from segue.batches.streams import Streams
 from segue.models.base import Loss, Record, Sizes, Term
 from segue.models.bow import Bow
 from segue.models.rnn_lm import RnnLm
@@ -59,7 +62,14 @@ def batches_of(kind: str, folder: Path, accumulate: int = 1, size: int = 5) -> B
     writer = StoreWriter(folder, dict.fromkeys(columns, "int32"))
     for name, (flat, rows) in columns.items():
         writer.append(name, flat, rows)
-    return Batches(writer.close(), task, Layout(size, 5, accumulate), seed=1)
+    if task == "lm":
+        return Streams(writer.close(), Layout(size, 5, accumulate), seed=1)
+    return rows_of(writer.close(), task, Layout(size, 5, accumulate), seed=1)
+
+
+def rows_of(store: Store, task: str, layout: Layout, seed: int) -> Rows:
+    by = "source" if task == "seq2seq" else "text"
+    return Rows(store, layout, seed, lambda columns: COLLATES[task](columns, layout.length), by)
 
 
 def trainer_of(kind: str, folder: Path, accumulate: int = 1, dropout: float = 0.0, validate=None, **train) -> Trainer:
@@ -84,6 +94,8 @@ def run(trainer: Trainer) -> list[Record]:
 
 class Told(nn.Module):
     """A model whose loss at each update is what `losses` says, a token, times its one weight (which is 1 at first)."""
+
+    task = "tag"
 
     def __init__(self, losses: dict[int, float] | None = None, default: float = 1.0) -> None:
         super().__init__()
@@ -148,7 +160,7 @@ def test_the_mean_is_over_tokens(accumulate: int, tmp_path: Path) -> None:
     writer = StoreWriter(tmp_path, {"text": "int32", "tags": "int32"})
     for name in ("text", "tags"):
         writer.append(name, np.zeros(10, np.int64), np.array([2, 8]))
-    batches = Batches(writer.close(), "tag", Layout(2, 100, accumulate), seed=0)
+    batches = rows_of(writer.close(), "tag", Layout(2, 100, accumulate), seed=0)
     assert len(batches.at(0)) == accumulate
     trainer = Trainer(Lengths(), batches, Config(steps=1, log_every=1), None, "cpu")
     (record, _) = run(trainer)

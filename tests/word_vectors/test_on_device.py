@@ -192,7 +192,7 @@ def test_words_of_a_kind_come_together(method: Any) -> None:
 
 def test_both_ways_of_learning_find_the_same_words_alike() -> None:
     """On sentences of the built-in grammar: a loop that goes place by place, and batches."""
-    lines = [example.text.split() for example in sentences("lm", 8000)]
+    lines = [example.text.split() for example in sentences("text", 8000)]
     names = ["", "", *sorted({word for line in lines for word in line})]
     index = {name: i for i, name in enumerate(names)}
     text = np.array([i for line in lines for i in [*(index[word] for word in line), 0]], np.uint16)

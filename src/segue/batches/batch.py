@@ -10,6 +10,7 @@ A batch is made of numpy arrays; `to` turns them into tensors on a device, and n
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -21,46 +22,77 @@ IGNORE = -100
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows side by side. Targets are already shifted: `targets[b, t]` is predicted at `tokens_BT[b, t]`."""
+    """Rows side by side. Targets are already shifted (teacher forcing): the model predicts `targets[b, t]` where it
+    reads `tokens_BT[b, t]`."""
 
     tokens_BT: Any
     """Ids that the model reads; 0 where the mask is False."""
     targets: Any
-    """(B, T) next ids or tags, or (B,) classes; IGNORE where nothing is predicted."""
+    """Whole numbers (B, T) next ids or tags, (B, T, C) a yes or no for every tag, or (B,) classes; floats (B, C) a yes
+    or no for every class, or (B,) numbers. IGNORE where nothing is predicted."""
     mask_BT: Any
-    """True on real tokens."""
+    """True on real tokens, False on padding."""
     fresh_B: Any = None
-    """True on rows that begin anew: carried state is forgotten there."""
+    """True on rows that begin anew: the model forgets the carried state there."""
     source: Any = None
     """(B, S) ids of the source."""
     source_mask: Any = None
-    """True on real source tokens."""
+    """True on real source tokens, False on padding."""
     folded_BT: Any = None
     """Tagging: the ids of the words as they are written in small letters."""
     chars_BTC: Any = None
     """Tagging: the letters of each word, Unicode code points plus 1; 0 after its last."""
-    full: bool = False
-    """No token is padding and every target is predicted: known beforehand, so that nobody has to ask the device."""
+    unpadded: bool = False
+    """No token is padding, so that a model may leave out the mask without asking the device."""
+    count: int = -1
+    """How many targets are predicted. Who makes a batch on a device says it, so that nobody has to ask the device;
+    on the host it is counted here. A loss must not compute with it: a recorded step would replay the old number."""
 
-    @property
-    def count(self) -> int:
-        """How many targets are predicted."""
-        return int(np.prod(self.targets.shape)) if self.full else int((self.targets != IGNORE).sum())
+    def __post_init__(self) -> None:
+        if self.count < 0:
+            count = 0 if self.targets is None else int((self.targets != IGNORE).sum())
+            object.__setattr__(self, "count", count)
+
+    def arrays(self) -> dict[str, Any]:
+        """Give every field that is an array or a tensor, by name; all that a device must be sent."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in values.items() if value is not None and not isinstance(value, int)}
 
     def rows(self, rows: Any) -> Batch:
-        """Some of the rows."""
-        parts = {f.name: getattr(self, f.name) for f in fields(self)}
-        some: dict[str, Any] = {n: part[rows] for n, part in parts.items() if part is not None and n != "full"}
-        return replace(self, **some)
+        """Take some of the rows."""
+        some: dict[str, Any] = {name: array[rows] for name, array in self.arrays().items()}
+        size = math.prod(some["targets"].shape)
+        every = self.count == math.prod(self.targets.shape)
+        return replace(self, **some, count=size if every else int((some["targets"] != IGNORE).sum()))
+
+    def padded(self, width: int, source_width: int = 0) -> Batch:
+        """Pad on the right to `width` tokens a row, and the source to `source_width`; what is wider stays."""
+
+        def pad(name: str, array: Any) -> Any:
+            axis, wanted = _time_axis(name, array), source_width if name.startswith("source") else width
+            if axis is None or array.shape[axis] >= wanted:
+                return array
+            room = [(0, wanted - size if place == axis else 0) for place, size in enumerate(array.shape)]
+            return np.pad(array, room, constant_values=IGNORE if name == "targets" else 0)
+
+        return replace(self, **{name: pad(name, array) for name, array in self.arrays().items()})
 
     def to(self, device: Any) -> Batch:
-        """The same batch as torch tensors on `device`."""
+        """Move the arrays to `device`, as torch tensors."""
         import torch
 
         def move(array: Any) -> Any:
-            if array is None or isinstance(array, bool):
-                return array
             tensor = torch.from_numpy(array) if isinstance(array, np.ndarray) else array
             return tensor.to(device, non_blocking=True)
 
-        return replace(self, **{f.name: move(getattr(self, f.name)) for f in fields(self)})
+        return replace(self, **{name: move(array) for name, array in self.arrays().items()})
+
+
+def _time_axis(name: str, array: Any) -> int | None:
+    """Which axis of a field is time, so that padding goes there; None: no axis is."""
+    if name.startswith("source"):
+        return 1
+    if name == "targets":  # floats are for whole rows
+        return 1 if array.ndim > 1 and array.dtype.kind in "iu" else None
+    place = name.rpartition("_")[2].find("T")
+    return place if place >= 0 else None

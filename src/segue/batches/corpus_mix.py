@@ -1,7 +1,7 @@
-"""Several corpora in the rows of one batch, in the proportion of their weights: GPT-3's way (Brown et al. 2020).
+"""Several corpora in the rows of one batch, in proportion to their weights, as GPT-3 reads them (Brown et al. 2020).
 
-Of B rows a corpus with the share s gets q = B·s. It keeps floor(q) rows for good; what is left over of all is rows that
-go from one corpus to another, every STRETCH steps anew: at turn k the rotating row r belongs to the corpus c with
+A corpus with the share s gets q = B·s of the B rows. It keeps floor(q) rows for good; the rows that are left over go
+from one corpus to another, every STRETCH steps anew: at turn k the rotating row r belongs to the corpus c with
 
     floor(F[c-1] + u) <= r < floor(F[c] + u)        F: running sum of the remainders q - floor(q);  u = k·golden mod 1
 
@@ -28,12 +28,12 @@ STRETCH = 16
 """Steps for which a rotating row stays with its corpus."""
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _BITS = 32
-"""Of the fractions that decide about rotating rows: as whole numbers, so that nothing is rounded anywhere."""
+"""Digits of the fractions that give out rotating rows: they are whole numbers, so that nothing is rounded anywhere."""
 
 Ints = NDArray[np.int64]
 
 
-class Mixture:
+class CorpusMix:
     """Which corpus each row reads at each step, and where."""
 
     def __init__(self, tokens: Sequence[int], weights: Sequence[int], rows: int, width: int, seed: int) -> None:
@@ -58,8 +58,8 @@ class Mixture:
         self._summed = (0, np.zeros(len(tokens), np.int64))
 
     def places(self, stretch: int, begin: int, end: int) -> tuple[Ints, NDArray[np.bool_]]:
-        """The places in the text of all corpora that the rows read in columns `begin` to `end` of a stretch, and which
-        rows begin anew at its first column."""
+        """Find the places, in the text of all corpora, that the rows read in columns `begin` to `end` of a stretch, and
+        which rows begin anew at its first column."""
         visitors = self._visitors(stretch)
         owners = np.concatenate([self.owners, visitors])
         firsts = np.concatenate(
@@ -76,7 +76,7 @@ class Mixture:
         return places, fresh & (begin == 0)
 
     def drawn(self, stretch: int, columns: int) -> list[int]:
-        """Tokens of each corpus that were read before a column of a stretch."""
+        """Count the tokens of each corpus that were read before a column of a stretch."""
         visits = np.bincount(self._visitors(stretch), minlength=len(self.sizes))
         fixed = self.fixed * (stretch * self.width + columns)
         return [int(count) for count in fixed + self._turns(stretch) * self.width + visits * columns]
@@ -86,7 +86,7 @@ class Mixture:
         return np.searchsorted(self._cut(stretch, stretch + 1)[0], np.arange(self.rotating), side="right")
 
     def _turns(self, stretch: int) -> Ints:
-        """How many stretches before this one each corpus had a rotating row."""
+        """Count the stretches before this one in which each corpus had a rotating row."""
         known, turns = self._summed if self._summed[0] <= stretch else (0, np.zeros_like(self.sizes))
         for begin in range(known, stretch, 1 << 16):
             cuts = self._cut(begin, min(stretch, begin + (1 << 16)))
@@ -95,7 +95,7 @@ class Mixture:
         return turns
 
     def _cut(self, begin: int, end: int) -> Ints:
-        """floor(F + u) for each of some stretches."""
+        """Compute floor(F + u) for each of some stretches."""
         turn = np.arange(begin, end, dtype=np.uint64) + np.uint64(self.seed % (1 << _BITS))
         shift = (turn * _GOLDEN >> np.uint64(64 - _BITS)).astype(np.int64)
         return (self.borders + shift[:, None]) >> _BITS

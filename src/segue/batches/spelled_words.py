@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 LONGEST = 32
-"""Letters that are kept of a word. Of a longer one, mostly an address, its beginning and its end, half as many each."""
+"""Letters that are kept of a word. A longer one, mostly an address, keeps its beginning and its end, half each."""
 
 
 def spelt(words: Sequence[str]) -> NDArray[np.uint32]:
-    """The letters of the words one after the other, 0 after each."""
+    """Write the letters of the words one after the other, 0 after each."""
     half = LONGEST // 2
     kept = [word if len(word) <= LONGEST else word[:half] + word[-half:] for word in words]
     points = np.frombuffer("".join(kept).encode("utf-32-le", "surrogatepass"), np.uint32)
@@ -29,9 +29,8 @@ def spelt(words: Sequence[str]) -> NDArray[np.uint32]:
     return letters
 
 
-def laid_out(rows: Sequence[NDArray[Any]], words: int) -> NDArray[np.int64]:
-    """Rows of `spelt` words side by side: (rows, words, letters of the longest word). Of a row with more words, only
-    the first so many."""
+def pad_letters(rows: Sequence[NDArray[Any]], words: int) -> NDArray[np.int64]:
+    """Lay rows of `spelt` words side by side, padded: (rows, words, letters of the longest word). Cut longer rows."""
     flat = np.concatenate([np.empty(0, np.uint32), *rows])
     lengths = np.diff(np.flatnonzero(flat == 0), prepend=-1)  # the 0 included
     counts = np.array([(row == 0).sum() for row in rows], np.int64)

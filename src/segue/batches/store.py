@@ -9,6 +9,7 @@ rows of `text`, with a `weight` each; rows have `text` and `label`, or `text` an
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -25,12 +26,38 @@ class Column(NamedTuple):
     def __len__(self) -> int:
         return len(self.ends)
 
+    @classmethod
+    def of(cls, rows: Sequence[Any]) -> Column:
+        """Make a column of rows that are in memory."""
+        flat = np.concatenate([np.ravel(row) for row in rows]) if len(rows) else np.empty(0, np.int64)
+        return cls(flat, np.cumsum([np.size(row) for row in rows], dtype=np.int64))
+
     def row(self, i: int) -> NDArray[Any]:
         return self.flat[self.ends[i - 1] if i else 0 : self.ends[i]]
 
+    def rows(self, limit: int | None = None) -> list[NDArray[Any]]:
+        """List all rows, each cut at `limit`."""
+        return [self.row(i)[:limit] for i in range(len(self))]
+
     def lengths(self) -> NDArray[np.int64]:
-        """The length of every row."""
+        """Compute the length of every row."""
         return np.diff(self.ends, prepend=0)
+
+    def take(self, rows: NDArray[np.int64]) -> Column:
+        """Copy the given rows, in the given order, into a new column."""
+        lengths = self.ends[rows] - np.where(rows > 0, self.ends[rows - 1], 0)
+        ends = np.cumsum(lengths, dtype=np.int64)
+        places = np.arange(lengths.sum()) + np.repeat(self.ends[rows] - ends, lengths)
+        return Column(np.asarray(self.flat[places]), ends)
+
+
+Columns = dict[str, Column]
+"""Columns of the same rows, by name: `text` and `label`, `text` and `tags`, `source` and `text`."""
+
+
+def columns_of(**rows: Sequence[Any]) -> Columns:
+    """Make columns of rows that are in memory."""
+    return {name: Column.of(some) for name, some in rows.items()}
 
 
 class Store:
@@ -38,7 +65,7 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.columns: dict[str, Column] = {}
+        self.columns: Columns = {}
         for name, facts in json.loads((folder / "complete.json").read_text()).items():
             flat = _map(folder / f"{name}.ids", np.dtype(facts["dtype"]))
             self.columns[name] = Column(flat, _map(folder / f"{name}.ends", np.dtype(np.int64)))
@@ -50,6 +77,10 @@ class Store:
 
     def __len__(self) -> int:
         return len(self.columns["text"])
+
+    def take(self, rows: NDArray[np.int64]) -> Columns:
+        """Copy the given rows of every column."""
+        return {name: column.take(rows) for name, column in self.columns.items()}
 
 
 class StoreWriter:
@@ -65,7 +96,7 @@ class StoreWriter:
         }
 
     def append(self, name: str, flat: NDArray[Any], lengths: NDArray[Any] | None = None) -> None:
-        """Numbers for a column, and the lengths of the rows in them where it has rows."""
+        """Append numbers to a column, and the lengths of the rows in them where it has rows."""
         ids, ends = self.files[name]
         flat.astype(self.dtypes[name], copy=False).tofile(ids)
         if lengths is not None:
@@ -82,7 +113,7 @@ class StoreWriter:
 
 
 def id_dtype(vocab_size: int) -> str:
-    """The smallest type that holds every id."""
+    """Choose the smallest type that holds every id."""
     return "uint16" if vocab_size <= 1 << 16 else "uint32"
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from segue.data.ledger import Ledger
+from segue.data.shapes import LABELLED, PARALLEL, TAGGED, TEXT, Shape
 from segue.errors import InputError
 
 LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idlelib", "__pycache__", "pydoc_data"}
@@ -21,7 +22,7 @@ class Row(NamedTuple):
     """One line of the table of corpora."""
 
     name: str
-    tasks: str
+    shapes: tuple[Shape, ...]
     about: str
 
 
@@ -30,12 +31,14 @@ def describe() -> list[Row]:
     return [
         Row(
             "pydoc",
-            "lm",
+            (TEXT,),
             "the English of Python's language reference (module pydoc_data), each paragraph once; one document",
         ),
-        Row("stdlib", "lm", "the source of Python's standard library; a module a document"),
-        Row("grammar", "lm, classify, tag, seq2seq", "sentences from a grammar whose best possible score is known"),
-        Row("copy", "lm", "a letter, a clock, the same letter again; the best possible score is known"),
+        Row("stdlib", (TEXT,), "the source of Python's standard library; a module a document"),
+        Row(
+            "grammar", (TEXT, LABELLED, TAGGED, PARALLEL), "sentences from a grammar whose best possible score is known"
+        ),
+        Row("copy", (TEXT,), "a letter, a clock, the same letter again; the best possible score is known"),
     ]
 
 

@@ -1,4 +1,4 @@
-"""The recipe's `[data]`: which text is read, how it is cut into units or rows, and what is held out."""
+"""The recipe's [data]: which text to read, how to cut it into units or rows, and what to hold out."""
 
 from __future__ import annotations
 
@@ -6,39 +6,38 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-Task = Literal["lm", "classify", "tag", "seq2seq"]
 Label = Literal["class", "classes", "number", "iob1", "bio", "bioes"]
 Format = Literal["auto", "text", "tsv", "csv", "jsonl", "conll", "parallel"]
 
 
 @dataclass(frozen=True)
 class Config:
-    """Where the text comes from and how it is divided."""
+    """Where the text comes from and how to split it."""
 
     path: str = "pydoc"
-    """A corpus by name, a file, a folder, a glob, SOURCE,TARGET, or several to mix by weight: wiki.txt:3+news.txt:1."""
+    """A corpus's name, a file, a folder, a glob, SOURCE,TARGET, or corpora to mix by weight: wiki.txt:3+news.txt:1."""
     format: Format = "auto"
-    """How rows are written; auto goes by the file's extension (before .gz or .xz) and the task."""
+    """How files are written; auto decides by the extension (the one before .gz or .xz) and by what the model reads."""
     columns: str = ""
-    """Names or numbers from 1: label,text or, for pairs, label,text,text2; word,tag; source,target; text for an lm."""
+    """Columns by name, or by number from 1: label,text (label,text,text2 for pairs); word,tag; source,target; text."""
     label: Label = "class"
-    """One class a row or word, several (A,B of a row, A|B of a word; or none), a number; spans, turned to a scheme."""
+    """class: one label. classes: any number (A,B in a row, A|B on a word). number: a float. iob1, bio, bioes: spans."""
     unit: Literal["line", "paragraph", "document"] = "document"
-    """What one text is for a language model: it begins anew there, and its end is predicted."""
-    blank: Literal["skip", "keep"] = "skip"
-    """With unit=line: blank lines are left out (and counted), or kept as empty texts."""
+    """What counts as one text of running text: the model starts afresh with each unit and predicts its end."""
+    blank_lines: Literal["skip", "keep"] = "skip"
+    """With unit=line: skip blank lines (and count them), or keep them as empty texts."""
     canonical: bool = False
-    """For text that is already tokenised: one blank between tokens, none at the ends."""
+    """Reduce whitespace to one blank between words and none at the ends, for text that is already tokenised."""
     encoding: str = "utf-8"
     """The encoding of the files."""
     on_error: Literal["stop", "skip"] = "stop"
-    """Rows with a missing column or label: stop and say which, or leave them out and count them."""
+    """For rows with a missing column or label: stop and name them, or skip them and count them."""
     validation: str | float = 0.1
-    """Held out to watch training: a path, a share of the text, or 0."""
+    """Held-out text to validate on during training: a path, a share of the text, or 0."""
     test: str | float = 0.0
-    """Held out for the last figures: a path, a share of the text, 0, or a fold (3/10: the third of ten parts)."""
+    """Held-out text for the final figures: a path, a share of the text, 0, or a fold (3/10: the third of ten parts)."""
     seed: int = 0
-    """Decides which rows are held out, and the sentences of the built-in grammar."""
+    """Seeds the choice of the rows to hold out, and the sentences of the built-in grammar."""
 
     def __post_init__(self) -> None:
         if not self.path:
@@ -51,23 +50,23 @@ class Config:
         held_out = sum(share for share in (self.validation, self.test) if isinstance(share, float))
         if held_out >= 1:
             raise ValueError(f"data.validation and data.test hold out {held_out:g} of the text; leave some to train on")
-        if _FOLD.fullmatch(str(self.test)) and not self.part():
+        if _FOLD.fullmatch(str(self.test)) and not self.fold():
             raise ValueError(f"data.test is '{self.test}'; expected which/of, from 1/10 to 10/10 for ten folds")
 
     @property
     def pairs(self) -> bool:
-        """Whether a row to classify has two texts."""
+        """Whether a labelled row has two texts."""
         return self.columns.count(",") == 2
 
-    def part(self) -> tuple[int, int] | None:
-        """`(3, 10)` for test = "3/10", whose validation is then a share of the rest; None where there is no fold."""
-        fold = _FOLD.fullmatch(str(self.test))
-        which, of = (int(fold[1]), int(fold[2])) if fold else (0, 0)
+    def fold(self) -> tuple[int, int] | None:
+        """(3, 10) for test = "3/10"; None if `test` is no fold. Validation is then a share of the other folds."""
+        match = _FOLD.fullmatch(str(self.test))
+        which, of = (int(match[1]), int(match[2])) if match else (0, 0)
         return (which, of) if of > 1 and 1 <= which <= of else None
 
-    def given(self) -> dict[str, str]:
-        """The splits that have files of their own, by their paths."""
-        splits = {"validation": self.validation, "test": 0.0 if self.part() else self.test}
+    def held_out_files(self) -> dict[str, str]:
+        """The paths of the splits that have files of their own."""
+        splits = {"validation": self.validation, "test": 0.0 if self.fold() else self.test}
         return {split: path for split, path in splits.items() if isinstance(path, str)}
 
 
@@ -84,7 +83,7 @@ def _check_encoding(encoding: str) -> None:
 
 
 def _share_or_path(name: str, value: str | float) -> str | float:
-    """A number as a float, also where the command line gave it as a string; a path as it is."""
+    """Convert a number to a float, even if the command line gave it as a string; leave a path as it is."""
     try:
         share = float(value)
     except ValueError:

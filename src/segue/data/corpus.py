@@ -1,7 +1,8 @@
-"""A corpus: examples from any source, streamed as often as wanted, in three splits, with a ledger of what was read.
+"""A corpus: examples from any source, in three splits, with a ledger of what was read.
 
-The first reading checks everything, counts, and writes the ledger; from then on `examples(split)` streams. A language
-model may read several corpora in one run, wiki.txt:3+books.txt:1; each is a `Part` (one_corpus.py) with own splits.
+Making it reads everything once, to check, to count and to fill the ledger; after that, `examples(split)` streams a
+split as often as it is asked to. Running text may come from several corpora, wiki.txt:3+books.txt:1; each of them is a
+`Part` (one_corpus.py) with splits of its own.
 """
 
 from __future__ import annotations
@@ -14,63 +15,64 @@ from itertools import chain
 import numpy as np
 
 from segue.data.builtin import MADE
-from segue.data.config import Config, Task
+from segue.data.config import Config
 from segue.data.example import Example
 from segue.data.ledger import LISTED_ROWS, Ledger, Repeats
 from segue.data.one_corpus import Part
+from segue.data.shapes import Shape
 from segue.data.sources import Made, Progress, corpora
 
 __all__ = ["SPLITS", "Config", "Corpus", "Example"]
 
 SPLITS = ("train", "validation", "test")
 LEAST_OVERLAP = 32
-"""Shorter lines of running text (a brace, a heading) recur without being a leak."""
+"""Characters. A shorter line of running text (a brace, a heading) may recur without being a leak."""
 
 
 class Corpus:
     """The text of one recipe."""
 
-    def __init__(self, config: Config, task: Task, progress: Progress | None = None) -> None:
+    def __init__(self, config: Config, shape: Shape, progress: Progress | None = None) -> None:
         """Read everything once: check it, count it, and fill the ledger."""
-        if config.path in MADE and task == "lm":
+        if config.path in MADE and shape.running:
             config = replace(config, unit="line")
-        self.config, self.task = config, task
+        self.config, self.shape = config, shape
         self.ledger = Ledger()
         self.parts = self._open(config.path, config)
         whole = replace(config, validation=0.0, test=0.0)
-        self._given = {split: self._open(path, whole) for split, path in config.given().items()}
-        for part in chain(self.parts, *self._given.values()):
+        self._held_out_files = {split: self._open(path, whole) for split, path in config.held_out_files().items()}
+        for part in chain(self.parts, *self._held_out_files.values()):
             part.count(progress)
         self.counts = {split: sum(self._size(part, split) for part in self.parts_of(split)) for split in SPLITS}
         self.ledger.units = dict(self.counts)
 
     def _open(self, path: str, config: Config) -> list[Part]:
-        return [Part(name, config, self.task, self.ledger, weight) for name, weight in corpora(path, self.task)]
+        return [Part(name, config, self.shape, self.ledger, weight) for name, weight in corpora(path, self.shape)]
 
     def _size(self, part: Part, split: str) -> int:
-        return part.units if split in self._given else part.size(split)
+        return part.units if split in self._held_out_files else part.size(split)
 
     @property
     def weights(self) -> list[Fraction] | None:
-        """What the corpora weigh, as it was written; None where they are read in proportion to their sizes."""
+        """The weights of the corpora as data.path gives them; None if it gives none, so that sizes decide."""
         weights = [part.weight for part in self.parts if part.weight is not None]
         return weights or None
 
     def parts_of(self, split: str) -> list[Part]:
-        """The corpora that a split is taken from."""
-        return self._given.get(split, self.parts)
+        """The corpora that a split comes from."""
+        return self._held_out_files.get(split, self.parts)
 
     def texts(self, split: str) -> list[Iterator[Example]]:
-        """Stream a split, each of its corpora by itself."""
-        return [part.examples("all" if split in self._given else split) for part in self.parts_of(split)]
+        """Stream a split, one iterator for each of its corpora."""
+        return [part.examples("all" if split in self._held_out_files else split) for part in self.parts_of(split)]
 
     def examples(self, split: str) -> Iterator[Example]:
-        """Stream a split, one corpus after the other; `all` is what data.path names, whole."""
+        """Stream a split, one corpus after the other; `all` is all that data.path names."""
         return chain.from_iterable(self.texts(split))
 
     def mixed(self) -> Iterator[Example]:
-        """The training examples, the corpora taken in turn, so that their characters stand in the proportion of the
-        weights for as long as each lasts: what a sample from the beginning of all should be taken from."""
+        """Stream the training examples of all corpora, interleaved so that their characters keep the proportion of the
+        weights until a corpus ends. A sample from the beginning of this stream is a fair one."""
         texts = dict(enumerate(self.texts("train")))
         weights = [float(weight) for weight in self.weights or (part.characters for part in self.parts)]
         taken = [0] * len(weights)
@@ -91,7 +93,7 @@ class Corpus:
         return [size / max(1, sum(sizes)) for size in sizes]
 
     def best(self, split: str) -> dict[str, float] | None:
-        """The best possible score on a split, where it is known: for corpora that are made here."""
+        """The best possible score on a split, if it is known: that of a corpus that is made, not read."""
         source, *others = (part.source for part in self.parts_of(split))
         if others or not isinstance(source, Made) or not any(True for _ in self.examples(split)):
             return None
@@ -99,24 +101,24 @@ class Corpus:
 
     def overlap(self) -> dict[str, float]:
         """For each held-out split: the share of its rows (or longer lines of running text) that are in training too."""
-        held = {
+        held_out = {
             split: np.fromiter(map(hash, self._keys(split)), dtype=np.int64)
             for split in ("validation", "test")
             if self.counts[split]
         }
-        wanted = set(np.concatenate(list(held.values())).tolist()) if held else set()
+        wanted = set(np.concatenate(list(held_out.values())).tolist()) if held_out else set()
         seen = {key for key in map(hash, self._keys("train")) if key in wanted} if wanted else set()
         known = np.fromiter(seen, dtype=np.int64, count=len(seen))
-        shares = {split: float(np.isin(keys, known).mean()) if keys.size else 0.0 for split, keys in held.items()}
+        shares = {split: float(np.isin(keys, known).mean()) if keys.size else 0.0 for split, keys in held_out.items()}
         self.ledger.overlap = shares
         return shares
 
     def repeats(self) -> None:
-        """Rows with the same text as another, and texts that are labelled in several ways, into the ledger."""
-        if self.task not in ("classify", "tag"):
+        """Write into the ledger which rows repeat a text, and which texts have several labels."""
+        if not self.shape.labelled:
             return
         rows = (row for split in SPLITS for row in self.examples(split))
-        # Two hashes a row are all that is kept: the texts of a few are read again, to be shown.
+        # Memory holds two hashes for each row; the few texts that are shown are read again.
         hashes = np.fromiter((half for row in rows for half in _hashes(row)), dtype=np.int64).reshape(-1, 2)
         _, first, times = np.unique(hashes[:, 0], return_index=True, return_counts=True)
         kinds = np.unique(hashes, axis=0)[:, 0]
@@ -131,8 +133,8 @@ class Corpus:
                     self.ledger.repeats.add(key, row)
 
     def _keys(self, split: str) -> Iterator[str]:
-        """What is compared between splits: a row's text with its translation, or the longer lines of running text."""
-        if self.task != "lm":
+        """What `overlap` compares between splits: rows with their translations, or the long lines of running text."""
+        if not self.shape.running:
             yield from map(_whole, self.examples(split))
             return
         for text in self.texts(split):
@@ -145,7 +147,7 @@ def _whole(row: Example) -> str:
 
 
 def _hashes(row: Example) -> tuple[int, int]:
-    """Of the text of a row, and of what it is labelled with."""
+    """The hash of a row's text, and that of its label or tags."""
     return hash(_whole(row)), hash((row.label, row.tags))
 
 

@@ -69,17 +69,17 @@ class _Text:
         self.line_length = 0
 
     def blocks(self, tick: Tick | None) -> Iterator[str]:
-        held, begun = "", False
+        carriage_return, begun = "", False
         with self._open() as raw:
             stream = self._unpacked(raw)
             while True:
                 packed = self._read(stream)
-                text = held + self._decode(packed)
+                text = carriage_return + self._decode(packed)
                 if text and not begun:
                     begun, text = True, self._without_mark(text)
-                # A "\r" at the very end may be half of a line end.
-                held = "\r" if packed and text.endswith("\r") else ""
-                text = self._unix(text[:-1] if held else text)
+                # A "\r" at the very end may be half of "\r\n": it waits for the next block.
+                carriage_return = "\r" if packed and text.endswith("\r") else ""
+                text = self._unix(text[:-1] if carriage_return else text)
                 self._check(text)
                 if text:
                     yield text

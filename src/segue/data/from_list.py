@@ -1,4 +1,4 @@
-"""Rows that the caller gives as a list, written as a jsonl file that the readers read like any other."""
+"""Write rows that the caller gives as a Python list to a jsonl file, which is then read like any other."""
 
 from __future__ import annotations
 
@@ -8,20 +8,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from segue.data.config import Task
+from segue.data.shapes import Shape
 from segue.errors import InputError
 
-KEYS: dict[Task, tuple[str, ...]] = {
-    "lm": ("text",),
-    "classify": ("text", "label"),
-    "tag": ("words", "tags"),
-    "seq2seq": ("source", "target"),
-}
 
-
-def write_rows(rows: Iterable[Any], path: Path, task: Task) -> bool:
-    """Writes texts, or pairs as the task needs them; True where the file is new. Another list is never overwritten."""
-    content = "".join(json.dumps(_object(row, n, task), ensure_ascii=False) + "\n" for n, row in enumerate(rows))
+def write_rows(rows: Iterable[Any], path: Path, shape: Shape) -> bool:
+    """Write one JSON object a row; True if the file is new. A file with other rows is never overwritten."""
+    content = "".join(json.dumps(_object(row, n, shape), ensure_ascii=False) + "\n" for n, row in enumerate(rows))
     if not content:
         raise InputError("The list of data is empty. Expected a text, or a pair, for each row.")
     data = content.encode("utf-8", errors="surrogatepass")
@@ -39,16 +32,16 @@ def write_rows(rows: Iterable[Any], path: Path, task: Task) -> bool:
     return True
 
 
-def _object(row: Any, number: int, task: Task) -> dict[str, Any]:
-    keys = KEYS[task]
+def _object(row: Any, number: int, shape: Shape) -> dict[str, Any]:
+    keys = shape.listed or shape.keys
     if len(keys) == 1 and isinstance(row, str):
         return {keys[0]: row}
-    if len(keys) == 2 and isinstance(row, list | tuple) and len(row) == 2:
+    if len(keys) > 1 and isinstance(row, list | tuple) and len(row) == len(keys):
         try:
             json.dumps(row)
         except TypeError:
             pass
         else:
             return dict(zip(keys, row, strict=True))
-    wanted = "a text" if len(keys) == 1 else f"a pair ({', '.join(keys)})"
-    raise InputError(f"Row {number} of the data is {row!r:.60}; a model for {task} needs {wanted}.")
+    wanted = "a text" if len(keys) == 1 else f"{'a pair' if len(keys) == 2 else 'a tuple'} ({', '.join(keys)})"
+    raise InputError(f"Row {number} of the data is {row!r:.60}; this model needs {wanted}.")

@@ -10,11 +10,11 @@ and objects have their own adjectives and nouns, and the words are so short and 
 last five decide what may follow: a small model of letters can reach the true entropy.
 
 Four data sets come from it, each with a known best score:
-    lm        the sentences; the best figure is their true probability
-    classify  a label is drawn first and changes only how likely each word is, so that log p(text | label) is a sum over
+    text      the sentences; the best figure is their true probability
+    labelled  a label is drawn first and changes only how likely each word is, so that log p(text | label) is a sum over
               words and a bag of words can reach the best, which is argmax p(label) p(text | label)
-    tag       with nouns that are verbs too ("cooks"); the two words before decide, so that the best is 1
-    seq2seq   into an invented language, word for word but with the adjective after its noun; the best is BLEU 100
+    tagged    with nouns that are verbs too ("cooks"); the two words before decide, so that the best is 1
+    parallel  into an invented language, word for word but with the adjective after its noun; the best is BLEU 100
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from __future__ import annotations
 import math
 import random
 from bisect import bisect
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, count, islice
+from typing import NamedTuple
 
-from segue.data.config import Task
 from segue.data.example import Example
 
 SENTENCES = 20_000
 LABELS = ("farm", "town", "palace")
 FAVOUR = 7.0
-"""How much likelier a word is under the label that it belongs to."""
+"""A word is this many times likelier under its own label."""
 LONGEST_PAIR = 7
-"""Words in a sentence to translate, so that a model without attention can hold it."""
+"""Most words in a sentence to translate: a model without attention can remember so many."""
 
 Rules = dict[str, list[tuple[float, tuple[str, ...]]]]
 Lexicon = dict[str, dict[str, float]]
@@ -81,7 +81,7 @@ BEINGS = ("dog", "king", "cat", "girl", "owl", "nurse", "frog")
 WALKS = ("run", "sit", "nap", "wag", "dig")
 SEES = ("see", "eat", "get", "buy", "cut")
 BOTH = ("cook", "guard", "guide")
-"""For tagging: these are nouns and verbs, and "cooks" is the one in the plural and the other in the singular."""
+"""Tagged sentences have these as nouns and as verbs: "cooks" is a noun in the plural or a verb in the singular."""
 
 
 def _plural(stems: tuple[str, ...]) -> tuple[str, ...]:
@@ -119,7 +119,7 @@ TAG_LEXICON = _lexicon(BEINGS + BOTH, WALKS + BOTH[:1], SEES + BOTH[1:])
 
 
 def _label_lexicon(label: str) -> Lexicon:
-    """The lexicon under a label: of a class's words, every third belongs to each label; DET, PREP and PUNCT to none."""
+    """The lexicon under a label. Every third word of a class belongs to each label; DET, PREP and PUNCT to none."""
     mine = LABELS.index(label)
     tilted: Lexicon = {}
     for name, words in LEXICON.items():
@@ -135,56 +135,85 @@ def _label_lexicon(label: str) -> Lexicon:
 LABEL_LEXICONS = {label: _label_lexicon(label) for label in LABELS}
 
 
-def sentences(task: Task, n: int = SENTENCES, seed: int = 0) -> Iterator[Example]:
-    """The first `n` examples of the endless data set that `task` and `seed` name."""
-    rng = random.Random(f"{task} {seed}")
-    made = 0
-    while made < n:
-        label = LABELS[int(rng.random() * len(LABELS))] if task == "classify" else ""
-        leaves = _grow(rng, _lexicon_of(task, label))
-        if task == "seq2seq" and len(leaves) > LONGEST_PAIR + 1:
-            continue
-        made += 1
-        words = tuple(word for _, word in leaves)
-        example = Example(" ".join(words), label, path="grammar", line=made)
-        if task == "tag":
-            example = example._replace(words=words, tags=tuple(TAGS[name] for name, _ in leaves))
-        elif task == "seq2seq":
-            example = example._replace(target=" ".join(_translated(leaves)))
-        yield example
+def sentences(shape: str, n: int = SENTENCES, seed: int = 0) -> Iterator[Example]:
+    """The first `n` examples of the data set with this name and seed."""
+    seeded_by, make, _ = BY_SHAPE[shape]
+    rng = random.Random(f"{seeded_by} {seed}")
+    made = (example for _ in count() if (example := make(rng)) is not None)
+    for number, example in enumerate(islice(made, n), 1):
+        yield example.at("grammar", number)
 
 
 def logprob(text: str, lexicon: Lexicon = LEXICON) -> float:
-    """log p(sentence), its end included; minus infinity for what the grammar cannot say."""
+    """log p(sentence) with its end; minus infinity for a sentence that the grammar does not derive."""
     p = _inside("sentence", text.split(" "), 0, lexicon).get(text.count(" ") + 1, 0.0)
     return math.log(p) if p else -math.inf
 
 
 def classify(text: str) -> str:
-    """The label of highest probability: no classifier can do better."""
+    """The label of highest probability. No classifier can do better."""
     return max(LABELS, key=lambda label: logprob(text, LABEL_LEXICONS[label]))
 
 
-def best(task: Task, examples: Iterable[Example]) -> dict[str, float]:
+def best(shape: str, examples: Iterable[Example]) -> dict[str, float]:
     """The best possible score on these very examples."""
-    match task:
-        case "lm":
-            texts = [example.text for example in examples]
-            size = sum(len(text.encode()) + 1 for text in texts)
-            return {"bits_per_byte": -sum(map(logprob, texts)) / math.log(2) / size}
-        case "classify":
-            right = [classify(example.text) == example.label for example in examples]
-            return {"accuracy": sum(right) / len(right)}
-        case "tag":
-            return {"accuracy": 1.0}
-        case "seq2seq":
-            return {"bleu": 100.0}
+    return BY_SHAPE[shape].best(examples)
 
 
-def _lexicon_of(task: Task, label: str) -> Lexicon:
-    if task == "tag":
-        return TAG_LEXICON
-    return LABEL_LEXICONS[label] if label else LEXICON
+def _text(rng: random.Random) -> Example:
+    return Example(_joined(_grow(rng, LEXICON)))
+
+
+def _labelled(rng: random.Random) -> Example:
+    label = LABELS[int(rng.random() * len(LABELS))]
+    return Example(_joined(_grow(rng, LABEL_LEXICONS[label])), label)
+
+
+def _tagged(rng: random.Random) -> Example:
+    leaves = _grow(rng, TAG_LEXICON)
+    words = tuple(word for _, word in leaves)
+    return Example(" ".join(words), words=words, tags=tuple(TAGS[name] for name, _ in leaves))
+
+
+def _parallel(rng: random.Random) -> Example | None:
+    """None for a sentence that is too long."""
+    leaves = _grow(rng, LEXICON)
+    if len(leaves) > LONGEST_PAIR + 1:
+        return None
+    return Example(_joined(leaves), target=" ".join(_translated(leaves)))
+
+
+def _joined(leaves: list[tuple[str, str]]) -> str:
+    return " ".join(word for _, word in leaves)
+
+
+def _true_bits(examples: Iterable[Example]) -> dict[str, float]:
+    texts = [example.text for example in examples]
+    size = sum(len(text.encode()) + 1 for text in texts)
+    return {"bits_per_byte": -sum(map(logprob, texts)) / math.log(2) / size}
+
+
+def _right_labels(examples: Iterable[Example]) -> dict[str, float]:
+    right = [classify(example.text) == example.label for example in examples]
+    return {"accuracy": sum(right) / len(right)}
+
+
+class DataSet(NamedTuple):
+    """One of the four data sets."""
+
+    seeded_by: str
+    """Seeds the random numbers, together with data.seed: another word would make other sentences."""
+    make: Callable[[random.Random], Example | None]
+    best: Callable[[Iterable[Example]], dict[str, float]]
+
+
+BY_SHAPE = {
+    "text": DataSet("lm", _text, _true_bits),
+    "labelled": DataSet("classify", _labelled, _right_labels),
+    "tagged": DataSet("tag", _tagged, lambda examples: {"accuracy": 1.0}),
+    "parallel": DataSet("seq2seq", _parallel, lambda examples: {"bleu": 100.0}),
+}
+"""The data sets by the names of their shapes (data/shapes.py)."""
 
 
 def _grow(rng: random.Random, lexicon: Lexicon) -> list[tuple[str, str]]:

@@ -52,8 +52,8 @@ def spans(tags: Sequence[str]) -> set[Span]:
     return found
 
 
-def written(found: set[Span], words: int, scheme: Scheme) -> tuple[str, ...]:
-    """The tags of a sentence with these spans."""
+def tags_of(found: set[Span], words: int, scheme: Scheme) -> tuple[str, ...]:
+    """Tag the words of a sentence that has these spans."""
     tags = ["O"] * words
     ends = {end: kind for kind, _, end in found}
     for kind, start, end in found:
@@ -68,8 +68,8 @@ def written(found: set[Span], words: int, scheme: Scheme) -> tuple[str, ...]:
     return tuple(tags)
 
 
-class Checked:
-    """Reads the sentences of one file, all in one scheme, which it finds out itself, and writes them in another."""
+class SchemeReader:
+    """Reads the sentences of one file, finds out the scheme they are all in, and converts them to another."""
 
     def __init__(self, scheme: Scheme) -> None:
         self.scheme = scheme
@@ -77,20 +77,20 @@ class Checked:
         """The schemes in which every sentence so far is well formed."""
 
     def read(self, tags: Sequence[str]) -> tuple[tuple[str, ...], str]:
-        """The tags of a sentence in the scheme asked for, and what is wrong with them, if anything is."""
+        """Convert the tags of a sentence; returns also what is wrong with them, or ''."""
         try:
             found = spans(tags)
         except ValueError as error:
             return (), f"cannot be read as spans: {error}"
-        fits = [scheme for scheme in self.possible if written(found, len(tags), scheme) == tuple(tags)]
+        fits = [scheme for scheme in self.possible if tags_of(found, len(tags), scheme) == tuple(tags)]
         if not fits:
             return (), self._fault(tags, found)
         self.possible = tuple(fits)
-        return written(found, len(tags), self.scheme), ""
+        return tags_of(found, len(tags), self.scheme), ""
 
     def _fault(self, tags: Sequence[str], found: set[Span]) -> str:
-        """Where the sentence leaves the scheme that it keeps to for longest."""
-        well = {scheme: written(found, len(tags), scheme) for scheme in self.possible}
+        """Name the first tag that breaks the scheme, in the scheme whose first such tag comes last."""
+        well = {scheme: tags_of(found, len(tags), scheme) for scheme in self.possible}
         wrong = {
             s: next(i for i, pair in enumerate(zip(tags, w, strict=True)) if len(set(pair)) > 1)
             for s, w in well.items()

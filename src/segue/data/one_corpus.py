@@ -1,7 +1,7 @@
-"""One source of a corpus, in three splits: read once to check and count it, then streamed as often as wanted.
+"""One source of a corpus, in three splits: reads it once to check and count it, then streams the splits.
 
-Running text is split in whole units from the end, a single document by characters, rows at random by the seed. Where
-`data.path` names several corpora, each is such a part, and a share is held out from each.
+Running text is held out in whole units from the end, a single document by characters, rows at random by the seed. If
+data.path names several corpora, each is a `Part`, and each holds out its own share.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from segue.data.config import Config, Task
+from segue.data.config import Config
 from segue.data.example import Example
 from segue.data.ledger import Ledger
 from segue.data.permute import permute
+from segue.data.shapes import Shape
 from segue.data.sources import Progress, open_source
 from segue.data.splits import Plan, plan
 from segue.errors import InputError
@@ -24,17 +25,17 @@ ROWS_AT_ONCE = 1 << 16
 
 
 class Part:
-    """What one name stands for."""
+    """The data that one name in data.path stands for."""
 
-    def __init__(self, name: str, config: Config, task: Task, ledger: Ledger, weight: Fraction | None = None) -> None:
-        """Finds it; nothing is read yet."""
+    def __init__(self, name: str, config: Config, shape: Shape, ledger: Ledger, weight: Fraction | None = None) -> None:
+        """Find the files, but read nothing yet."""
         self.name, self.weight = name, weight
-        """The weight as it was written, if it was."""
-        self.config, self.task, self.ledger = replace(config, path=name), task, ledger
-        self.source = open_source(name, config, task, ledger)
+        """The weight that data.path gives, if it gives one."""
+        self.config, self.shape, self.ledger = replace(config, path=name), shape, ledger
+        self.source = open_source(name, config, shape, ledger)
 
     def count(self, progress: Progress | None) -> None:
-        """Reads it all: checks it, counts it, and plans its splits."""
+        """Read everything: check it, count it, and plan the splits."""
         self.ledger.files.extend(self.source.describe())
         units = characters = 0
         empty = True
@@ -47,12 +48,12 @@ class Part:
             raise InputError(f"{self.name} holds no text{skipped}. Expected text; check the file and data.columns.")
         self.ledger.characters += characters
         self.units, self.characters = units, characters
-        # A single document cannot be split in whole units, so that its characters are.
-        documents = self.task == "lm" and self.config.unit == "document"
+        # A single document has no whole units to hold out: its characters are split.
+        documents = self.shape.running and self.config.unit == "document"
         self._by_characters = documents and units == 1
         self._plan = self._planned()
         if documents and units > 1:
-            self._tell_uneven()
+            self._note_uneven_splits()
 
     def size(self, split: str) -> int:
         """Units or rows of a split."""
@@ -64,16 +65,16 @@ class Part:
             return self.source.read(Ledger(), None)
         if self._by_characters:
             return self._characters(split)
-        return self._units(split) if self.task == "lm" else self._rows(split)
+        return self._units(split) if self.shape.running else self._rows(split)
 
     def _planned(self) -> Plan:
         if self._by_characters:
             return plan(self.config, self.characters, "characters")
-        what = f"units (data.unit={self.config.unit})" if self.task == "lm" else "rows"
+        what = f"units (data.unit={self.config.unit})" if self.shape.running else "rows"
         return plan(self.config, self.units, what)
 
-    def _tell_uneven(self) -> None:
-        """Documents differ in length: say so where much more is held out, in whole documents, than was asked for."""
+    def _note_uneven_splits(self) -> None:
+        """Note in the ledger if whole, long documents make a split more than twice as large as it should be."""
         for split in ("validation", "test"):
             asked = getattr(self.config, split)
             if isinstance(asked, float) and asked:
@@ -88,7 +89,7 @@ class Part:
         intervals = iter(self._plan.intervals[split])
         low, high = next(intervals, (0, 0))
         index = 0
-        # Checked before reading on, so that nothing behind the split's last unit is read.
+        # The check comes before the next read, so that nothing after the split's last unit is read.
         for example in self.source.read(Ledger(), None) if high else ():
             if low <= index:
                 yield example

@@ -1,11 +1,11 @@
-"""What `data.path` names: files, a folder, a glob, two parallel files, a corpus by name, or several of them."""
+"""Find what data.path names: files, a folder, a glob, two parallel files, a corpus's name, or several of these."""
 
 from __future__ import annotations
 
 import glob
 import hashlib
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -14,38 +14,18 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from segue.data import builtin, copy_task, downloads, grammar
-from segue.data.config import Config, Format, Task
+from segue.data.config import Config, Format
 from segue.data.example import Example
 from segue.data.files import blocks, describe_file, extension, lines
 from segue.data.ledger import Ledger
-from segue.data.readers import FIELDS, JSON_FIELDS, Reader, json_keys
+from segue.data.readers import Reader
+from segue.data.shapes import ANY_OTHER, PARALLEL, TEXT, Shape, guess
 from segue.data.units import units
 from segue.errors import InputError, nearest
 
 Progress = Callable[[str, float], None]
 
 BUILTIN = ("pydoc", "stdlib", "grammar", "copy")
-EXTENSIONS: dict[Task, dict[str, Format]] = {
-    "lm": {".jsonl": "jsonl", ".ndjson": "jsonl", ".tsv": "tsv", ".csv": "csv"},
-    "classify": {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"},
-    "tag": {
-        **dict.fromkeys((".conll", ".conllu", ".iob", ".tsv", ".txt"), "conll"),
-        **dict.fromkeys((".jsonl", ".ndjson"), "jsonl"),
-    },
-    "seq2seq": {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"},
-}
-FORMATS: dict[Task, tuple[Format, ...]] = {
-    "lm": ("text", "tsv", "csv", "jsonl"),
-    "classify": ("tsv", "csv", "jsonl"),
-    "tag": ("conll", "jsonl"),
-    "seq2seq": ("parallel", "tsv", "csv", "jsonl"),
-}
-ROWS: dict[Task, str] = {
-    "lm": "text",
-    "classify": "a label and a text in each row (data.format=tsv, csv or jsonl)",
-    "tag": "a word and its tag in each row (data.format=conll), or words and tags in each object (data.format=jsonl)",
-    "seq2seq": "SOURCE,TARGET (two files), or a source and a target in each row (data.format=tsv, csv or jsonl)",
-}
 NOT_TEXT = frozenset(
     f".{name}"
     for names in (
@@ -58,33 +38,33 @@ NOT_TEXT = frozenset(
     )
     for name in names
 )
-"""In a folder, files with these extensions are left out with a note; a file that is named itself is always read."""
+"""A folder or glob leaves out files with these extensions, with a note; a file that is named itself is read."""
 
 
 class Source(Protocol):
-    """Something that can be read from its beginning, as often as is wanted."""
+    """Data that can be read from the beginning, any number of times."""
 
     def read(self, ledger: Ledger, progress: Progress | None) -> Iterator[Example]: ...
 
     def describe(self) -> list[dict[str, Any]]:
-        """The ledger's entries of the files."""
+        """The entries of the files in the ledger."""
         ...
 
 
-def corpora(path: str, task: Task) -> list[tuple[str, Fraction | None]]:
-    """The corpora that a path names, with their weights where they have them: wiki.txt:3+books.txt:1 is two.
+def corpora(path: str, shape: Shape) -> list[tuple[str, Fraction | None]]:
+    """The names of the corpora in a path, each with its weight or None: wiki.txt:3+books.txt:1 names two.
 
-    A `+` or a `:` may stand in the name of a file, too: what there is under a name is that, and is not taken apart.
+    A file's name may have a `+` or a `:` in it: a name under which something exists is not split.
     """
-    names = [path] if "+" not in path or _is_there(path) else _joined_names(path.split("+"))
-    found = [_weighed(name) for name in names]
+    names = [path] if "+" not in path or _exists(path) else _joined_names(path.split("+"))
+    found = [_name_and_weight(name) for name in names]
     only = [name for name, _ in found]
-    if len(names) == 1 or (task != "lm" and not all(map(_is_there, only))):
+    if len(names) == 1 or (not shape.running and not all(map(_exists, only))):
         return [(path, None)]
-    if task != "lm":
+    if not shape.running:
         raise InputError(
             f"{path[:200]} names {len(names)} corpora, and only language models mix corpora. Expected one file, folder "
-            f"or glob: {ROWS[task]}."
+            f"or glob: {shape.expected}."
         )
     twice = [name for name in only if only.count(name) > 1]
     bare = [name for name, weight in found if weight is None]
@@ -92,7 +72,7 @@ def corpora(path: str, task: Task) -> list[tuple[str, Fraction | None]]:
         raise InputError(f"{path[:200]} names {twice[0]} twice. Expected each corpus once; its weight says how much.")
     if 0 < len(bare) < len(found):
         before, _, after = bare[0].rpartition(":")
-        if _is_there(before):
+        if _exists(before):
             raise InputError(f"{bare[0]}: '{after}' is no weight. Expected a number above 0, as in {before}:3.")
         raise InputError(
             f"{path[:200]} gives {bare[0]} no weight, but others have one. Expected a weight for each, as in "
@@ -102,14 +82,14 @@ def corpora(path: str, task: Task) -> list[tuple[str, Fraction | None]]:
 
 
 def _joined_names(pieces: list[str]) -> list[str]:
-    """The names between the `+`, where some of these may stand in a name: each is as short as it can be and be there.
+    """Join pieces between `+` into names under which something exists, each name as short as possible.
 
-    Where that fails a name is wrong: then every `+` counts, and whoever opens the first wrong name says so.
+    If that fails, some name is wrong: then every `+` separates, and opening the first wrong name raises the error.
     """
     names, begun = [], ""
     for piece in pieces:
         begun = f"{begun}+{piece}" if begun else piece
-        if _is_there(begun) or _is_there(_weighed(begun)[0]):
+        if _exists(begun) or _exists(_name_and_weight(begun)[0]):
             names.append(begun)
             begun = ""
     if not begun:
@@ -117,8 +97,8 @@ def _joined_names(pieces: list[str]) -> list[str]:
     return pieces if all(pieces) else ["+".join(pieces)]
 
 
-def _is_there(name: str) -> bool:
-    """Whether there is something under a name; a name that cannot even be looked up is nothing."""
+def _exists(name: str) -> bool:
+    """Whether something exists under a name; nothing does if the name cannot be looked up (too long, a NUL)."""
     if name in BUILTIN or name in downloads.NAMED:
         return True
     try:
@@ -129,10 +109,10 @@ def _is_there(name: str) -> bool:
         return False
 
 
-def _weighed(name: str) -> tuple[str, Fraction | None]:
-    """`wiki.txt:3` as its name and its weight."""
+def _name_and_weight(name: str) -> tuple[str, Fraction | None]:
+    """Split wiki.txt:3 into its name and its weight."""
     match = re.fullmatch(r"(.+):(\d{1,9}(?:\.\d{1,6})?)", name, re.DOTALL)
-    if match is None or _is_there(name):
+    if match is None or _exists(name):
         return name, None
     weight = Fraction(match[2])
     if weight == 0:
@@ -140,59 +120,45 @@ def _weighed(name: str) -> tuple[str, Fraction | None]:
     return match[1], weight
 
 
-def open_source(path: str, config: Config, task: Task, ledger: Ledger) -> Source:
-    """What `path` names; the formats of the files are decided here, before anything is read."""
-    if path in builtin.MADE and (path == "grammar" or task == "lm"):
-        return Made(path, config, task)
+def open_source(path: str, config: Config, shape: Shape, ledger: Ledger) -> Source:
+    """Find what a path names, and decide how its files are written; reads nothing yet."""
+    if (path == "copy" and shape.running) or (path == "grammar" and shape.name in grammar.BY_SHAPE):
+        return Made(path, config, shape)
+    if path == "grammar":
+        raise InputError(f"the corpus 'grammar' has no such rows. Expected {shape.expected}.")
     if path in BUILTIN or path in downloads.NAMED:
-        if task != "lm":
-            raise InputError(f"the corpus '{path}' is running text. Expected {ROWS[task]}, or data.path=grammar.")
-        return Builtin(path, config) if path in BUILTIN else Files((downloads.find(path),), ("text",), config, task)
+        if not shape.running:
+            raise InputError(f"the corpus '{path}' is running text. Expected {shape.expected}, or data.path=grammar.")
+        return Builtin(path, config) if path in BUILTIN else Files((downloads.find(path),), ("text",), config, shape)
     try:
-        return _parallel(path, config, task) if _is_pair(path) else _files(path, config, task, ledger)
+        return _parallel(path, config, shape) if _is_pair(path) else _files(path, config, shape, ledger)
     except OSError as error:
         raise InputError(f"{path[:200]} cannot be read: {error.strerror}. Expected a name that may be read.") from None
 
 
-def guess_task(path: str, form: Format = "auto", encoding: str = "utf-8") -> Task:
-    """What data is made for, by its extension (or its format) and its first rows; running text where they say nothing.
+def guess_shape(path: str, form: Format = "auto", encoding: str = "utf-8") -> Shape:
+    """The shape of the data that a path names, by its extension (or format) and its first lines.
 
-    Of a folder or a glob it is what its files say, if they all say the same: a file of each extension is looked into.
+    In a folder or a glob, one file of each extension is looked into; it is running text if they do not agree.
     """
     if path in BUILTIN or path in downloads.NAMED:
-        return "lm"
+        return TEXT
     if _is_pair(path):
-        return "seq2seq"
+        return PARALLEL
     try:
-        found = _find(path, "lm", Config(path), Ledger())
-    except (InputError, OSError, ValueError):  # whoever reads it says what is wrong with it
+        found = _find(path, TEXT, Config(path), Ledger())
+    except (InputError, OSError, ValueError):  # the reader of the files will say what is wrong
         found = (Path(path),)
-    kinds = {extension(file) if form == "auto" else f".{form}": file for file in reversed(found)}
-    tasks = {_task_of(file, kind, encoding) for kind, file in kinds.items()}
-    return tasks.pop() if len(tasks) == 1 else "lm"
+    files = {extension(file) if form == "auto" else f".{form}": file for file in reversed(found)}
+    shapes = [guess(kind, _first_lines(file, encoding)) for kind, file in files.items()]
+    return shapes[0] if all(shape is shapes[0] for shape in shapes) else TEXT
 
 
-def _task_of(file: Path, kind: str, encoding: str) -> Task:
-    if kind in (".conll", ".conllu", ".iob"):
-        return "tag"
-    if kind not in EXTENSIONS["classify"]:
-        return "lm"
-    rows = _first_rows(file, encoding) if file.is_file() else []
-    if kind in (".jsonl", ".ndjson"):
-        fields: Collection[str] = json_keys(rows[0]) if rows else ()
-        tasks: tuple[Task, ...] = ("tag", "classify", "seq2seq", "lm")
-        return next((task for task in tasks if set(JSON_FIELDS.get(task, FIELDS[task])) <= set(fields)), "lm")
-    if set(FIELDS["seq2seq"]) <= set(rows[0].split("\t" if kind == ".tsv" else ",") if rows else ()):
-        return "seq2seq"
-    # Sentences of single words, with a blank line between them.
-    tagged = kind == ".tsv" and "" in rows and all("\t" in row and " " not in row for row in rows if row)
-    return "tag" if tagged else "classify"
-
-
-def _first_rows(path: Path, encoding: str, count: int = 200) -> list[str]:
+def _first_lines(path: Path, encoding: str, count: int = 200) -> list[str]:
+    """None if the file cannot be read: the reader of the whole file will say what is wrong with it."""
     try:
-        return list(islice(lines(blocks(path, encoding, Ledger())), count))
-    except InputError:  # whoever reads the file says what is wrong with it
+        return list(islice(lines(blocks(path, encoding, Ledger())), count)) if path.is_file() else []
+    except (InputError, OSError, ValueError):
         return []
 
 
@@ -200,25 +166,25 @@ def _is_pair(path: str) -> bool:
     return "," in path and not Path(path).exists()
 
 
-def _files(path: str, config: Config, task: Task, ledger: Ledger) -> Files:
-    paths = _find(path, task, config, ledger)
-    return Files(paths, tuple(_format(found, config, task) for found in paths), config, task)
+def _files(path: str, config: Config, shape: Shape, ledger: Ledger) -> Files:
+    paths = _find(path, shape, config, ledger)
+    return Files(paths, tuple(_format(found, config, shape) for found in paths), config, shape)
 
 
 @dataclass(frozen=True)
 class Files:
-    """Files one after the other."""
+    """Files, read one after the other."""
 
     paths: tuple[Path, ...]
     formats: tuple[Format, ...]
     config: Config
-    task: Task
+    shape: Shape
 
     def describe(self) -> list[dict[str, Any]]:
         return [describe_file(path) for path in self.paths]
 
     def read(self, ledger: Ledger, progress: Progress | None) -> Iterator[Example]:
-        reader, done = Reader(self.config, self.task, ledger), 0
+        reader, done = Reader(self.config, self.shape, ledger), 0
         sizes = [path.stat().st_size for path in self.paths] if progress else [0] * len(self.paths)
         for path, form, size in zip(self.paths, self.formats, sizes, strict=True):
             yield from reader.read(path, form, _ticker(progress, path, done, sum(sizes)))
@@ -228,7 +194,7 @@ class Files:
 
 @dataclass(frozen=True)
 class Parallel:
-    """Two files, line by line."""
+    """Two files, read side by side."""
 
     source: Path
     target: Path
@@ -239,7 +205,7 @@ class Parallel:
 
     def read(self, ledger: Ledger, progress: Progress | None) -> Iterator[Example]:
         size = self.source.stat().st_size
-        reader = Reader(self.config, "seq2seq", ledger)
+        reader = Reader(self.config, PARALLEL, ledger)
         return reader.parallel(self.source, self.target, _ticker(progress, self.source, 0, size))
 
 
@@ -260,11 +226,11 @@ class Builtin:
 
 @dataclass(frozen=True)
 class Made:
-    """Sentences that are made, not read."""
+    """A corpus that is made, not read."""
 
     name: str
     config: Config
-    task: Task
+    shape: Shape
 
     def describe(self) -> list[dict[str, Any]]:
         digest, size = hashlib.sha256(), 0
@@ -275,17 +241,17 @@ class Made:
         return [{"path": self.name, "bytes": size, "sha256": digest.hexdigest()}]
 
     def read(self, ledger: Ledger, progress: Progress | None) -> Iterator[Example]:
-        return iter(_made(self.name, self.task, self.config.seed))
+        return iter(_made(self.name, self.shape.name, self.config.seed))
 
     def best(self, examples: Iterator[Example]) -> dict[str, float]:
         """The best possible score on these very examples."""
-        return copy_task.best(examples) if self.name == "copy" else grammar.best(self.task, examples)
+        return copy_task.best(examples) if self.name == "copy" else grammar.best(self.shape.name, examples)
 
 
 @lru_cache(maxsize=4)
-def _made(name: str, task: Task, seed: int) -> tuple[Example, ...]:
-    """All sentences of a seed: a few megabytes, and a run reads them several times."""
-    return tuple(copy_task.lines(seed=seed) if name == "copy" else grammar.sentences(task, seed=seed))
+def _made(name: str, shape: str, seed: int) -> tuple[Example, ...]:
+    """All examples of a seed. Cached, since a run reads these few megabytes several times."""
+    return tuple(copy_task.lines(seed=seed) if name == "copy" else grammar.sentences(shape, seed=seed))
 
 
 def _ticker(progress: Progress | None, path: Path, before: int, total: int) -> Callable[[int], None] | None:
@@ -294,12 +260,12 @@ def _ticker(progress: Progress | None, path: Path, before: int, total: int) -> C
     return lambda position: progress(f"reading {path.name}", min((before + position) / max(total, 1), 1.0))
 
 
-def _find(path: str, task: Task, config: Config, ledger: Ledger) -> tuple[Path, ...]:
+def _find(path: str, shape: Shape, config: Config, ledger: Ledger) -> tuple[Path, ...]:
     """The files that a name, a folder or a glob stands for, in sorted order."""
     place = Path(path)
     if place.is_file():
         if place.stat().st_size == 0:
-            raise InputError(f"{path} is empty. Expected {ROWS[task]}; check that the file was written.")
+            raise InputError(f"{path} is empty. Expected {shape.expected}; check that the file was written.")
         return (place,)
     if place.is_dir():
         found = [file for file in sorted(place.rglob("*")) if not _hidden(file.relative_to(place))]
@@ -309,10 +275,10 @@ def _find(path: str, task: Task, config: Config, ledger: Ledger) -> tuple[Path, 
         found = sorted(map(Path, glob.glob(path, recursive=True)))  # noqa: PTH207 (Path.glob takes no absolute pattern)
     else:
         raise InputError(f"{path} does not exist. Expected a file, a folder, a glob or a corpus's name.{_near(place)}")
-    kept = tuple(file for file in found if file.is_file() and _is_wanted(file, task, config, ledger))
+    kept = tuple(file for file in found if file.is_file() and _is_wanted(file, shape, config, ledger))
     if not kept:
         kind = "folder" if place.is_dir() else "glob"
-        raise InputError(f"the {kind} {path} has no text in it ({len(found)} names found). Expected {ROWS[task]}.")
+        raise InputError(f"the {kind} {path} has no text in it ({len(found)} names found). Expected {shape.expected}.")
     return kept
 
 
@@ -320,46 +286,48 @@ def _hidden(inside: Path) -> bool:
     return any(part.startswith(".") for part in inside.parts)
 
 
-def _is_wanted(file: Path, task: Task, config: Config, ledger: Ledger) -> bool:
-    """Of the files in a folder: those that are not empty and may hold what the task reads."""
-    known = EXTENSIONS[task]
+def _is_wanted(file: Path, shape: Shape, config: Config, ledger: Ledger) -> bool:
+    """Whether a file of a folder or glob is not empty and may hold rows of this shape; if not, note it."""
     if file.stat().st_size == 0:
         ledger.note("empty, left out", str(file))
-    elif extension(file) in NOT_TEXT or (task != "lm" and config.format == "auto" and extension(file) not in known):
-        ledger.note("not a file of this task by its extension, left out", str(file))
+    elif extension(file) in NOT_TEXT or (config.format == "auto" and not _by_extension(file, shape)):
+        ledger.note("left out by its extension", str(file))
     else:
         return True
     return False
 
 
 def _near(place: Path) -> str:
-    """A name like the one that is missing, from the same folder or the corpora."""
+    """Suggest a name like the missing one, from the same folder or the corpora."""
     beside = [file.name for file in place.parent.iterdir()] if place.parent.is_dir() else []
     hint = nearest(place.name, [*beside, *BUILTIN, *downloads.NAMED])
     return hint if "Did you mean" in hint else " Check the spelling; `segue data` lists the corpora."
 
 
-def _format(path: Path, config: Config, task: Task) -> Format:
-    """How a file is written: as data.format says, or by its extension."""
-    if config.format == "parallel" and task == "seq2seq":
+def _format(path: Path, config: Config, shape: Shape) -> Format:
+    """How a file is written: data.format, or decided by its extension."""
+    if config.format == "parallel" and shape is PARALLEL:
         raise InputError(f"data.format=parallel reads two files, but {path} is one. Expected SOURCE,TARGET.")
     if config.format != "auto":
-        if config.format not in FORMATS[task]:
-            raise InputError(f"data.format is {config.format}, but this model reads {ROWS[task]}.")
+        if config.format not in shape.formats.values():
+            raise InputError(f"data.format is {config.format}, but this model reads {shape.expected}.")
         return config.format
-    default: Format | None = "text" if task == "lm" else None
-    form = EXTENSIONS[task].get(extension(path), default)
+    form = _by_extension(path, shape)
     if form is None:
         raise InputError(
-            f"{path}: its extension '{extension(path)}' does not say how it is written. Expected {ROWS[task]}."
+            f"{path}: its extension '{extension(path)}' does not say how it is written. Expected {shape.expected}."
         )
     return form
 
 
-def _parallel(path: str, config: Config, task: Task) -> Parallel:
+def _by_extension(path: Path, shape: Shape) -> Format | None:
+    return shape.formats.get(extension(path), shape.formats.get(ANY_OTHER))
+
+
+def _parallel(path: str, config: Config, shape: Shape) -> Parallel:
     parts = [Path(part.strip()) for part in path.split(",")]
-    if len(parts) != 2 or task != "seq2seq" or config.format not in ("auto", "parallel"):
-        raise InputError(f"{path} does not exist as one file. Expected {ROWS[task]}.")
+    if len(parts) != 2 or shape is not PARALLEL or config.format not in ("auto", "parallel"):
+        raise InputError(f"{path} does not exist as one file. Expected {shape.expected}.")
     for part in parts:
         if not part.is_file():
             raise InputError(f"{part} is not a file. Expected two parallel files, SOURCE,TARGET.{_near(part)}")

@@ -1,8 +1,8 @@
-"""Which part of a corpus is training, validation and test.
+"""Split a corpus into training, validation and test text.
 
 Positions 0 … n - 1 (units in their order, characters of a single document, or rows by their shuffled rank) are divided
-into intervals: training first, then validation, then test. With a fold, test is one tenth (or so) anywhere, and the
-rest is divided into training and validation.
+into intervals: training first, then validation, then test. With a fold (3/10), test is the third tenth, and the rest is
+divided into training and validation.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class Plan:
 def plan(config: Config, total: int, what: str) -> Plan:
     """Divide `total` positions; `what` names them in the message where there are too few."""
     validation, test = _share(config.validation), _share(config.test)
-    part = config.part()
-    if part is None:
+    fold = config.fold()
+    if fold is None:
         sizes = _sizes(config, total, [validation, test], what)
         return _cut(total, sizes[0], sizes[1], (total - sizes[2], total))
-    which, of = part
+    which, of = fold
     low, high = (which - 1) * total // of, which * total // of
     if low == high:
         raise _too_few(config, total, what)
@@ -55,16 +55,16 @@ def plan(config: Config, total: int, what: str) -> Plan:
 
 
 def _share(value: str | float) -> Fraction:
-    """The exact share that was written (0.05, not its nearest binary number); a path takes nothing away."""
+    """The share as a fraction: exactly 0.05, not the nearest binary number. A path takes nothing from the text: 0."""
     return Fraction(0) if isinstance(value, str) else Fraction(str(value))
 
 
 def _sizes(config: Config, total: int, shares: list[Fraction], what: str) -> list[int]:
-    """Training's size and those of the held-out parts: cut at floor((1 - share)·n), and at least 1 for every share."""
+    """The sizes of training and of each held-out part: cuts at floor((1 - share)·n), and at least 1 for every share."""
     bounds = [floor((1 - sum(shares[i:])) * total) for i in range(len(shares))] + [total]
     sizes = [after - before for before, after in pairwise(bounds)]
     sizes = [max(size, 1) if share else 0 for size, share in zip(sizes, shares, strict=True)]
-    # Of a handful of units the shares may take all; the largest part then gives one back.
+    # If there are few units, the shares may take them all: the largest part then gives one back.
     while sum(sizes) >= total and max(sizes) > 1:
         sizes[sizes.index(max(sizes))] -= 1
     if sum(sizes) >= total:
@@ -73,7 +73,7 @@ def _sizes(config: Config, total: int, shares: list[Fraction], what: str) -> lis
 
 
 def _cut(total: int, train: int, validation: int, test: tuple[int, int]) -> Plan:
-    """Training, then validation, over what `test` leaves; either may lie on both sides of it."""
+    """Training, then validation, in what `test` leaves; either may have text on both sides of `test`."""
     low, high = test
     skipped = high - low
     bounds = {"train": (0, train), "validation": (train, train + validation)}

@@ -17,12 +17,12 @@ from segue.errors import InputError
 
 PIECE = 1 << 20
 _UNTIDY = ("  ", " \n", "\n ", *"\t\r\v\f\x1c\x1d\x1e\x1f")
-"""What a text of ASCII characters has that is not tidy."""
+"""Any of these makes a text of ASCII characters untidy."""
 _WORD_END = re.compile(r"\S(?=[ \n\t])")
 
 
 def units(blocks: Iterator[str], path: str, config: Config, ledger: Ledger, first_line: int = 1) -> Iterator[Example]:
-    """One document's text, cut as `data.unit` says."""
+    """Cut the text of one document into units (data.unit)."""
     match config.unit:
         case "line":
             return _lines(blocks, path, config, ledger, first_line)
@@ -34,19 +34,19 @@ def units(blocks: Iterator[str], path: str, config: Config, ledger: Ledger, firs
 
 
 def tidy(text: str) -> str:
-    """Canonical text: one blank between tokens, none at the ends."""
+    """Reduce whitespace to one blank between words and none at the ends (data.canonical)."""
     return " ".join(text.split())
 
 
 def tidy_lines(text: str) -> list[str]:
-    """The lines of a text, each tidy. Most texts are tidy already, which is quickly seen of all lines together."""
+    """Tidy each line of a text. Most texts are tidy already: one look at the whole text is faster than one a line."""
     rows = text.split("\n")
     plain = text.isascii() and not any(blank in text for blank in _UNTIDY)
     return rows if plain and text[:1] != " " and text[-1:] != " " else [tidy(row) for row in rows]
 
 
 def _lines(blocks: Iterator[str], path: str, config: Config, ledger: Ledger, first: int) -> Iterator[Example]:
-    keep = config.blank == "keep"
+    keep = config.blank_lines == "keep"
     for number, line in enumerate(lines(blocks, tidy_lines if config.canonical else None), first):
         if keep or (line and not line.isspace()):
             yield Example(line, "", (), (), "", True, path, number)
@@ -62,7 +62,7 @@ def _paragraphs(blocks: Iterator[str], path: str, first: int) -> Iterator[Exampl
 
 
 def _to_blank_line(line: str, numbered: Iterator[tuple[int, str]]) -> Iterator[str]:
-    """The rest of a paragraph, line by line, so that even an endless one is never held whole."""
+    """The rest of a paragraph, line by line, so that memory does not grow with the paragraph."""
     yield line
     for _, line in numbered:
         if not line or line.isspace():
@@ -71,14 +71,14 @@ def _to_blank_line(line: str, numbered: Iterator[tuple[int, str]]) -> Iterator[s
 
 
 def _in_pieces(blocks: Iterator[str], path: str, first: int) -> Iterator[Example]:
-    line, held = first, None
+    line, before = first, None  # only the piece after it tells whether a piece ends the document
     for piece in _pieces(blocks, path):
-        if held is not None:
-            yield Example(held, ends=False, path=path, line=line)
-            line += held.count("\n")
-        held = piece
-    if held is not None:
-        yield Example(held, path=path, line=line)
+        if before is not None:
+            yield Example(before, ends=False, path=path, line=line)
+            line += before.count("\n")
+        before = piece
+    if before is not None:
+        yield Example(before, path=path, line=line)
 
 
 def _pieces(blocks: Iterable[str], path: str) -> Iterator[str]:
@@ -100,7 +100,7 @@ def _pieces(blocks: Iterable[str], path: str) -> Iterator[str]:
 
 
 def _cut_point(text: str) -> int:
-    """The last place where a piece may end, 0 if there is none; most often it is in the last few hundred characters."""
+    """The last place where a piece may end, or 0. Most often it is among the last 1000 characters: look there first."""
     for tail in (1000, len(text)):
         ends = [match.end() for match in _WORD_END.finditer(text, max(0, len(text) - tail))]
         if ends:
@@ -109,7 +109,7 @@ def _cut_point(text: str) -> int:
 
 
 def _canonical(examples: Iterator[Example]) -> Iterator[Example]:
-    """Every unit tidy; a piece that goes on begins with the blank that stands between it and the piece before."""
+    """Tidy every unit; a piece that continues a document begins with the blank between it and the piece before."""
     begun = False
     for example in examples:
         text = tidy(example.text)

@@ -13,6 +13,7 @@ from segue.batches import collate
 from segue.batches.batch import Batch
 from segue.batches.encode import encode_texts
 from segue.batches.spelled_words import spelt
+from segue.batches.store import Column, columns_of
 from segue.data.corpus import Example
 from segue.data.example import joined
 from segue.inference.decode_settings import Config as Decode
@@ -97,9 +98,7 @@ class Predictor:
             from segue.linear.features import rows_of_lengths
 
             return np.exp(self.model.rows_logprobs(rows_of_lengths(flat, lengths, self.limit)))
-        begins = (np.cumsum(lengths) - lengths).tolist()
-        rows = [flat[a : a + min(n, self.limit)] for a, n in zip(begins, lengths.tolist(), strict=True)]
-        return self._forward(collate.classify(rows, np.zeros(len(rows))))
+        return self._forward(collate.classify({"text": Column(flat, np.cumsum(lengths))}, self.limit))
 
     def _forward(self, batch: Batch) -> Any:
         import torch
@@ -125,8 +124,8 @@ class Predictor:
     def _tag(self, group: list[Example]) -> Iterator[Prediction]:
         rows = [self._ids(example)[: self.limit] for example in group]
         letters = [spelt(example.words) for example in group]
-        folded = [self.tokenizer.fold_words(example.words)[: self.limit] for example in group]
-        batch = collate.tag(rows, rows, letters, folded)
+        folded = [self.tokenizer.fold_words(example.words) for example in group]
+        batch = collate.tag(columns_of(text=rows, letters=letters, folded=folded), self.limit)
         best, sure = self._best(batch)
         for row, tags, p_T in zip(rows, best, sure, strict=True):
             yield Prediction(tags=tuple(map(self._named, tags[: len(row)])), probabilities=tuple(p_T[: len(row)]))

@@ -163,7 +163,7 @@ def _windows(
         cut = np.stack([_cut(tokens, begin, begin + size) for begin in begins.tolist()])
         new = (np.arange(size) >= size // 2) | (begins == 0)[:, None]
         new &= begins[:, None] + np.arange(size) < len(tokens)
-        batch = Batch(cut[:, :-1], np.where(new, cut[:, 1:], IGNORE), np.ones_like(new), full=True)
+        batch = Batch(cut[:, :-1], np.where(new, cut[:, 1:], IGNORE), np.ones_like(new), unpadded=True)
         logp = Network.logprobs(model, batch.to(device))[0].cpu().numpy()[new].astype(np.float64)
         yield [int(begins[0]) + (size // 2 if first else 0)], logp[None], np.ones((1, len(logp)), dtype=bool)
 

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from segue.batches.collate import Batches, Config
+from segue.batches.batch import Batch
+from segue.batches.batches import Config
+from segue.batches.collate import COLLATES
 from segue.batches.store import Store
 
 
@@ -21,11 +23,10 @@ def validate_rows(
     done: Callable[[float], None] = lambda share: None,
 ) -> dict[str, float]:
     """Over the rows from the first, until about `limit` predictions; a translator is given the right words before."""
-    batches = Batches(store, task, config, seed=0)
     nats = right = count = 0.0
     decided = True
     for first in range(0, len(store), config.size):
-        judged = model.judge(batches.of_rows(np.arange(first, min(first + config.size, len(store)))).to(device))
+        judged = model.judge(_rows(store, task, config, first).to(device))
         nats, count, decided = nats + float(judged.total), count + judged.number, judged.right is not None
         right += float(judged.right) if judged.right is not None else 0.0
         done(min(1.0, (first + config.size) / len(store)))
@@ -36,11 +37,16 @@ def validate_rows(
 
 def validate_counted(model: Any, store: Store, task: str, config: Config) -> dict[str, float]:
     """The same of a classifier that trains itself, over all rows, without torch."""
-    batches = Batches(store, task, config, seed=0)
     nats = right = 0.0
     for first in range(0, len(store), config.size):
-        batch = batches.of_rows(np.arange(first, min(first + config.size, len(store))))
+        batch = _rows(store, task, config, first)
         logp_BC = model.class_logprobs(batch)
         nats -= float(logp_BC[np.arange(len(logp_BC)), batch.targets].sum())
         right += float((logp_BC.argmax(1) == batch.targets).sum())
     return {"loss": nats / len(store), "accuracy": right / len(store)}
+
+
+def _rows(store: Store, task: str, config: Config, first: int) -> Batch:
+    """The batch of rows from the `first` on."""
+    rows = np.arange(first, min(first + config.size, len(store)))
+    return COLLATES[task](store.take(rows), config.length)

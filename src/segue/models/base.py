@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
+from segue.batches.codec import Sizes as Sizes
 from segue.batches.scorer import Scorer
 from segue.batches.state import OneToken
 from segue.data.config import Label
@@ -32,44 +33,6 @@ TaskName = Literal["lm", "classify", "tag", "seq2seq", "embed"]
 Task = TaskName
 Array = Any
 """A numpy array in a model that counts, a torch tensor in a network."""
-
-
-def reads(task: Task) -> Any:
-    """What the data of a task is read as: vectors of words are learnt from running text, as language models are."""
-    return "lm" if task == "embed" else task
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """What the data decides about a model's shape."""
-
-    vocab_size: int
-    """Ids 0 … vocab_size - 1: 0 is STOP, 1 is UNK, then the text's own."""
-    classes: int = 0
-    """Labels or tags that can be predicted; 0 where there are none."""
-    label: Label = "class"
-    """What a row is labelled with: one class, several, or a number (which counts as one class)."""
-    marks: tuple[str, ...] = ()
-    """Names of the ids from vocab_size on, which no text has and which are never predicted: a mask, a start."""
-
-    @property
-    def ids(self) -> int:
-        """How many rows a table of token vectors needs: the vocabulary and the marks."""
-        return self.vocab_size + len(self.marks)
-
-    @property
-    def stop(self) -> int:
-        """The id that ends a text."""
-        return 0
-
-    @property
-    def start(self) -> int:
-        """The id that every text begins with: the mark of that name, or the STOP of the text before."""
-        return self.mark("start") if "start" in self.marks else self.stop
-
-    def mark(self, name: str) -> int:
-        """The id of a mark."""
-        return self.vocab_size + self.marks.index(name)
 
 
 class ModelConfig:

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from segue.batches import collate
 from segue.batches.encode import encode_texts
+from segue.batches.store import Column
 from segue.data.example import Example
 from segue.errors import InputError
 from segue.linear.features import Rows, rows_of_lengths
@@ -151,16 +152,15 @@ class _Part:
         if isinstance(self.model, CountedClassifier):
             said: Floats = self.model.rows_logprobs(rows_of_lengths(flat, lengths, self.limit))
             return np.maximum(said, LEAST)
-        begins = (np.cumsum(lengths) - lengths).tolist()
-        rows = [flat[a : a + min(n, self.limit)] for a, n in zip(begins, lengths.tolist(), strict=True)]
-        found = [self._forward(rows[i : i + _ROWS]) for i in range(0, len(rows), _ROWS)]
+        text = Column(flat, np.cumsum(lengths))
+        found = [self._forward(text.take(np.arange(i, min(i + _ROWS, len(text))))) for i in range(0, len(text), _ROWS)]
         return np.maximum(np.concatenate(found), LEAST)
 
-    def _forward(self, rows: list[NDArray[Any]]) -> Floats:
+    def _forward(self, text: Column) -> Floats:
         import torch
 
         with torch.inference_mode():
-            logits, _ = self.model(collate.classify(rows, np.zeros(len(rows), np.int64)).to("cpu"))
+            logits, _ = self.model(collate.classify({"text": text}, self.limit).to("cpu"))
             return logits.double().log_softmax(-1).numpy()  # type: ignore[no-any-return]
 
 

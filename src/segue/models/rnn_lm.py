@@ -177,10 +177,10 @@ class RnnLm(Network, LanguageModel, Body):
         mask_BT, (rows, length) = batch.mask_BT, batch.mask_BT.shape
         counts = {"cross_entropy": batch.count}
         if self.config.penalty.ar:
-            counts["ar"] = rows * length if batch.full else int(mask_BT.sum())
+            counts["ar"] = rows * length if batch.unpadded else int(mask_BT.sum())
         if self.config.penalty.tar:
             both = mask_BT[:, 1:] & mask_BT[:, :-1]
-            counts["tar"] = rows * (length - 1) if batch.full else int(both.sum())
+            counts["tar"] = rows * (length - 1) if batch.unpadded else int(both.sum())
         return counts
 
     def loss(self, batch: Batch, state: RecurrentState | None = None) -> Loss:
@@ -210,7 +210,7 @@ class RnnLm(Network, LanguageModel, Body):
     ) -> tuple[Tensor, Tensor | None, RecurrentState | None]:
         if state is not None and batch.fresh_B is not None:
             state = state.forget(batch.fresh_B)
-        return self._embedded(batch.tokens_BT), None if batch.full else batch.mask_BT, state
+        return self._embedded(batch.tokens_BT), None if batch.unpadded else batch.mask_BT, state
 
     def _embedded(self, tokens_BT: Tensor) -> Tensor:
         drop = self.config.drop

@@ -15,12 +15,12 @@ from typing import Any
 from segue.runs.experiments import compare as comparison
 from segue.runs import folder as files
 from segue.runs import train as walking
-from segue.data.config import Task as Reads
 from segue.data.from_list import write_rows
+from segue.data.shapes import TEXT, Shape
 from segue.errors import InputError
 from segue.runs.run import Run, load
-from segue.models.base import Task, reads
-from segue.recipe import Recipe, load_recipe, read_recipe
+from segue.models.base import Task
+from segue.recipe import SHAPES, Recipe, load_recipe, read_recipe
 from segue.training.log import Progress, silent
 
 __all__ = ["compare", "load", "train"]
@@ -57,7 +57,7 @@ def train(
     place = Path(out) if out is not None else files.free_name(f"{_stem(model)}-{_data_name(data)}")
     given = load_recipe(model, lines, trust=trust)
     base = _begun_with(given, lines, trust) | _made_of(given, trust)
-    with _named(data, place, given.reads) as path:
+    with _named(data, place, given.shape) as path:
         if path is not None:
             base["data"] = base.get("data", {}) | {"path": path}
         recipe = load_recipe(model, lines, base, trust)
@@ -112,7 +112,7 @@ def compare(
     lines = _lines(settings)
     if data is not None and not isinstance(data, str | Path):
         task = task or comparison.task_of("", models, trust)
-    with _named(data, place, reads(task or "lm")) as path:
+    with _named(data, place, SHAPES[task] if task else TEXT) as path:
         return comparison.compare(path or "pydoc", models, budget, seeds, folds, place, task, lines, progress, trust)
 
 
@@ -137,14 +137,14 @@ def _opened(trained: walking.Trained, device: str, trust: bool) -> Run:
 
 
 @contextmanager
-def _named(data: Data, place: Path, task: Reads) -> Iterator[str | None]:
+def _named(data: Data, place: Path, shape: Shape) -> Iterator[str | None]:
     """The data as a recipe names it. A list becomes a file beside the run, so that the run can be made again."""
     if data is None or isinstance(data, str | Path):
         yield None if data is None else str(data)
         return
     path = place.parent / f"{place.name}.data.jsonl"
     made = files.missing(path.parent)
-    new = write_rows(data, path, task)
+    new = write_rows(data, path, shape)
     try:
         yield str(path)
     except BaseException:

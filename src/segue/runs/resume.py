@@ -120,4 +120,4 @@ def check_parts(recipe: Recipe, corpus: Corpus, trust: bool) -> None:
 def _split(data: Any) -> dict[str, Any]:
     """What decides who is held out; which file a path names is seen by the file's sum."""
     shares = {"validation": data.validation, "test": data.test}
-    return {**shares, **dict.fromkeys(data.given(), "a file"), "seed": data.seed}
+    return {**shares, **dict.fromkeys(data.held_out_files(), "a file"), "seed": data.seed}

@@ -169,7 +169,7 @@ class Run:
         self._check_reading(data, settings)
         if data is not None:
             with tempfile.TemporaryDirectory(prefix="segue-") as folder:
-                yield Corpus(self._whole(data, Path(folder), settings), self.recipe.reads, progress), "all"
+                yield Corpus(self._whole(data, Path(folder), settings), self.recipe.shape, progress), "all"
             return
         corpus = self._own_corpus(progress)
         split = "test" if corpus.counts["test"] else "validation"
@@ -196,7 +196,7 @@ class Run:
             yield held
 
     def _own_corpus(self, progress: Progress) -> Corpus:
-        corpus = Corpus(self.recipe.data, self.recipe.reads, progress)
+        corpus = Corpus(self.recipe.data, self.recipe.shape, progress)
         if changed := files.changed_file(corpus.ledger.files, self.path):
             raise InputError(
                 f"{changed} has changed since the run in {self.path} was made, so that what was held back from "
@@ -268,7 +268,7 @@ class Run:
         if isinstance(data, str | Path):
             return dataclasses.replace(config, path=str(data))
         path = folder / "rows.jsonl"
-        write_rows(data, path, self.recipe.reads)
+        write_rows(data, path, self.recipe.shape)
         return dataclasses.replace(config, path=str(path), format="auto", columns="", encoding="utf-8")
 
     # Scoring

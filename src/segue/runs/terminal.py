@@ -607,19 +607,20 @@ def print_runs(found: list[dict[str, Any]], folder: str) -> None:
 def print_corpora() -> None:
     """The corpora that every machine has, and those that can be downloaded."""
     from segue.data import builtin, downloads
+    from segue.recipe import TASKS
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     for heading in ("corpus", "tasks", "what it is"):
         table.add_column(heading)
     for row in builtin.describe():
-        table.add_row(row.name, row.tasks, Text(row.about))
+        table.add_row(row.name, ", ".join(TASKS[shape.name] for shape in row.shapes), Text(row.about))
     for name, corpus in downloads.NAMED.items():
         table.add_row(name, "lm", Text(f"{corpus.about} (segue data get {name})"))
     _console().print(table)
 
 
 READING = tuple(
-    f"data.{key}" for key in ("format", "columns", "label", "unit", "blank", "canonical", "encoding", "on_error")
+    f"data.{key}" for key in ("format", "columns", "label", "unit", "blank_lines", "canonical", "encoding", "on_error")
 )
 """What may be said of a file that is looked at."""
 
@@ -629,7 +630,7 @@ def print_sample(path: str | None, kind: str, settings: Sequence[str]) -> None:
     import itertools
 
     from segue.data.corpus import Corpus
-    from segue.data.sources import guess_task
+    from segue.data.sources import guess_shape
     from segue.recipe import data_section, make
     from segue.tokens.tokenizer import Config as Tokens
     from segue.tokens.tokenizer import Tokenizer
@@ -642,13 +643,13 @@ def print_sample(path: str | None, kind: str, settings: Sequence[str]) -> None:
         )
     unit = "line" if kind == "space" else "document"
     config = data_section(settings, path=path, unit=unit, validation=0.0, canonical=kind == "space")
-    task = guess_task(path, config.format, config.encoding)
-    corpus = Corpus(config, task)
+    shape = guess_shape(path, config.format, config.encoding)
+    corpus = Corpus(config, shape)
     tokenizer = Tokenizer.train(tokens, (f"{example.text} {example.target}" for example in corpus.examples("all")))
     console = _console()
     for file in corpus.ledger.to_dict()["files"][:5]:
         console.print(Text(f"{file['path']}: {file['bytes']:,} bytes"))
-    count, noun = corpus.counts["train"], config.unit if task == "lm" else "row"
+    count, noun = corpus.counts["train"], config.unit if shape.running else "row"
     units = f"{count:,} {noun}{'s' if count != 1 else ''}"
     console.print(f"{units}; {tokenizer.vocab_size:,} different {kind} tokens, STOP and UNK counted.")
     for sentence in corpus.ledger.summary():
@@ -658,16 +659,14 @@ def print_sample(path: str | None, kind: str, settings: Sequence[str]) -> None:
         return " ".join(f"[{piece}]" for piece in tokenizer.pieces(text[:200])[1])
 
     for example in itertools.islice(corpus.examples("all"), 5):
-        if task == "tag":
-            console.print(Text(" ".join(map("/".join, zip(example.words, example.tags, strict=True)))))
-        elif task == "lm":
-            shown = 5 if config.unit == "document" else 1
-            for line in [line for line in example.text.split("\n") if line.strip()][:shown]:
-                console.print(Text(split(line)))
-        else:
-            label = f"{example.label}: " if task == "classify" else ""
-            target = f" -> {split(example.target)}" if task == "seq2seq" else ""
-            console.print(Text(label + split(example.text) + target))
+        for row in _first_lines(example, 5 if config.unit == "document" else 1) if shape.running else [example]:
+            console.print(Text(shape.shown(row, split)))
+
+
+def _first_lines(example: Any, most: int) -> list[Any]:
+    """The first lines of running text that are not blank, each as an example."""
+    lines = [line for line in example.text.split("\n") if line.strip()]
+    return [example._replace(text=line) for line in lines[:most]]
 
 
 def print_novelty(prompt: str, texts: list[str], report: Any) -> None:

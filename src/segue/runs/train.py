@@ -18,9 +18,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from segue.runs import folder as files
-from segue.batches.collate import Batches
+from segue.batches.batches import Batches
+from segue.batches.batches import Config as Layout
+from segue.batches.collate import COLLATES
 from segue.batches.encode import Encoded, Held, encode, encode_mixed, encode_split, labels_of, tags_of
+from segue.batches.rows import Rows
 from segue.batches.store import Store
+from segue.batches.streams import Streams
 from segue.runs.resume import check_named, check_parts, recipe_of
 from segue.data.config import Label
 from segue.data.corpus import Corpus
@@ -30,7 +34,7 @@ from segue.errors import InputError, SegueError, nearest
 from segue.inference.evaluation import Evaluation
 from segue.models import fingerprint
 from segue.models.base import Counted, Record, Sizes
-from segue.recipe import Recipe, read_recipe, to_toml
+from segue.recipe import TASKS, Recipe, read_recipe, to_toml
 from segue.tokens.spelling import Speller
 from segue.tokens.tokenizer import Tokenizer
 from segue.training.setup import keep_memory, pick_device, processes, set_threads
@@ -128,7 +132,7 @@ def _train(
     if begun and (out / "result.json").exists() and read_recipe(out / "recipe.toml", trust) == recipe:
         return Trained(None, out, finished_before=True)
     check_named(recipe, trust)
-    corpus = Corpus(recipe.data, recipe.reads, progress)
+    corpus = Corpus(recipe.data, recipe.shape, progress)
     if begun and (changed := files.changed_file(corpus.ledger.files, out)):
         raise InputError(f"{changed} has changed since the run in {out} began. Restore it, or choose another --out.")
     check_parts(recipe, corpus, trust)
@@ -169,7 +173,7 @@ class _Walk:
     ) -> None:
         self.profile, self.world = profile, world
         self.recipe, self.out, self.corpus, self.progress = recipe, out, corpus, progress
-        self.task, self.reads = recipe.task, recipe.reads
+        self.task, self.shape = recipe.task, recipe.shape
         self.counts_itself = issubclass(recipe.model_class, Counted)
         self.device = self._own_device(device) if self.counts_itself else pick_device(device)
         self.threads = 0 if self.counts_itself else set_threads(threads)
@@ -258,7 +262,7 @@ class _Walk:
     def _encoded(self, tokenizer: Tokenizer, labels: list[str]) -> Encoded:
         """The training text as ids."""
         corpus, place = self.corpus, self.out / "store" / "train"
-        limit = 0 if self.reads == "lm" else self.recipe.batches.length
+        limit = 0 if self.shape.running else self.recipe.batches.length
         total = max(1, corpus.counts["train"])
 
         def done(rows: int) -> None:
@@ -269,7 +273,7 @@ class _Walk:
             sizes = encoded.store.columns["text"].lengths().tolist()
         else:
             label = self.recipe.data.label
-            encoded = encode(corpus.examples("train"), tokenizer, self.reads, labels, place, limit, done, label)
+            encoded = encode(corpus.examples("train"), tokenizer, TASKS[self.shape.name], labels, place, limit, done, label)
             sizes = [encoded.tokens]
         for part, size in zip(corpus.parts, sizes, strict=True):
             if not size:
@@ -298,7 +302,7 @@ class _Walk:
         weights = data.store.columns["weight"].flat.tolist()
         drawn = tokens
         if not self.counts_itself:
-            drawn = Batches(data.store, self.task, self.recipe.batches, self.recipe.train.seed).drawn(steps)
+            drawn = batches_of(data.store, self.task, self.recipe.batches, self.recipe.train.seed).drawn(steps)
         names = [part.name for part in data.corpus.parts]
         data.corpus.ledger.corpora = elapsed(names, tokens, weights, drawn)
         self._write_ledger()
@@ -307,7 +311,7 @@ class _Walk:
 
     def _check_test_labels(self, labels: list[str]) -> None:
         """Before training, not after it: a label of the test file that cannot be predicted."""
-        if not labels or "test" not in self.recipe.data.given():
+        if not labels or "test" not in self.recipe.data.held_out_files():
             return
         known = set(labels)
         for example in self.corpus.examples("test"):
@@ -362,7 +366,7 @@ class _Walk:
             self.corpus.ledger.unknown_rate = len(held.spelled) / max(1, len(held.store.tokens))
             return held
         label = self.recipe.data.label
-        encoded = encode(self.corpus.examples("validation"), tokenizer, self.reads, labels, place, label=label)
+        encoded = encode(self.corpus.examples("validation"), tokenizer, TASKS[self.shape.name], labels, place, label=label)
         self.corpus.ledger.unknown_rate = encoded.unknown / max(1, encoded.tokens)
         return encoded.store
 
@@ -419,11 +423,11 @@ class _Walk:
         freeze(model, recipe.train.freeze)
         model.to(self.device)
         world.seed(recipe.train.seed)
-        batches = Batches(data.store, self.task, recipe.batches, recipe.train.seed)
-        if self.task == "lm":
+        batches = batches_of(data.store, self.task, recipe.batches, recipe.train.seed)
+        if isinstance(batches, Streams):
             world.check(batches.size, recipe.batches.accumulate)
-        if self.device != "cpu" and world.size == 1:
-            batches.hold(self.device)
+            if self.device != "cpu" and world.size == 1:
+                batches.keep_on(self.device)
         what = f"training {recipe.name}"
 
         def validate() -> dict[str, Any]:
@@ -544,6 +548,14 @@ class _Walk:
         files.write_json(out / "result.json", result)
         shutil.rmtree(out / "store", ignore_errors=True)
         return evaluation
+
+
+def batches_of(store: Store, task: str, config: Layout, seed: int) -> Batches:
+    """Lay out running text as streams, and other data as rows."""
+    if task == "lm":
+        return Streams(store, config, seed)
+    by, added = ("source", 1) if task == "seq2seq" else ("text", 0)
+    return Rows(store, config, seed, lambda columns: COLLATES[task](columns, config.length), by, added)
 
 
 def _has_driver() -> bool:

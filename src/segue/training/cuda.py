@@ -1,52 +1,56 @@
-"""What makes a step fast on a GPU, and is nothing elsewhere: half precision, compiled regions, the step as one graph.
+"""What makes a step fast on a GPU, and is nothing elsewhere: half precision, compiled regions, CUDA graphs.
 
-On CUDA matrices are multiplied in bfloat16, the weights and sums stay in float32. A step of running text is recorded as
-a CUDA graph, once for each length, forward, backward, clipping and update together, and replayed: one launch in place
-of hundreds. In runs that are long enough, modules that a model names in `regions` are compiled one by one: seconds,
-where the whole model would take a minute, and all layers of a kind share what was compiled.
+On CUDA matrices are multiplied in bfloat16, the weights and sums stay in float32. Where batches have few shapes, a step
+is recorded as a CUDA graph, once for each shape, forward, backward, clipping and update together, and replayed: one
+launch in place of hundreds. In runs that are long enough, modules that a model names in `regions` are compiled one by
+one: seconds, where the whole model would take a minute, and all layers of a kind share what was compiled.
 
-What cannot be compiled or recorded runs as it is written, and that is said once.
+What cannot be compiled or recorded runs eagerly, and a warning says so once.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from segue.batches.batch import Batch
+from segue.batches.batches import Batches
 
+Step = Callable[[Batch, Mapping[str, Any], list[Any]], list[Any]]
+"""step(batch, counts, carried) -> carried; counts are the denominators of the loss, by the names of its terms."""
 WARM = 3
-"""Steps that run as they are written before a graph is recorded: kernels are chosen and memory is found in them."""
+"""Steps that run eagerly before a graph is recorded: torch chooses kernels and finds memory in them."""
 _AHEAD = 32
-"""Batches on their way to the device at a time."""
+"""Batches that may be on their way to the device at a time."""
 PACE = 20
-"""Steps by which it is judged how long a run will take."""
+"""Steps timed to predict the run's length."""
 LONG = 40.0
-"""Seconds that are worth compiling."""
+"""Compile only if more seconds than this remain."""
 MOST = 64
-"""Shapes that are recorded; the steps of others run as they are written."""
+"""Shapes that are recorded at the most; steps of other shapes run eagerly."""
 
 
 def precision(device: str) -> AbstractContextManager[Any]:
-    """bfloat16 for matrices on CUDA; nothing elsewhere."""
+    """Multiply matrices in bfloat16 on CUDA; do nothing elsewhere."""
     return torch.autocast("cuda", torch.bfloat16) if device.startswith("cuda") else nullcontext()
 
 
 def prepare(device: str) -> None:
-    """On CUDA, matrices that stay in float32 may be multiplied with fewer digits (TF32)."""
+    """Allow TF32 on CUDA, for matrices that stay in float32."""
     if device.startswith("cuda"):
         torch.set_float32_matmul_precision("high")
 
 
 class Compiler:
-    """Has what a model names in `regions` compiled, on CUDA, for batches of one shape, once that pays.
+    """Compiles the `regions` of a model, on CUDA, for batches of one shape, if that pays.
 
-    It takes some ten seconds, and nearly halves a step: a run that has less than LONG to go is done sooner without.
+    Compiling takes some ten seconds, and nearly halves a step: a run that has less than LONG to go ends sooner without.
     """
 
     def __init__(self, model: Any, device: str, shape: tuple[int, int]) -> None:
@@ -56,7 +60,7 @@ class Compiler:
         self._first: tuple[int, float] | None = None
 
     def pays(self, step: int, seconds: float, left: Callable[[float], float]) -> bool:
-        """Decides, once, at the pace of some steps; `left` is how long the run will take at so many seconds a step."""
+        """Decide, once, after PACE steps; `left(seconds a step)` is how many seconds the run has to go."""
         if self._first is None:
             self._first = step, seconds
         if step - self._first[0] < PACE:
@@ -65,10 +69,10 @@ class Compiler:
         return left((seconds - self._first[1]) / (step - self._first[0])) > LONG
 
     def compile(self) -> None:
-        """At the first use of each region."""
+        """Have torch compile each region when it is next used."""
         import torch._dynamo
 
-        torch._dynamo.config.suppress_errors = True  # what cannot be compiled runs as it is written, with a warning
+        torch._dynamo.config.suppress_errors = True  # what cannot be compiled runs eagerly, with a warning
         for region in self.model.regions:
             region.compile(dynamic=False)
         self.model.compiled = self.shape
@@ -77,9 +81,9 @@ class Compiler:
 class Graphs:
     """One step, recorded on the device for every shape of batch, and replayed on others of that shape.
 
-    `step(batch, carried) -> carried` does nothing but queue work on the device; one that is seen to wait for it is not
-    recorded. What is carried from step to step has one place, which all graphs read and write. They share their memory,
-    for nothing else of a step outlives it.
+    A step does nothing but queue work on the device; one that is seen to wait for it is not recorded. What is carried
+    from step to step has one place, which all graphs read and write. They share their memory, for nothing else of a
+    step outlives it.
     """
 
     def __init__(self) -> None:
@@ -90,24 +94,28 @@ class Graphs:
         self._pool: Any = None
         self._carried: list[Any] = []
 
-    def run(self, batch: Batch, carried: list[Any], step: Callable[[Batch, list[Any]], list[Any]]) -> list[Any]:
-        """The step on this batch; what is then carried."""
-        shape = batch.tokens_BT.shape
-        if shape not in self._graphs and (self.waits or shape not in self._met or len(self._graphs) == MOST):
-            self._met.add(shape)  # kernels are chosen and memory is found in it
+    def run(self, batch: Batch, counts: Mapping[str, int], carried: list[Any], step: Step) -> list[Any]:
+        """Do the step on this batch; give what is then carried."""
+        key = shapes_of(batch)
+        if key not in self._graphs and (self.waits or key not in self._met or len(self._graphs) == MOST):
+            self._met.add(key)  # torch chooses kernels and finds memory in this one
             placed = batch.to("cuda")
             with nullcontext() if self.waits else self._watched():
-                return step(placed, carried)
+                return step(placed, counts, carried)
         carried = self._placed(carried)
-        if shape not in self._graphs:
+        if key not in self._graphs:
             self._pool = self._pool or torch.cuda.graph_pool_handle()
-            self._graphs[shape] = _Graph(batch, lambda placed: _write(step(placed, carried), carried), self._pool)
-        self._graphs[shape].replay(batch)
+
+            def recorded(batch: Batch, counts: Mapping[str, Any]) -> None:
+                _write(step(batch, counts, carried), carried)
+
+            self._graphs[key] = _Graph(batch, counts, recorded, self._pool)
+        self._graphs[key].replay(batch, counts)
         return carried
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
-        """Sees whether what is done in here waits for the device. A recording that fails for that cannot be undone."""
+        """Notice whether a step waits for the device: that would make its recording fail, which cannot be undone."""
         with warnings.catch_warnings(record=True) as found:
             warnings.simplefilter("always")
             torch.cuda.set_sync_debug_mode("warn")
@@ -126,7 +134,7 @@ class Graphs:
                 )
 
     def _placed(self, carried: list[Any]) -> list[Any]:
-        """What is carried, in the place where the graphs look for it."""
+        """Copy the carried state to where the graphs read it."""
         if carried is not self._carried:
             if self._carried:
                 _write(carried, self._carried)
@@ -141,49 +149,58 @@ def _write(new: list[Any], place: list[Any]) -> None:
             tensor.copy_(theirs.tensors()[name])
 
 
-class _Graph:
-    """A step that is recorded."""
+def shapes_of(batch: Batch) -> tuple[Any, ...]:
+    """The shapes of all arrays of a batch, by name: a graph is recorded for these, and for no others."""
+    return batch.unpadded, *((name, tuple(array.shape)) for name, array in batch.arrays().items())
 
-    def __init__(self, batch: Batch, step: Callable[[Batch], None], pool: Any) -> None:
-        self.batch = batch.to("cuda")
-        arrays = self._arrays(batch)
-        self._ring = (
-            [] if _is_held(batch) else [[torch.from_numpy(a).pin_memory() for a in arrays] for _ in range(_AHEAD)]
-        )
-        self._sent = [torch.cuda.Event() for _ in range(_AHEAD)]  # type: ignore[no-untyped-call]
+
+def sent(batch: Batch, counts: Mapping[str, int]) -> list[Any]:
+    """All that differs from one replay to the next: every array of the batch, and the counts.
+
+    Rows of the same shape have other numbers of targets, so the counts cannot be part of a graph. They are doubles, as
+    in Python, so that a replayed step divides by them as an eager one does.
+    """
+    return [*batch.arrays().values(), np.array([*counts.values()], np.float64)]
+
+
+class _Graph:
+    """A recorded step, and the tensors that it reads its batch from."""
+
+    def __init__(
+        self,
+        batch: Batch,
+        counts: Mapping[str, int],
+        step: Callable[[Batch, Mapping[str, Any]], None],
+        pool: Any,
+    ) -> None:
+        self._batch = batch.to("cuda")
+        self._counts = torch.tensor([*counts.values()], dtype=torch.float64, device="cuda")
+        self._places = [*self._batch.arrays().values(), self._counts]
+        self._ring = [
+            [None if isinstance(part, Tensor) else torch.from_numpy(part).pin_memory() for part in sent(batch, counts)]
+            for _ in range(_AHEAD)
+        ]
+        """What is on its way; None for what was made on the device."""
+        self._left = [torch.cuda.Event() for _ in range(_AHEAD)]  # type: ignore[no-untyped-call]
         self._turn = 0
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph, pool=pool):
-            step(self.batch)
+            step(self._batch, dict(zip(counts, self._counts.unbind(), strict=True)))
 
-    def _arrays(self, batch: Batch) -> list[Any]:
-        return [part for part in (batch.tokens_BT, batch.targets, batch.fresh_B) if part is not None]
-
-    def replay(self, batch: Batch) -> None:
-        if _is_held(batch):
-            for place, found in zip(self._arrays(self.batch), self._arrays(batch), strict=True):
-                place.copy_(found)
-        else:
-            self._send(batch)
+    def replay(self, batch: Batch, counts: Mapping[str, int]) -> None:
+        """Send the batch, while the step before still runs, and do the step on it."""
+        self._turn = (self._turn + 1) % _AHEAD
+        self._left[self._turn].synchronize()  # what this turn sent the last time has left
+        for place, staged, part in zip(self._places, self._ring[self._turn], sent(batch, counts), strict=True):
+            if staged is None:
+                place.copy_(part)
+            else:
+                staged.copy_(torch.from_numpy(part))
+                place.copy_(staged, non_blocking=True)
+        self._left[self._turn].record()
         self.graph.replay()
 
-    def _send(self, batch: Batch) -> None:
-        """From the host, while the step before still runs."""
-        self._turn = (self._turn + 1) % _AHEAD
-        self._sent[self._turn].synchronize()  # its last batch has left
-        for place, staged, array in zip(
-            self._arrays(self.batch), self._ring[self._turn], self._arrays(batch), strict=True
-        ):
-            staged.copy_(torch.from_numpy(array))
-            place.copy_(staged, non_blocking=True)
-        self._sent[self._turn].record()
 
-
-def _is_held(batch: Batch) -> bool:
-    """Whether the batch was made on the device."""
-    return isinstance(batch.tokens_BT, Tensor)
-
-
-def may_record(model: Any, device: str) -> bool:
-    """Whether every step of a model is the same work on other numbers: running text, no token of it padding."""
-    return device.startswith("cuda") and model.task == "lm"
+def may_record(batches: Batches, device: str) -> bool:
+    """Whether to record steps: the batches have so few shapes that each comes again and again."""
+    return device.startswith("cuda") and batches.shapes is not None and batches.shapes <= MOST

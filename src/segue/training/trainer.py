@@ -13,18 +13,19 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from segue.batches.batch import Batch
-from segue.batches.collate import Batches
+from segue.batches.batches import Batches
 from segue.errors import SegueError
-from segue.models.base import Record, TrainConfig
+from segue.models.base import Record, Term, TrainConfig
 from segue.training import cuda, rates
 from segue.training.distributed import World
 from segue.training.profile import Profile, phase
@@ -103,7 +104,7 @@ class Trainer:
         self.profile = profile
         # A recorded step has no phases to time.
         alone = batches.config.accumulate == 1 and profile is None and self.world.size == 1
-        self._records = alone and cuda.may_record(model, device)
+        self._records = alone and cuda.may_record(batches, device)
         self._began = 0
         self.total_steps = self._total_steps()
         self.every = config.every or max(1, self.total_steps // 20 if self.total_steps else 0)
@@ -189,30 +190,26 @@ class Trainer:
         log.rate, log.steps = rate, log.steps + 1
         counts = self._counts(parts)
         if self._records and self.step - self._began >= cuda.WARM:
-            self._replay(parts[0], counts, log)
+            self.carried = self.graphs.run(parts[0], counts, self.carried, partial(self._recorded, log))
         else:
             with phase(self.profile, "data"):
                 on_device = [self.world.share(part).to(self.device) for part in parts]
             self._compute(on_device, counts, log)
         if self.average is not None:
             self.average.add()
-        self.targets += next(iter(counts.values()))
+        self.targets += sum(part.count for part in parts)
         if self.profile is not None:
             self.profile.steps += 1
             if self.step - self._began == cuda.WARM:
                 self.profile.forget()
 
-    def _replay(self, batch: Batch, counts: dict[str, int], log: _Log) -> None:
-        """The step as a graph, recorded when its shape is met for the second time."""
+    def _recorded(self, log: _Log, batch: Batch, counts: Mapping[str, Any], carried: list[Any]) -> list[Any]:
+        """The step that becomes a graph, recorded when its shape is met for the second time."""
+        self.carried = carried
+        self._compute([batch], counts, log)
+        return self.carried
 
-        def step(batch: Batch, carried: list[Any]) -> list[Any]:
-            self.carried = carried
-            self._compute([batch], counts, log)
-            return self.carried
-
-        self.carried = self.graphs.run(batch, self.carried, step)
-
-    def _compute(self, parts: list[Batch], counts: dict[str, int], log: _Log) -> None:
+    def _compute(self, parts: list[Batch], counts: Mapping[str, Any], log: _Log) -> None:
         """Forward, backward, clip, step: all on the device, nothing read back."""
         self.optimizer.forget_gradients()
         carried = self.carried + [None] * (len(parts) - len(self.carried))
@@ -220,7 +217,7 @@ class Trainer:
         for place, (part, state) in enumerate(zip(parts, carried, strict=False)):
             with cuda.precision(self.device), phase(self.profile, "forward"):
                 loss = self.loss(part, state, place == len(parts) - 1)
-            shares = {term.name: term.total * (term.weight / max(1, counts[term.name])) for term in loss.terms}
+            shares = {term.name: _share(term, counts[term.name]) for term in loss.terms}
             total = torch.stack(list(shares.values())).sum()
             with phase(self.profile, "backward"):
                 (total * self.world.size).backward()  # type: ignore[no-untyped-call]
@@ -237,7 +234,7 @@ class Trainer:
         for part in parts:
             for name, count in self.model.counts(part).items():
                 counts[name] += count
-        return counts
+        return {name: max(1, count) for name, count in counts.items()}
 
     def _validated(self, log: _Log) -> Record:
         log.read(self)  # a bad step must not be validated or saved
@@ -268,7 +265,7 @@ class Trainer:
 
     def _worth(self, values: dict[str, Any]) -> tuple[float, ...]:
         """Labels and tags are decisions: their loss turns upwards, from being too sure, while they still get better."""
-        decides = self.batches.task in ("classify", "tag") and not math.isnan(values["loss"])
+        decides = self.model.task in ("classify", "tag") and not math.isnan(values["loss"])
         return (values.get("accuracy", 0.0) if decides else 0.0, -values["loss"])
 
     def _begin_average(self, loss: float) -> None:
@@ -356,6 +353,13 @@ class Trainer:
         torch.set_rng_state(states[f"cpu{ending}"])
         if f"cuda{ending}" in states:
             torch.cuda.set_rng_state(states[f"cuda{ending}"])
+
+
+def _share(term: Term, count: Any) -> Tensor:
+    """A term's share of the loss. A recorded step has its count on the device, as a double."""
+    scale = term.weight / count
+    share: Tensor = term.total * (scale.to(term.total.dtype) if isinstance(scale, Tensor) else scale)
+    return share
 
 
 class _Log:

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from segue.batches.collate import classify
+from segue.batches.store import columns_of
 from segue.cli import invoke
 from segue.layers.convolution import MaxOverTime
 from segue.look.explain.shapes import places, receptive_field, shapes
@@ -56,7 +57,7 @@ def test_the_total_is_that_of_the_model() -> None:
         shapes(RnnClassifier, config, sizes, 7).rows[-1][2]
         == f"{sum(p.numel() for p in model.parameters())} parameters"
     )
-    assert model(classify([np.array([3, 4])], np.zeros(1)).to("cpu"))[0].shape == (1, 3)
+    assert model(classify(columns_of(text=[np.array([3, 4])], label=np.zeros(1)), 9999).to("cpu"))[0].shape == (1, 3)
 
 
 @pytest.mark.parametrize("kind", ["bow", "cbow", "deep_cbow", "dan", "cnn_classifier", "rnn_classifier"])

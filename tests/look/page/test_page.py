@@ -14,6 +14,7 @@ import pytest
 import segue
 from segue.data.config import Config as Data
 from segue.data.corpus import Corpus
+from segue.data.shapes import TEXT
 from segue.errors import InputError
 from segue.look.page.report import render
 from segue.runs.folder import read_json
@@ -97,7 +98,7 @@ def test_tokens_that_share_a_character_belong_to_its_word() -> None:
 def corpus_of(text: str, unit: str, folder: Path) -> Corpus:
     path = folder / "held.txt"
     path.write_text(text, encoding="utf-8")
-    return Corpus(Data(path=str(path), unit=unit, validation=0.0), "lm")
+    return Corpus(Data(path=str(path), unit=unit, validation=0.0), TEXT)
 
 
 PARAGRAPH = " ".join(SENTENCES * 4)
@@ -134,7 +135,7 @@ def test_a_very_long_line_is_cut(tmp_path: Path) -> None:
 def test_the_passage_is_held_out(tmp_path: Path) -> None:
     path = tmp_path / "lines.txt"
     path.write_text("\n".join(f"line number {i}" for i in range(100)), encoding="utf-8")
-    corpus = Corpus(Data(path=str(path), unit="line", validation=0.1), "lm")
+    corpus = Corpus(Data(path=str(path), unit="line", validation=0.1), TEXT)
     assert passage_of(corpus, "validation").units == [f"line number {i}" for i in range(90, 100)]
 
 
@@ -204,7 +205,7 @@ def test_a_run_of_every_task_has_a_page(task: str, runs: dict[str, segue.Run]) -
 @pytest.mark.parametrize("task", TASKS)
 def test_the_entry_says_what_the_result_says(task: str, runs: dict[str, segue.Run]) -> None:
     run = runs[task]
-    corpus = Corpus(run.recipe.data, run.task)
+    corpus = Corpus(run.recipe.data, run.recipe.shape)
     evaluation = run.evaluate_split(corpus, "test")
     result = read_json(run.path / "result.json")
     passage = passage_of(corpus, "test") if task == "lm" else None
@@ -224,7 +225,7 @@ def test_the_entry_says_what_the_result_says(task: str, runs: dict[str, segue.Ru
 def test_the_sample_goes_on_from_the_prompt(runs: dict[str, segue.Run]) -> None:
     """The same for every model, and the same each time: seed 0, whatever the recipe's own settings are."""
     run = runs["lm"]
-    corpus = Corpus(run.recipe.data, run.task)
+    corpus = Corpus(run.recipe.data, run.recipe.shape)
     evaluation, result = run.evaluate_split(corpus, "test"), read_json(run.path / "result.json")
     passage = Passage(["the old cow"], "the old")
     first, again = (entry_of(run, evaluation, result, passage).sample for _ in range(2))

@@ -13,6 +13,7 @@ import pytest
 import segue
 from segue.data.config import Config as Data
 from segue.data.corpus import Corpus
+from segue.data.shapes import TEXT
 from segue.look.page.report import Curve, Entry, Page, Quiz, render
 from segue.runs.gather import Passage, _cut, _guesses, _quiz, _split, passage_of
 
@@ -150,7 +151,7 @@ def test_a_cut_is_between_words() -> None:
 
 def corpus_of(text: str, unit: str, folder: Path) -> Corpus:
     (folder / "held.txt").write_text(text, encoding="utf-8")
-    return Corpus(Data(path=str(folder / "held.txt"), unit=unit, validation=0.0), "lm")
+    return Corpus(Data(path=str(folder / "held.txt"), unit=unit, validation=0.0), TEXT)
 
 
 def test_of_a_document_another_paragraph_than_the_one_that_is_shown(tmp_path: Path) -> None:

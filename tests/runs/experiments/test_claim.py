@@ -19,6 +19,7 @@ from segue.cli import invoke
 from segue.data import copy_task
 from segue.data.config import Config
 from segue.data.corpus import Corpus
+from segue.data.shapes import LABELLED, TEXT
 from segue.errors import InputError, SegueError
 from segue.inference.evaluation import Evaluation
 from segue.inference.statistics import bootstrap
@@ -120,7 +121,7 @@ def test_what_is_trained_on_shrinks_and_the_test_text_stays() -> None:
     texts, sizes = set(), []
     claim = read_claim("repeats")
     for variant in claim.variants:
-        corpus = Corpus(claims._recipe(claim, variant, None, (), "", False).data, "lm")
+        corpus = Corpus(claims._recipe(claim, variant, None, (), "", False).data, TEXT)
         texts.add("".join(example.text for example in corpus.examples("test")))
         sizes.append(sum(len(example.text) for example in corpus.examples("train")))
     assert len(texts) == 1
@@ -307,10 +308,10 @@ def test_the_copy_can_be_predicted_from_memory_alone() -> None:
     assert {line[0] for line in lines} == set(copy_task.LETTERS)
     assert all(line == f"{line[0]}0123456789ABCDE{line[0]}" for line in lines)
     assert lines != [example.text for example in copy_task.lines(500, seed=2)]
-    corpus = Corpus(Config(path="copy", test=0.1), "lm")
+    corpus = Corpus(Config(path="copy", test=0.1), TEXT)
     assert corpus.best("test") == {"bits_per_byte": pytest.approx(3 / 18)}
     with pytest.raises(InputError, match="running text"):
-        Corpus(Config(path="copy"), "classify")
+        Corpus(Config(path="copy"), LABELLED)
 
 
 @pytest.mark.parametrize("layers", [1, 2])

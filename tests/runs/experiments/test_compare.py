@@ -16,7 +16,6 @@ import segue
 from segue.runs import folder
 from segue.cli import invoke
 from segue.runs.experiments.compare import LADDERS, Trial, _joined, _ladder, _ranked, _verdict, budgeted, mean_of, task_of
-from segue.data.sources import guess_task
 from segue.inference import metrics
 from segue.inference.evaluation import Evaluation, of_text
 from segue.inference.score import Scored
@@ -264,9 +263,9 @@ def test_seeds_are_averaged_in_every_column() -> None:
 )
 def test_the_task_is_told_from_the_data(name: str, content: str, task: str) -> None:
     Path(name).write_text(content)
-    assert guess_task(name) == task_of(name, ()) == task
+    assert task_of(name, ()) == task
     Path(f"{name}.gz").write_bytes(gzip.compress(content.encode()))
-    assert guess_task(f"{name}.gz") == task
+    assert task_of(f"{name}.gz", ()) == task
 
 
 def test_the_task_of_a_folder_is_that_of_its_files() -> None:
@@ -275,21 +274,21 @@ def test_the_task_of_a_folder_is_that_of_its_files() -> None:
         Path(place, "a.png").write_bytes(b"\x89PNG")
         Path(place, "b.tsv").touch()
         Path(place, "c.tsv").write_text(content)
-    assert guess_task("rows") == guess_task("rows/*.tsv") == task_of("rows", ()) == "classify"
-    assert guess_task("tags") == guess_task("tags/*.tsv") == "tag"
+    assert task_of("rows", ()) == task_of("rows/*.tsv", ()) == "classify"
+    assert task_of("tags", ()) == task_of("tags/*.tsv", ()) == "tag"
     Path("rows", "d.csv").write_text("label,text\ngood,fine\n")
-    assert guess_task("rows") == guess_task("rows/*") == "classify"
+    assert task_of("rows", ()) == task_of("rows/*", ()) == "classify"
     Path("rows", "book.txt").write_text("Once upon a time.\n")
-    assert guess_task("rows") == "lm"  # they do not agree
+    assert task_of("rows", ()) == "lm"  # they do not agree
     Path("pydoc").mkdir()
     Path("pydoc", "a.tsv").write_text("good\ta fine film\n")
-    assert guess_task("pydoc") == "lm"  # the corpus of that name
+    assert task_of("pydoc", ()) == "lm"  # the corpus of that name
 
 
 def test_the_task_of_what_cannot_be_read() -> None:
     Path("a.tsv").write_bytes(b"\xff\xfe\xfa")
-    assert guess_task("a.tsv") == guess_task("missing.tsv") == "classify"
-    assert guess_task("a.tsv,b.tsv") == "seq2seq"
+    assert task_of("a.tsv", ()) == task_of("missing.tsv", ()) == "classify"
+    assert task_of("a.tsv,b.tsv", ()) == "seq2seq"
 
 
 def test_the_text_where_the_label_should_be_is_refused_with_the_way_out() -> None:

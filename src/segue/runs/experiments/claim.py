@@ -261,7 +261,7 @@ def _check_place(out: Path) -> None:
 
 def _outcome(claim: Claim, recipe: Recipe, out: Path, progress: Progress, trust: bool) -> Outcome:
     variant = recipe.name.removeprefix(f"{claim.name}/")
-    corpus = Corpus(recipe.data, recipe.reads, progress)
+    corpus = Corpus(recipe.data, recipe.shape, progress)
     evaluations, places = [], []
     learns = recipe.train.has("seed")
     for seed in range(claim.seeds if learns else 1):

@@ -20,7 +20,7 @@ import numpy as np
 
 from segue.runs import folder as files
 from segue.data.corpus import Corpus
-from segue.data.sources import guess_task
+from segue.data.sources import guess_shape
 from segue.errors import InputError
 from segue.inference import metrics
 from segue.inference.evaluation import LOWER_IS_BETTER, NAMES, SHARES, Evaluation, main_figure
@@ -32,7 +32,7 @@ from segue.look.page.report import write
 from segue.models import model_class
 from segue.models.base import Task
 from segue.runs.gather import entry_of, page_of, passage_of
-from segue.recipe import Recipe, load_recipe, recipe_names
+from segue.recipe import TASKS, Recipe, load_recipe, recipe_names
 from segue.runs.train import train
 from segue.training.log import Progress, silent
 
@@ -118,7 +118,7 @@ def compare(
     out = out or files.free_name(f"compare-{_stem(data)}")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{out} exists already; nothing is overwritten. Choose another --out.")
-    corpus = Corpus(recipes[0].data, recipes[0].reads, progress)
+    corpus = Corpus(recipes[0].data, recipes[0].shape, progress)
     if not corpus.counts["test"]:
         raise InputError("Nothing is held out to compare on. Give data.test as a path or a share, such as 0.05.")
     made = files.missing(out)
@@ -150,7 +150,7 @@ def _recipes(
         base["data"]["test"] = f"1/{folds}"
     first = [load_recipe(name, overrides, base, trust) for name in expanded]
     for recipe in first if folds else ():
-        if recipe.data.part() is None:
+        if recipe.data.fold() is None:
             raise InputError(
                 f"--folds {folds} makes the test part itself, but data.test is {recipe.data.test!r}. Leave one out."
             )
@@ -472,7 +472,7 @@ def task_of(data: str, names: Sequence[str], trust: bool = False) -> Task:
     """The task of the first model, or the one that the data speaks of."""
     if names:
         return load_recipe(_expand(names[0])[0], trust=trust).task
-    return guess_task(data)
+    return TASKS[guess_shape(data).name]
 
 
 def _stem(data: str) -> str:

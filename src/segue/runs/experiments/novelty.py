@@ -200,7 +200,7 @@ class _Training:
 
     def __init__(self, run: Run, progress: Progress) -> None:
         self.run = run
-        self.corpus = Corpus(run.recipe.data, run.recipe.reads, progress)
+        self.corpus = Corpus(run.recipe.data, run.recipe.shape, progress)
         if changed := files.changed_file(self.corpus.ledger.files, run.path):
             raise InputError(
                 f"{changed} has changed since the run in {run.path} was made, so that what it was trained on is not "

@@ -1,0 +1,57 @@
+"""Examples and ids: what turns one into the other, and what the data decides about a model's shape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from segue.data.config import Config as Data
+from segue.data.config import Label
+
+if TYPE_CHECKING:
+    from segue.tokens.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What the data decides about a model's shape."""
+
+    vocab_size: int
+    """Ids 0 … vocab_size - 1: 0 is STOP, 1 is UNK, then the text's own."""
+    classes: int = 0
+    """Labels or tags that can be predicted; 0 where there are none."""
+    label: Label = "class"
+    """What a row is labelled with: one class, several, or a number (which counts as one class)."""
+    marks: tuple[str, ...] = ()
+    """Names of the ids from vocab_size on, which no text has and which are never predicted: a mask, a start."""
+
+    @property
+    def ids(self) -> int:
+        """How many rows a table of token vectors needs: the vocabulary and the marks."""
+        return self.vocab_size + len(self.marks)
+
+    @property
+    def stop(self) -> int:
+        """The id that ends a text."""
+        return 0
+
+    @property
+    def start(self) -> int:
+        """The id that every text begins with: the mark of that name, or the STOP of the text before."""
+        return self.mark("start") if "start" in self.marks else self.stop
+
+    def mark(self, name: str) -> int:
+        """The id of a mark."""
+        return self.vocab_size + self.marks.index(name)
+
+
+class Codec(NamedTuple):
+    """The tokenizer, the labels and the [data] of a run, saved as tokenizer.json, config.json and recipe.toml."""
+
+    tokenizer: Tokenizer
+    labels: tuple[str, ...]
+    """Every class or tag, in the order of its number."""
+    data: Data
+    sizes: Sizes
+    inputs: tuple[str, ...] = ()
+    """Optional fields of Batch that the model reads."""

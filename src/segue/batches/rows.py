@@ -1,0 +1,56 @@
+"""Rows of data as batches: a text with its label, words with their tags, a source with its target.
+
+Rows of like length stand together (bucketing by length), so that little is padded: in batches of `size` rows, or of
+`tokens` tokens. Token batches are padded to rounded lengths, so that they have few shapes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segue.batches.batch import Batch
+from segue.batches.batches import Batches, Config
+from segue.batches.order import TokenBatches, rows_at
+from segue.batches.store import Columns, Store
+
+Collate = Callable[[Columns], Batch]
+"""Lays the rows of some columns side by side."""
+
+
+class Rows(Batches):
+    """Every batch of rows, by its step."""
+
+    def __init__(
+        self, store: Store, config: Config, seed: int, collate: Collate, by: str = "text", added: int = 0
+    ) -> None:
+        """`by` names the column by whose length rows are sorted: the one that `collate` pads most. `added` is how many
+        places `collate` adds to a text: 1 where it puts STOP before it."""
+        self.store, self.config, self.seed, self.collate = store, config, seed, collate
+        self.size = config.size
+        self.lengths = store.columns[by].lengths()
+        self.token_batches: TokenBatches | None = None
+        if config.tokens:
+            text = np.minimum(store.columns["text"].lengths(), config.length) + added
+            both = [text] if by == "text" else [np.minimum(self.lengths, config.length), text]
+            self.token_batches = TokenBatches(np.stack(both, 1), config.tokens, seed)
+        self.per_epoch = math.ceil(len(store) / self.size) if self.token_batches is None else len(self.token_batches)
+
+    @property
+    def shapes(self) -> int | None:
+        return None if self.token_batches is None else self.token_batches.shapes
+
+    def at(self, step: int) -> list[Batch]:
+        epoch, place = divmod(step, self.per_epoch)
+        if self.token_batches is None:
+            rows = rows_at(self.seed, epoch, place, self.size, self.lengths, len(self.store))
+            return [self.collate(part) for part in self._parts(rows)]
+        rows, widths = self.token_batches.at(epoch, place)
+        return [self.collate(part).padded(*widths[::-1]) for part in self._parts(rows)]
+
+    def _parts(self, rows: NDArray[np.int64]) -> list[Columns]:
+        """The columns of each part of an update."""
+        return [self.store.take(part) for part in np.array_split(rows, min(self.config.accumulate, len(rows)))]

@@ -1,0 +1,251 @@
+"""How rows of data look: running text, texts with labels, words with tags, or texts with translations.
+
+A shape says which columns a table has, which keys a JSON object has, how its files may be written, and how the values
+of a row become an `Example`. The rest of data/ asks the shape and knows no task. To add a shape, write an instance
+here and put it into SHAPES.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from segue.data.config import Config, Format
+from segue.data.example import Example, joined, names_of
+from segue.data.units import tidy
+
+Values = list[Any]
+"""The values of a row in the order of the shape's fields: strings, or lists of strings for words and tags."""
+
+ANY_OTHER = "*"
+TWO_FILES = "SOURCE,TARGET"
+_TABLES: dict[str, Format] = {".tsv": "tsv", ".csv": "csv"}
+_OBJECTS: dict[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl"}
+_CONLL = (".conll", ".conllu", ".iob")
+_LARGEST = 1e18
+"""A float32 still holds the square of a number below this."""
+
+
+class Shape(NamedTuple):
+    """How the rows of a data set look."""
+
+    name: str
+    fields: tuple[str, ...]
+    """The columns of a table."""
+    keys: tuple[str, ...]
+    """The keys of a JSON object, in the order of `fields`."""
+    formats: dict[str, Format]
+    """How a file is written, by its extension; `*` is any other extension, SOURCE,TARGET is a pair of files."""
+    expected: str
+    """What a message says is expected."""
+    example: Callable[[Values, Config], Example | str]
+    """Makes an example of a row's values, or says what is wrong with the row."""
+    from_json: Callable[[dict[str, Any], Sequence[str], Config], Values | str]
+    """Takes the values of these keys from a JSON object, or says what is wrong with the object."""
+    fits: Callable[[str, list[str]], bool]
+    """Whether a file with this extension and these first lines seems to have this shape."""
+    shown: Callable[[Example, Callable[[str], str]], str]
+    """One line for `segue data FILE`; the function that it is given cuts a text into tokens."""
+    running: bool = False
+    """Running text, which is cut into units (data.unit) and split in order, not rows that are split at random."""
+    labelled: bool = False
+    """Whether two rows with the same text may contradict each other."""
+    optional: tuple[str, ...] = ()
+    """Columns that data.columns may name beyond `fields`."""
+    listed: tuple[str, ...] = ()
+    """The keys in the order in which a row of a Python list gives their values, if it is not that of `keys`."""
+
+
+def guess(extension: str, lines: list[str]) -> Shape:
+    """The shape of a file, by its extension and its first lines; running text if they do not tell."""
+    return next(shape for shape in SHAPES if shape.fits(extension, lines))
+
+
+def json_object(line: str) -> dict[str, Any] | str:
+    """The JSON object in a line, or what is wrong with the line."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return f"is not JSON ({error})"
+    return found if isinstance(found, dict) else "is not a JSON object"
+
+
+def _names(extension: str, lines: list[str]) -> set[str]:
+    """The keys of the first JSON object, or the cells of a table's first row, which may be a header."""
+    if not lines:
+        return set()
+    if extension in _OBJECTS:
+        found = json_object(lines[0])
+        return set() if isinstance(found, str) else set(found)
+    return set(lines[0].split("\t" if extension == ".tsv" else ",")) if extension in _TABLES else set()
+
+
+def _strings(found: dict[str, Any], keys: Sequence[str], config: Config) -> Values | str:
+    return _only_strings([found.get(key) for key in keys], keys)
+
+
+def _only_strings(values: Values, keys: Sequence[str]) -> Values | str:
+    for key, value in zip(keys, values, strict=True):
+        if not isinstance(value, str):
+            return f"has no '{key}'" if value is None else f"has a '{key}' that is not a string"
+    return values
+
+
+def _tidied(text: str, config: Config) -> str:
+    return tidy(text) if config.canonical else text
+
+
+# Running text
+
+
+def _running_example(values: Values, config: Config) -> Example:
+    return Example(values[0])
+
+
+TEXT = Shape(
+    name="text",
+    fields=("text",),
+    keys=("text",),
+    formats={**_OBJECTS, **_TABLES, ANY_OTHER: "text"},
+    expected="text",
+    example=_running_example,
+    from_json=_strings,
+    fits=lambda extension, lines: True,
+    shown=lambda example, split: split(example.text),
+    running=True,
+)
+
+
+# A text, or a pair of texts, with a label
+
+
+def _labelled_example(values: Values, config: Config) -> Example | str:
+    """A text, or a pair of texts, with its class, its classes or its number."""
+    label = values[0].strip()
+    text, second = (*(_tidied(value, config) for value in values[1:]), "")[:2]
+    if config.label == "classes":
+        names = tuple(sorted({name for part in label.split(",") if (name := part.strip())}))
+        return Example(text, ",".join(names), tags=names, target=second)
+    if not label:
+        return "has no label"
+    if config.label == "number" and not _is_number(label):
+        return f"has the label '{label[:60]}', which is no number below 1e18 (data.label=number)"
+    return Example(text, label, target=second)
+
+
+def _is_number(label: str) -> bool:
+    try:
+        return abs(float(label)) < _LARGEST
+    except ValueError:
+        return False
+
+
+def _label_and_texts(found: dict[str, Any], keys: Sequence[str], config: Config) -> Values | str:
+    label, *texts = (found.get(key) for key in keys)
+    return _only_strings([_as_in_a_table(label, config), *texts], keys)
+
+
+def _as_in_a_table(label: Any, config: Config) -> Any:
+    """A label as a table has it: numbers and truth values written out, several labels with commas between them."""
+    if isinstance(label, bool | int | float):
+        return json.dumps(label)
+    if config.label != "classes" or not isinstance(label, list):
+        return label
+    return ",".join(label) if all(isinstance(name, str) and "," not in name for name in label) else label
+
+
+def _looks_labelled(extension: str, lines: list[str]) -> bool:
+    return extension in _TABLES or set(LABELLED.keys) <= _names(extension, lines)
+
+
+LABELLED = Shape(
+    name="labelled",
+    fields=("label", "text"),
+    keys=("label", "text"),
+    formats={**_TABLES, **_OBJECTS},
+    expected="a label and a text in each row (data.format=tsv, csv or jsonl)",
+    example=_labelled_example,
+    from_json=_label_and_texts,
+    fits=_looks_labelled,
+    shown=lambda example, split: f"{example.label}: {split(example.text)}",
+    labelled=True,
+    optional=("text2",),
+    listed=("text", "label"),
+)
+
+
+# Words with their tags
+
+
+def _tagged_example(values: Values, config: Config) -> Example:
+    words, tags = map(tuple, values)
+    if config.label == "classes":
+        tags = tuple(joined(names_of(tag)) for tag in tags)
+    return Example(" ".join(words), words=words, tags=tags)
+
+
+def _word_lists(found: dict[str, Any], keys: Sequence[str], config: Config) -> Values | str:
+    lists: list[list[str]] = []
+    for key in keys:
+        items = found.get(key)
+        if not isinstance(items, list) or not items or not all(isinstance(item, str) and item for item in items):
+            return f"has no '{key}'" if items is None else f"has '{key}' that are not a list of words"
+        lists.append(items)
+    words, tags = map(len, lists)
+    return lists if words == tags else f"has {words} {keys[0]} but {tags} {keys[1]}"
+
+
+def _looks_tagged(extension: str, lines: list[str]) -> bool:
+    """By the extension, by the keys, or by sentences of single words in a table, with a blank line between them."""
+    if extension == ".tsv":
+        return "" in lines and all("\t" in line and " " not in line for line in lines if line)
+    return extension in _CONLL or (extension in _OBJECTS and set(TAGGED.keys) <= _names(extension, lines))
+
+
+TAGGED = Shape(
+    name="tagged",
+    fields=("word", "tag"),
+    keys=("words", "tags"),
+    formats={**dict.fromkeys((*_CONLL, ".tsv", ".txt"), "conll"), **_OBJECTS},
+    expected=(
+        "a word and its tag in each row (data.format=conll), or words and tags in each object (data.format=jsonl)"
+    ),
+    example=_tagged_example,
+    from_json=_word_lists,
+    fits=_looks_tagged,
+    shown=lambda example, split: " ".join(map("/".join, zip(example.words, example.tags, strict=True))),
+    labelled=True,
+)
+
+
+# A text and its translation
+
+
+def _parallel_example(values: Values, config: Config) -> Example:
+    source, target = (_tidied(value, config) for value in values)
+    return Example(source, target=target)
+
+
+def _looks_parallel(extension: str, lines: list[str]) -> bool:
+    """By the names source and target, unless the row also has a label and a text, or words and tags: then they are
+    just further columns, such as where a review comes from."""
+    names = _names(extension, lines)
+    return set(PARALLEL.keys) <= names and not any(set(shape.keys) <= names for shape in (LABELLED, TAGGED))
+
+
+PARALLEL = Shape(
+    name="parallel",
+    fields=("source", "target"),
+    keys=("source", "target"),
+    formats={TWO_FILES: "parallel", **_TABLES, **_OBJECTS},
+    expected="SOURCE,TARGET (two files), or a source and a target in each row (data.format=tsv, csv or jsonl)",
+    example=_parallel_example,
+    from_json=_strings,
+    fits=_looks_parallel,
+    shown=lambda example, split: f"{split(example.text)} -> {split(example.target)}",
+)
+
+
+SHAPES = (PARALLEL, TAGGED, LABELLED, TEXT)
+"""In the order in which `guess` tries them: the rows of each could also be those of a later one."""

@@ -1,0 +1,230 @@
+"""Shapes of data: each reads its rows from every format, guesses itself, and is all that data/ knows of a task."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import segue.data
+from segue.data import builtin, grammar
+from segue.data.config import Config, Format
+from segue.data.corpus import Corpus, Example
+from segue.data.from_list import write_rows
+from segue.data.shapes import LABELLED, PARALLEL, SHAPES, TAGGED, TEXT, Shape, guess
+from segue.data.sources import guess_shape
+from segue.errors import InputError
+from segue.models.base import Task
+from segue.recipe import TASKS
+
+FOLDER = Path(segue.data.__file__).parent
+by_name = pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+
+
+def read(path: Path, shape: Shape, **settings: Any) -> list[Example]:
+    return list(Corpus(Config(path=str(path), validation=0, **settings), shape).examples("all"))
+
+
+# What every shape must keep
+
+
+@by_name
+def test_a_shape_is_whole(shape: Shape) -> None:
+    assert len(shape.fields) == len(shape.keys)
+    assert sorted(shape.listed or shape.keys) == sorted(shape.keys)
+    assert set(shape.formats.values()) <= set(get_args(Format)) - {"auto"}
+    assert all(name.startswith(".") for name in shape.formats if name not in ("*", "SOURCE,TARGET"))
+    assert shape.expected and not shape.expected.endswith(".")
+
+
+def test_names_are_different_and_the_last_shape_takes_what_is_left() -> None:
+    assert len({shape.name for shape in SHAPES}) == len(SHAPES)
+    assert guess(".anything", []) is SHAPES[-1]
+
+
+ROWS: dict[str, list[Any]] = {
+    "text": ["one text", "another\nwith two lines"],
+    "labelled": [("good film", "pos"), ("dull film", "neg")],
+    "tagged": [(["the", "cow"], ["D", "N"]), (["runs"], ["V"])],
+    "parallel": [("the cow", "die Kuh"), ("it runs", "sie läuft")],
+}
+EXAMPLES: dict[str, list[Example]] = {
+    "text": [Example("one text"), Example("another\nwith two lines")],
+    "labelled": [Example("good film", "pos"), Example("dull film", "neg")],
+    "tagged": [
+        Example("the cow", words=("the", "cow"), tags=("D", "N")),
+        Example("runs", words=("runs",), tags=("V",)),
+    ],
+    "parallel": [Example("the cow", target="die Kuh"), Example("it runs", target="sie läuft")],
+}
+
+
+@by_name
+def test_a_python_list_comes_back_as_examples(tmp_path: Path, shape: Shape) -> None:
+    path = tmp_path / "rows.jsonl"
+    assert write_rows(ROWS[shape.name], path, shape)
+    assert not write_rows(ROWS[shape.name], path, shape)  # the same rows are there already
+    expected = [example.at(str(path), line) for line, example in enumerate(EXAMPLES[shape.name], 1)]
+    assert read(path, shape) == expected
+    assert guess_shape(str(path)) is shape
+
+
+@by_name
+def test_a_row_of_a_list_that_does_not_fit_is_refused(tmp_path: Path, shape: Shape) -> None:
+    for row in (3, ("a",), ("a", "b", "c"), ("a", {1})):
+        with pytest.raises(InputError, match=r"Row 0 of the data is .*; this model needs a (text|pair \()"):
+            write_rows([row], tmp_path / "rows.jsonl", shape)
+
+
+@by_name
+def test_the_grammar_makes_rows_that_the_shape_reads_back(tmp_path: Path, shape: Shape) -> None:
+    made = list(grammar.sentences(shape.name, 20))
+    values = {"text": "text", "label": "label", "words": "words", "tags": "tags", "source": "text", "target": "target"}
+    rows = [{key: getattr(example, values[key]) for key in shape.keys} for example in made]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert read(path, shape) == [example._replace(path=str(path)) for example in made]
+
+
+def test_one_line_for_each_example() -> None:
+    def split(text: str) -> str:
+        return "|".join(text)
+
+    shown = {shape.name: shape.shown(EXAMPLES[shape.name][0], split) for shape in (LABELLED, TAGGED, PARALLEL)}
+    assert shown["labelled"] == "pos: g|o|o|d| |f|i|l|m"
+    assert shown["tagged"] == "the/D cow/N"
+    assert shown["parallel"] == "t|h|e| |c|o|w -> d|i|e| |K|u|h"
+    assert TEXT.shown(Example("ab"), split) == "a|b"
+
+
+# What is wrong with a row
+
+
+@given(st.text(max_size=12))
+def test_a_label_is_refused_or_kept_stripped(label: str) -> None:
+    made = LABELLED.example([label, "x"], Config())
+    assert made == ("has no label" if not label.strip() else Example("x", label.strip()))
+
+
+@pytest.mark.parametrize(
+    ("label", "good"), [("3", True), ("-1e3", True), (" 0.5 ", True), ("x", False), ("1e18", False), ("nan", False)]
+)
+def test_numbers_are_checked(label: str, good: bool) -> None:
+    assert isinstance(LABELLED.example([label, "x"], Config(label="number")), Example) == good
+
+
+@pytest.mark.parametrize(
+    ("found", "fault"),
+    [
+        ({"words": ["a"]}, "has no 'tags'"),
+        ({"words": "a", "tags": ["D"]}, "has 'words' that are not a list of words"),
+        ({"words": [], "tags": []}, "has 'words' that are not a list of words"),
+        ({"words": ["a", "b"], "tags": ["D"]}, "has 2 words but 1 tags"),
+    ],
+)
+def test_objects_with_words_and_tags_are_checked(found: dict[str, Any], fault: str) -> None:
+    assert TAGGED.from_json(found, TAGGED.keys, Config()) == fault
+
+
+# Guessing
+
+
+@pytest.mark.parametrize(
+    ("extension", "lines", "shape"),
+    [
+        (".txt", ["source,target"], TEXT),
+        (".tsv", [], LABELLED),
+        (".tsv", ["source\ttarget", "", "Haus\thouse"], PARALLEL),
+        (".tsv", ["a\tD", "", "b\tN"], TAGGED),
+        (".tsv", ["a\tD", "b\tN"], LABELLED),
+        (".csv", ["target,source"], PARALLEL),
+        (".iob", [], TAGGED),
+        (".ndjson", ['{"text": "a", "label": 1, "source": "b", "target": "c"}'], LABELLED),
+        (".ndjson", ['{"words": [], "tags": [], "source": "b", "target": "c"}'], TAGGED),
+        (".jsonl", ['{"label": 1, "source": "b", "target": "c"}'], PARALLEL),
+        (".jsonl", ["[1]"], TEXT),
+        (".jsonl", [""], TEXT),
+    ],
+)
+def test_the_shape_is_told_from_the_first_lines(extension: str, lines: list[str], shape: Shape) -> None:
+    assert guess(extension, lines) is shape
+
+
+def test_a_path_that_cannot_exist_is_running_text() -> None:
+    assert guess_shape("x" * 5000) is guess_shape("a\0b") is TEXT
+    assert guess_shape("x" * 5000 + ".tsv") is LABELLED
+
+
+# Adding a shape takes one instance
+
+QUESTIONS = Shape(
+    name="questions",
+    fields=("question", "answer", "level"),
+    keys=("question", "answer", "level"),
+    formats={".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl"},
+    expected="a question, its answer and its level in each row",
+    example=lambda values, config: Example(values[0], values[2], target=values[1]) if values[1] else "has no answer",
+    from_json=PARALLEL.from_json,
+    fits=lambda extension, lines: False,
+    shown=lambda example, split: f"{example.text} {example.target}",
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("q.tsv", "who?\tnobody\t1\nwhy?\tso\t2\n"),
+        ("q.csv", "level,answer,question\n1,nobody,who?\n2,so,why?\n"),
+        ("q.jsonl", '{"question": "who?", "answer": "nobody", "level": "1"}\n\n["not one"]\n'),
+    ],
+)
+def test_another_shape_is_read_from_every_format(tmp_path: Path, name: str, content: str) -> None:
+    path = tmp_path / name
+    path.write_text(content)
+    first = read(path, QUESTIONS, on_error="skip")[0]
+    assert (first.text, first.target, first.label) == ("who?", "nobody", "1")
+
+
+def test_another_shape_names_its_own_faults(tmp_path: Path) -> None:
+    path = tmp_path / "q.tsv"
+    path.write_text("who?\t\t1\n")
+    with pytest.raises(InputError, match=r"q\.tsv:1 has no answer\. Expected question and answer and level in every"):
+        read(path, QUESTIONS)
+    with pytest.raises(InputError, match=r"no such rows\. Expected a question, its answer"):
+        Corpus(Config(path="grammar"), QUESTIONS)
+    with pytest.raises(InputError, match=r"is running text\. Expected a question, its answer"):
+        Corpus(Config(path="copy"), QUESTIONS)
+    with pytest.raises(InputError, match=r"needs a tuple \(question, answer, level\)"):
+        write_rows([("a", "b")], tmp_path / "rows.jsonl", QUESTIONS)
+
+
+# Where tasks are named
+
+
+def test_shapes_stand_for_tasks_outside_of_data() -> None:
+    assert set(TASKS) == set(grammar.BY_SHAPE) == {shape.name for shape in SHAPES}
+    assert {shape.name for row in builtin.describe() for shape in row.shapes} == set(TASKS)
+
+
+def test_no_file_of_data_but_shapes_names_a_task() -> None:
+    """The grammar's one table has the names, since they seed its sentences."""
+    named: dict[str, list[str]] = {}
+    for path in sorted(FOLDER.glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = (
+                *([node.value] if isinstance(node, ast.Constant) and node.value in get_args(Task) else ()),
+                *([node.id] if isinstance(node, ast.Name) and node.id.lower() in ("task", "tasks") else ()),
+                *([node.attr] if isinstance(node, ast.Attribute) and node.attr.lower() in ("task", "tasks") else ()),
+                *([node.arg] if isinstance(node, ast.arg) and node.arg.lower() in ("task", "tasks") else ()),
+            )
+            if names:
+                named.setdefault(path.name, []).extend(names)
+    named.pop("shapes.py", None)  # "tag" is also a column there
+    assert {name: sorted(found) for name, found in named.items()} == {
+        "grammar.py": sorted(set(get_args(Task)) - {"embed"})
+    }
