@@ -13,6 +13,7 @@ import typer
 
 from segue.errors import InputError, nearest
 from segue.guard import guarded
+from segue.interop import formats
 
 app = typer.Typer(
     name="segue",
@@ -397,7 +398,7 @@ def export_run(
     run: RunArgument,
     path: Annotated[str, typer.Argument(help="The file to write (.bin: binary vectors); for hf a folder.")],
     to: Annotated[
-        str, typer.Option("--to", help="zip, a whole run; arpa, an n-gram model; hf, a GPT-2; word2vec, its vectors.")
+        str, typer.Option("--to", help="; ".join(f"{one.name}, {one.what}" for one in reversed(formats.FORMATS)) + ".")
     ] = "zip",
 ) -> None:
     """Write a run in a form that travels.
@@ -410,32 +411,9 @@ def export_run(
 
     segue export runs/word2vec-book --to word2vec book.bin
     """
-    if to not in ("zip", "arpa", "hf", "word2vec"):
-        raise InputError(f"There is no format '{to}'.{nearest(to, ['zip', 'arpa', 'hf', 'word2vec'])}")
-    if to == "word2vec":
-        from segue.interop.word2vec_format import export_word2vec
-
-        notes = export_word2vec(Path(run), Path(path))
-        typer.echo("\n".join([*notes, f"{path} holds the vectors, for gensim and others."]))
-        return
-    if to == "hf":
-        from segue.interop.huggingface import export_huggingface
-
-        notes = export_huggingface(Path(run), Path(path))
-        holds = f"{path} holds the model, for transformers: AutoModelForCausalLM.from_pretrained('{path}')"
-        typer.echo("\n".join([*notes, holds]))
-        return
-    if to == "arpa":
-        from segue.interop.arpa import export_arpa
-
-        with _progress() as progress:
-            notes = export_arpa(Path(run), Path(path), progress)
-        typer.echo("\n".join([*notes, f"{path} holds the model, for KenLM, SRILM and others."]))
-        return
-    from segue.interop.archive import export_zip
-
-    export_zip(Path(run), Path(path))
-    typer.echo(f"{path} holds the run. Elsewhere: segue import {path} --out RUN")
+    with _progress() as progress:
+        notes = formats.export_run(Path(run), Path(path), to, progress)
+    typer.echo("\n".join(notes))
 
 
 @app.command("import")
@@ -456,29 +434,9 @@ def import_run(
 
     segue import vectors.bin --out runs/vectors
     """
-    if _holds_vectors(Path(path)):
-        from segue.interop.word2vec_format import import_word2vec
-
-        notes = import_word2vec(Path(path), Path(out))
-        typer.echo("\n".join([*notes, f"The run: {out}"]))
-        return
-    if Path(path).is_dir() or Path(path).suffix in (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".pkl"):
-        from segue.interop.huggingface import import_huggingface
-
-        notes = import_huggingface(Path(path), Path(out))
-        typer.echo("\n".join([*notes, f"The run: {out}"]))
-        return
-    if Path(path.removesuffix(".gz").removesuffix(".xz")).suffix in (".arpa", ".lm"):
-        from segue.interop.arpa import import_arpa
-
-        with _progress() as progress:
-            notes = import_arpa(Path(path), Path(out), progress)
-        typer.echo("\n".join([*notes, f"The run: {out}"]))
-        return
-    from segue.interop.archive import import_zip
-
-    import_zip(Path(path), Path(out))
-    typer.echo(f"The run: {out}")
+    with _progress() as progress:
+        notes = formats.import_run(Path(path), Path(out), progress)
+    typer.echo("\n".join(notes))
 
 
 @app.command()
@@ -594,14 +552,6 @@ def _data_and_settings(rest: list[str] | None) -> tuple[str | None, list[str]]:
             f"Only one DATA is expected; found {' and '.join(paths)}. Two parallel files are written SOURCE,TARGET."
         )
     return (paths[0] if paths else None), settings
-
-
-def _holds_vectors(path: Path) -> bool:
-    """Vectors of words: known by their first line, or, as GloVe's have none, by their name."""
-    from segue.word_vectors.files import is_vectors
-
-    named = Path(str(path).removesuffix(".gz").removesuffix(".xz")).suffix in (".vec", ".txt")
-    return path.is_file() and (named or is_vectors(path))
 
 
 def _checked_top(top: int) -> int:

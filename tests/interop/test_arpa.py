@@ -12,7 +12,9 @@ import pytest
 
 import segue
 from segue.cli import invoke
-from segue.interop.arpa import _number, export_arpa, import_arpa
+from segue.interop.arpa.numbers import write_number
+from segue.interop.arpa.read import import_arpa
+from segue.interop.arpa.write import export_arpa
 
 LINES = {"data.unit": "line", "tokens.kind": "space", "data.validation": 0, "data.test": 0}
 
@@ -195,7 +197,7 @@ def test_numbers_read_back_as_the_same_bits() -> None:
     values = np.concatenate([-(10.0 ** draw.uniform(-7, 2, 20_000)), [0, -99, -1, 0.5, -100, 3e7, -0.30103, 9.9999999]])
     out = np.zeros(64, np.uint8)
     for value in values.astype(np.float32):
-        text = bytes(out[: _number(out, 0, value)]).decode()
+        text = bytes(out[: write_number(out, 0, value)]).decode()
         assert np.float32(float(text)) == value
         assert len(text) <= 19
 
@@ -359,8 +361,20 @@ def test_a_damaged_gzip_file(tmp_path: Path) -> None:
         import_arpa(tmp_path / "none.arpa", tmp_path / "run")
 
 
-def test_given_probabilities_cannot_be_trained(tmp_path: Path) -> None:
-    for settings in ({"model.smoothing": "given"}, {"model.smoothing": "given", "model.arpa": "a.arpa"}):
-        with pytest.raises(segue.InputError, match="given"):
-            segue.train("ngram", ["a b", "b a"], tmp_path / "run", settings)
+def test_an_imported_kind_cannot_be_trained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "book.txt").write_text("a b\nb a\n")
+    assert invoke(["train", "arpa_lm", str(tmp_path / "book.txt"), "--out", str(tmp_path / "run")]) == 2
+    assert "arpa_lm is not trained but imported: segue import FILE.arpa --out RUN" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+    with pytest.raises(segue.InputError, match="is not trained but imported"):
+        imported(tmp_path, ARPA).model.fit(None, None)
+
+
+def test_an_imported_run_is_of_its_own_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = imported(tmp_path, ARPA)
+    assert run.recipe.kind == run.recipe.name == "arpa_lm" and run.recipe.model.order == 3
+    assert run.imported == str(tmp_path / "given.arpa")
+    assert invoke(["explain", str(run.path)]) == 0
+    assert "model.order" in capsys.readouterr().out
+    assert invoke(["evaluate", str(run.path), str(tmp_path / "given.arpa"), "--adapt"]) == 2
+    assert "arpa_lm cannot go on learning while it reads" in capsys.readouterr().err

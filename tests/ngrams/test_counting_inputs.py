@@ -14,7 +14,7 @@ from segue.look.explain.equations import example, holdings
 from segue.look.explain.evidence import followers
 from segue.models.ngram import Ngram
 
-SMOOTHINGS = [name for name in get_args(get_type_hints(Ngram.Config)["smoothing"]) if name != "given"]
+SMOOTHINGS = get_args(get_type_hints(Ngram.Config)["smoothing"])
 TEXTS = {
     "one letter": "a",
     "one word": "cow\n",

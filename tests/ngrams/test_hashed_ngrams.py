@@ -7,8 +7,8 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
-from segue.ngrams import hashed_ngrams
-from segue.ngrams.hashed_ngrams import CLASS, WORD, Cache, KneserNey, best_weights
+from segue.ngrams.discounts import THREE_DISCOUNTS
+from segue.ngrams.hashed_ngrams import CLASS, WORD, Cache, KneserNey
 
 VOCAB, SKIP = 7, 4
 CLASSES = np.array([0, 1, 1, 2, 2, 0, 3])
@@ -86,9 +86,7 @@ def test_counts_are_those_of_dictionaries(make: str) -> None:
             y = n1 / (n1 + 2 * n2)
             right = np.array([1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3])
             usual = ((right < 0) | (right > [1, 2, 3])).any()
-        np.testing.assert_allclose(
-            taken[1:], hashed_ngrams.THREE_DISCOUNTS if not (n1 and n2 and n3) or usual else right, rtol=1e-12
-        )
+        np.testing.assert_allclose(taken[1:], THREE_DISCOUNTS if not (n1 and n2 and n3) or usual else right, rtol=1e-12)
     for word in range(VOCAB):
         p = read(part, test, len(test), word)
         for i in range(SKIP, len(test)):
@@ -153,28 +151,3 @@ def test_tables_grow_and_reading_in_pieces_is_reading() -> None:
             sums = np.bincount(CLASSES, dense) if inside else dense.sum()
             np.testing.assert_allclose(sums, 1, rtol=1e-12)
             assert dense[2 if inside else CLASSES[2]] == pytest.approx(p[-1], rel=1e-12)
-
-
-def test_weights_are_found_again_and_are_the_best() -> None:
-    draw = np.random.default_rng(7)
-    true = np.array([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]])
-    models = draw.dirichlet(np.ones(20) * 0.3, 3)
-    groups = draw.integers(0, 2, 20_000)
-    outcome = np.array([draw.choice(20, p=true[g] @ models) for g in groups])
-    p = models[:, outcome].T.copy()
-    found = best_weights(p, groups, 2, 1e-9)
-    np.testing.assert_allclose(found, true, atol=0.03)
-
-    def nats(weights: np.ndarray) -> float:
-        return -float(np.log((p * weights[groups]).sum(1)).sum())
-
-    assert nats(found) < nats(true)
-    for _ in range(20):
-        other = 0.9 * found + 0.1 * draw.dirichlet(np.ones(3), 2)
-        assert nats(found) < nats(other) + 1e-3
-    np.testing.assert_allclose(best_weights(p, groups, 2, 1e12)[0], best_weights(p, groups, 2, 1e12)[1])
-
-
-def test_weights_without_events_are_even() -> None:
-    found = best_weights(np.empty((0, 2)), np.empty(0, np.int64), 3, 20.0)
-    np.testing.assert_array_equal(found, np.full((3, 2), 0.5))

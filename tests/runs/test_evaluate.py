@@ -12,10 +12,11 @@ import pytest
 import segue
 from segue.cli import invoke
 from segue.errors import InputError
-from segue.inference.lm_mixture import Mixture, em_weights
+from segue.inference.lm_mixture import Mixture
 from segue.inference.score import stream_logprobs
-from segue.runs.run import Run
+from segue.ngrams.em import em_weights
 from segue.runs.evaluate import Mixing, evaluate
+from segue.runs.run import Run
 
 COMMON = ["data.unit=line", "tokens.kind=space", "tokens.min_count=1"]
 
@@ -52,17 +53,6 @@ def token_probabilities(run: Run, path: Path, model: object = None) -> np.ndarra
     ids, _ = run.tokenizer.encode_many(path.read_text().split("\n")[:-1], stop=True)
     parts = stream_logprobs(model or run.model, ids, 1, run.sizes.vocab_size)
     return np.concatenate([np.exp(logp[0][real[0]]) for _, logp, real in parts])
-
-
-def test_em_finds_the_best_weights():
-    p = np.random.default_rng(0).random((3, 500)) ** 3
-    best = em_weights(p)
-    assert best.sum() == pytest.approx(1) and best.min() >= 0
-    likelihood = np.log(best @ p).sum()
-    for change in ([0.02, -0.02, 0], [0, 0.02, -0.02], [-0.02, 0, 0.02]):
-        other = np.maximum(best + change, 0)
-        assert np.log(other / other.sum() @ p).sum() < likelihood
-    assert em_weights(np.array([[0.5, 0.0], [0.5, 0.0]])).tolist() == [0.5, 0.5]
 
 
 def test_a_mixture_is_the_weighted_sum(place):
@@ -113,8 +103,8 @@ def test_networks_adapt_too(place):
 
 def test_adapted_parts_are_mixed_by_their_probabilities(place):
     """The figure of a run with its caches, from the parts one by one."""
-    from segue.ngrams.cache import Cache
     from segue.inference.neural_cache import NeuralCache
+    from segue.ngrams.cache import Cache
 
     run = Run(place / "rnn")
     result = run.evaluate(str(place / "test.txt"), cache=True)

@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, NoReturn
 
 from segue.batches.codec import Sizes as Sizes
 from segue.batches.scorer import Scorer
@@ -136,6 +136,22 @@ class Counted(Model):
     def cpu_only(cls, config: Any) -> str:
         """What of this config has no way on a GPU, in words for a message; empty: nothing."""
         return "all of it"
+
+
+class Imported(Counted):
+    """A model that no training makes: `segue import` does, from a file of another toolkit."""
+
+    imports: ClassVar[str]
+    """What `segue import` reads, as its command has it: FILE.arpa."""
+
+    @classmethod
+    def refuse_training(cls) -> NoReturn:
+        """Name the command that makes one."""
+        kind = cls.__module__.rpartition(".")[2]
+        raise InputError(f"{kind} is not trained but imported: segue import {cls.imports} --out RUN")
+
+    def fit(self, *_: Any, **__: Any) -> NoReturn:
+        self.refuse_training()
 
 
 class LanguageModel(Model, Scorer):

@@ -44,7 +44,8 @@ from segue.batches.state import State
 from segue.models.base import Counted, LanguageModel, ModelConfig, Record, Sizes, TrainConfig
 from segue.ngrams.classes import cluster
 from segue.ngrams.count import check_text
-from segue.ngrams.hashed_ngrams import CLASS, WORD, Cache, KneserNey, best_weights
+from segue.ngrams.em import em_weights_by_group
+from segue.ngrams.hashed_ngrams import CLASS, WORD, Cache, KneserNey
 from segue.ngrams.trie import map_arrays, write_arrays
 
 if TYPE_CHECKING:
@@ -240,8 +241,8 @@ class ClassNgram(Counted, LanguageModel):
         last, kind = self.classes[text[self.width :]], self.classes[held]
         for way, learn in (("still", len(text)), ("adapted", self.width + 1)):
             of_class, of_word = self._mixture(way).parts(text, self.width, learn, held)
-            self.weights[f"{way}.class"] = best_weights(of_class, last, self._kinds, PRIOR)
-            self.weights[f"{way}.word"] = best_weights(of_word, kind, self._kinds, PRIOR)
+            self.weights[f"{way}.class"] = em_weights_by_group(of_class, last, self._kinds, PRIOR)
+            self.weights[f"{way}.word"] = em_weights_by_group(of_word, kind, self._kinds, PRIOR)
 
     def _mixture(self, way: str) -> _Mixture:
         """The model as it stands (still), or one that counts what it reads (adapted)."""

@@ -31,11 +31,10 @@ import numpy as np
 from numba import njit
 
 from segue.ngrams.count import Array
+from segue.ngrams.discounts import three_discounts
 
 WORD, CLASS = 0, 1
 """What a symbol of a context is: the word so many places back, or its class."""
-THREE_DISCOUNTS = (0.5, 1.0, 1.5)
-"""Used where the counts of counts give none."""
 _BUCKET = 6
 _LEAST = 1 << 10
 """Places of a table that begins to grow."""
@@ -110,7 +109,7 @@ class KneserNey:
             positions, context = positions[order], context[order]
             pairs.append(pair[order])
             counts.append(count)
-            discounts.append(_discounts(np.bincount(np.minimum(count, 5), minlength=6)[1:5]))
+            discounts.append((0.0, *three_discounts(np.bincount(np.minimum(count, 5), minlength=6)[1:5])))
             order = np.argsort(context)
             context, count = context[order], count[order]
             begin = _begins(context)
@@ -200,31 +199,12 @@ class Cache:
         return p
 
 
-def best_weights(p: Array, groups: Array, size: int, prior: float) -> Array:
-    """(size, parts) weights of a mixture that make what was seen likeliest, by EM: p is (events, parts), and each
-    event is of a group. A group has its own weights, drawn towards those of all as if by `prior` events of theirs."""
-    parts = p.shape[1]
-    even = np.full((1, parts), 1 / parts)
-    flat = _em(p, np.zeros(len(p), np.int64), even, 1.0, 50)
-    return np.asarray(_em(p, groups, np.repeat(flat, size, axis=0), prior, 30))
-
-
 # Tables
 
 
 def _begins(sorted_: Array) -> Array:
     """Where each run of equal numbers begins."""
     return np.flatnonzero(np.concatenate(([True], sorted_[1:] != sorted_[:-1])))
-
-
-def _discounts(n: Array) -> tuple[float, ...]:
-    """What is taken from a count of 0, 1, 2, and 3 or more, by the numbers of pairs with count 1, 2, 3, 4."""
-    three = THREE_DISCOUNTS
-    if n[:3].all():
-        one = n[0] / (n[0] + 2 * n[1])
-        found = tuple(float(c - (c + 1) * one * n[c] / n[c - 1]) for c in (1, 2, 3))
-        three = found if all(0 <= d <= c for c, d in enumerate(found, 1)) else three  # type: ignore[assignment]
-    return (0.0, *three)
 
 
 def _still(keys: Array, numbers: Array) -> Table:
@@ -506,25 +486,3 @@ def _recall_dense(text, outcomes, classes, symbols, inside, base, decay, now, ke
                 total[k] = _worth(keys, mass, chain[k], decay, now)
             known = root
         p[target] = _recent(chain, target, base[target], decay, now, keys, mass, total)
-
-
-# Weights
-
-
-@njit(cache=True, nogil=True)
-def _em(p, groups, first, prior, rounds):
-    """`first` is where it begins, and what `prior` events say."""
-    weights = first.copy()
-    parts = p.shape[1]
-    for _ in range(rounds):
-        share = first * prior
-        for i in range(len(p)):
-            own = weights[groups[i]]
-            whole = 0.0
-            for k in range(parts):
-                whole += own[k] * p[i, k]
-            for k in range(parts):
-                share[groups[i], k] += own[k] * p[i, k] / whole
-        for g in range(len(weights)):
-            weights[g] = share[g] / share[g].sum()
-    return weights

@@ -19,8 +19,9 @@ import numpy as np
 
 from segue.data.corpus import Corpus
 from segue.errors import InputError
-from segue.inference.lm_mixture import Mixture, em_weights, probabilities
+from segue.inference.lm_mixture import Mixture, probabilities
 from segue.models.base import Body
+from segue.ngrams.em import em_weights
 from segue.runs.run import Run
 from segue.training.log import Progress, silent
 

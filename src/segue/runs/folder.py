@@ -22,6 +22,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from segue.data.atomic import atomic_file
 from segue.errors import InputError
 
 FORMAT = 1
@@ -32,13 +33,8 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 def write_atomic(path: Path, content: str | bytes) -> None:
     """The file is whole or not there."""
-    beside = path.with_name(f".{path.name}.writing")
-    try:
+    with atomic_file(path) as beside:
         beside.write_bytes(content.encode() if isinstance(content, str) else content)
-        beside.replace(path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -65,7 +65,7 @@ class Run:
         config = files.check_run(self.path)
         _check_trust(config, self.path, trust)
         self.recipe = read_recipe(self.path / "recipe.toml", trust)
-        self.imported: str = config.get("imported", "") or getattr(self.recipe.model, "arpa", "")
+        self.imported: str = config.get("imported", "")
         """Where it was imported from, if another toolkit has trained it."""
         self.labels: list[str] = config["labels"]
         self.tokenizer = Tokenizer.load(self.path / "tokenizer.json")

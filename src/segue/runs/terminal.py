@@ -416,7 +416,7 @@ def print_explanation(model: str, settings: list[str], trust: bool = False) -> N
 
     if Path(model).is_dir() and model not in (*kinds(), *recipe_names()):
         recipe = _recipe_of_run(Path(model), settings, trust)
-        if recipe.kind == "ngram" and recipe.model.smoothing != "given":
+        if recipe.kind == "ngram":
             return _print_equations(model)
     else:
         recipe = load_recipe(model, settings, trust=trust)

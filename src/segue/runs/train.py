@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from segue.data.atomic import atomic_file
 from segue.runs import folder as files
 from segue.batches.batches import Batches
 from segue.batches.batches import Config as Layout
@@ -33,7 +34,7 @@ from segue.data.ledger import elapsed
 from segue.errors import InputError, SegueError, nearest
 from segue.inference.evaluation import Evaluation
 from segue.models import fingerprint
-from segue.models.base import Counted, Record, Sizes
+from segue.models.base import Counted, Imported, Record, Sizes
 from segue.recipe import TASKS, Recipe, read_recipe, to_toml
 from segue.tokens.spelling import Speller
 from segue.tokens.tokenizer import Tokenizer
@@ -126,6 +127,8 @@ def _train(
     profile: bool,
     world: Any = None,
 ) -> Trained:
+    if recipe is not None and issubclass(recipe.model_class, Imported):
+        recipe.model_class.refuse_training()
     if recipe is not None and threads and recipe.train.has("threads"):
         recipe = recipe.with_values("train", threads=threads)  # --threads is short for the key
     recipe, begun = recipe_of(recipe, out, resume, trust)
@@ -342,9 +345,8 @@ class _Walk:
 
     def _save(self, tokenizer: Tokenizer, place: Path) -> None:
         """Whole or not there: a killed run goes on with the tokenizer that it finds."""
-        beside = place.with_name(f".{place.name}.writing")
-        tokenizer.save(beside)
-        beside.replace(place)
+        with atomic_file(place) as beside:
+            tokenizer.save(beside)
 
     def _texts(self) -> Iterator[str]:
         """The text of the training split, for the tokenizer alone; several corpora in the proportion of their weights,

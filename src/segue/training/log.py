@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
+from segue.data.atomic import atomic_file
 from segue.models.base import Record
 
 
@@ -99,9 +100,8 @@ class Metrics:
         """`after`: records of later steps are dropped, since a resumed run will make them again."""
         self.path = folder / "metrics.jsonl"
         kept = [line for line in _lines(self.path) if line["step"] <= after] if after else []
-        beside = folder / ".metrics.jsonl.writing"
-        beside.write_text("".join(json.dumps(line) + "\n" for line in kept))
-        beside.replace(self.path)
+        with atomic_file(self.path) as beside:
+            beside.write_text("".join(json.dumps(line) + "\n" for line in kept))
         self.file = self.path.open("a")
         self.board = _board(folder / "tensorboard", after) if tensorboard else None
 

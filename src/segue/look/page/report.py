@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from segue.data.atomic import atomic_file, of_process
 from segue.inference.metrics import class_scores
 from segue.look.explain.evidence import Followers
 from segue.look.page import charts, markup
@@ -133,12 +133,8 @@ class Expected:
 
 def write(page: Page, path: Path) -> None:
     """Write the page as one file; a reader sees the old file or the new one, never half of it."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
+    with atomic_file(path, of_process(path)) as beside:
         beside.write_text(render(page), encoding="utf-8", newline="\n")
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def render(page: Page) -> str:
