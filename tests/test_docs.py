@@ -31,7 +31,7 @@ torchrun() { "$PYTHON" -m torch.distributed.run "$@"; }
 """
 SAYS = {
     "segue evaluate runs/ngram": "bits per byte",
-    "--resume": "finished before",
+    "runs/lstm --resume": "finished before",
     "segue evaluate runs/reviews --json": '"accuracy"',
     "segue compare": "The page:",
     'predict(["a fine one"])': "good",
