@@ -44,7 +44,7 @@ from segue.models.base import Record, Sizes, Task
 from segue.ngrams.classes import cluster
 from segue.ngrams.count import check_text
 from segue.ngrams.em import em_weights_by_group
-from segue.ngrams.hashed_ngrams import CLASS, WORD, Cache, KneserNey
+from segue.ngrams.hashed_ngrams import CLASS, WORD, KneserNey, RecentCounts
 from segue.ngrams.trie import map_arrays, write_arrays
 
 if TYPE_CHECKING:
@@ -95,8 +95,8 @@ class _Mixture:
     """The class of each word."""
     words: Ids
     """All words, those of a class together."""
-    of_class: list[KneserNey | Cache]
-    of_word: list[KneserNey | Cache]
+    of_class: list[KneserNey | RecentCounts]
+    of_word: list[KneserNey | RecentCounts]
     class_weights: Floats
     """(classes, parts), by the class of the last word."""
     word_weights: Floats
@@ -243,16 +243,16 @@ class ClassNgram:
 
     def _mixture(self, way: str) -> _Mixture:
         """The model as it stands (still), or one that counts what it reads (adapted)."""
-        parts: list[KneserNey | Cache] = [*self.counted]
-        caches: list[KneserNey | Cache] = []
+        parts: list[KneserNey | RecentCounts] = [*self.counted]
+        caches: list[KneserNey | RecentCounts] = []
         if way == "adapted":
             seen = np.maximum(self.counts, UNSEEN)
             kinds = np.bincount(self.classes, seen)
             recent = _symbols(RECENT, WORD)
             parts = [part.going_on() for part in self.counted]
             caches = [
-                Cache(recent, False, kinds / kinds.sum(), self.config.decay),
-                Cache(recent, True, seen / kinds[self.classes], self.config.decay),
+                RecentCounts(recent, False, kinds / kinds.sum(), self.config.decay),
+                RecentCounts(recent, True, seen / kinds[self.classes], self.config.decay),
             ]
         none = np.empty((0, 0))
         weights = (self.weights.get(f"{way}.{what}", none) for what in ("class", "word"))

@@ -10,7 +10,7 @@ n_k(t) is how often t followed the context at the highest level, and at a lower 
 of one symbol more; N_k is the sum of n_k, and n1, n2, n3 are how many targets have n_k = 1, 2, 3 or more. A context
 that was never seen leaves p as it is; below level 0 p is even. D are Chen and Goodman's three discounts of each level.
 
-    Cache        p_k(t) = (c_k(t) + p_{k-1}(t)) / (C_k + 1)
+    Recent counts (a cache)   p_k(t) = (c_k(t) + p_{k-1}(t)) / (C_k + 1)
 
 c_k(t) counts what was read, each time worth `decay` to the power of the tokens since; C_k is its sum.
 
@@ -166,7 +166,7 @@ class KneserNey:
 
 
 @dataclass
-class Cache:
+class RecentCounts:
     """One part that knows only what it has read, the latest best."""
 
     symbols: Array
@@ -427,7 +427,7 @@ def _dense(text, outcomes, classes, symbols, inside, base, pairs, contexts, disc
         p[target] = _probability(chain, levels, target, base[target], pairs, discounts, added, total, kept)
 
 
-# Cache
+# Recent counts
 
 
 @njit(cache=True, nogil=True)
