@@ -193,13 +193,6 @@ class Held(NamedTuple):
     """Whether there was more than the limit."""
 
 
-def encode_held(
-    examples: Iterable[Example], tokenizer: Tokenizer, speller: Speller | None, unit: str, folder: Path, limit: int = 0
-) -> Held:
-    """Running text with the bytes of every token (`bytes`); stops after about `limit` tokens if that is not 0."""
-    return _encode_held([(examples, limit)], tokenizer, speller, unit, folder)
-
-
 def encode_split(
     corpus: Corpus, split: str, tokenizer: Tokenizer, speller: Speller | None, folder: Path, limit: int = 0
 ) -> Held:
@@ -207,17 +200,18 @@ def encode_split(
     shares = corpus.shares(split) if limit else [0.0] * len(corpus.parts_of(split))
     limits = [math.ceil(limit * share) for share in shares]
     texts = zip(corpus.texts(split), limits, strict=True)
-    return _encode_held(texts, tokenizer, speller, corpus.config.unit, folder)
+    return encode_held_out(texts, tokenizer, speller, corpus.config.unit, folder)
 
 
-def _encode_held(
+def encode_held_out(
     texts: Iterable[tuple[Iterable[Example], int]],
     tokenizer: Tokenizer,
     speller: Speller | None,
     unit: str,
     folder: Path,
 ) -> Held:
-    """Texts one after the other, each with its limit."""
+    """Encode running text, with the bytes of every token (`bytes`): texts one after the other, each with its limit of
+    about so many tokens (0: all of them)."""
     writer = StoreWriter(folder, {"text": id_dtype(tokenizer.vocab_size), "bytes": "uint32"})
     spelled: dict[int, float] = {}
     ends: list[int] = []

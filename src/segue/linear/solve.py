@@ -185,16 +185,18 @@ class _Problem:
             part = parts_of(self.labels, self.linear.solver.seed)
             folds = 1 if self.linear.solver.cost else FOLDS  # one is enough for the scale alone
             splits = [(np.flatnonzero(part != i), np.flatnonzero(part == i)) for i in range(folds)]
-        judges = np.concatenate([held for _, held in splits])
-        tasks = [(_One(self, training, k), held, i) for training, held in splits for i, k in enumerate(self.against)]
+        judges = np.concatenate([held_out for _, held_out in splits])
+        tasks = [
+            (_One(self, training, k), held_out, i) for training, held_out in splits for i, k in enumerate(self.against)
+        ]
         scores = np.zeros((len(self.labels), len(self.against)))
         best: list[float] = []
         for cost in self._costs():
 
             def one(task: tuple[_One, Array, int], cost: float = cost) -> None:
-                problem, held, place = task
+                problem, held_out, place = task
                 bags, weights = problem.solve(cost)
-                scores[held, place] = feature_scores(bags, weights[:, None])[held, 0]
+                scores[held_out, place] = feature_scores(bags, weights[:, None])[held_out, 0]
 
             at_once(one, tasks)
             scale = best_scale(scores[judges], self.labels[judges])
