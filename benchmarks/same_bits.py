@@ -47,6 +47,8 @@ RECIPE_KEYS: dict[str, tuple[str, ...]] = {
 it. Keys that replace nothing stand at "". "kind: key" holds for that kind alone."""
 
 TIMINGS = {"train_seconds", "tokens_per_second"}
+NEW_FIGURES = {"figure"}
+"""Keys of result.json that were not there."""
 
 STEPS = "train.steps=20"
 SMALL = "model.width=48"
@@ -62,7 +64,7 @@ RECIPES: dict[str, tuple[Any, ...]] = {
         STEPS,
         SMALL,
         "batches.size=8",
-        ("batches.blank=0.1", "batches.noise=blank batches.share=0.1"),
+        ("batches.noise=blank", "batches.share=0.1", "batches.noise=blank batches.share=0.1"),
     ),
     "neural_lm": ("text.txt", STEPS, SMALL),
     "word2vec": ("words.txt", "model.width=24"),

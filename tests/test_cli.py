@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import segue
-from segue.cli import app, invoke
+from segue.cli import app
 from segue.models import kinds
 
 TINY = ["model.width=8", "model.embedding=8", "train.steps=3"]
@@ -363,8 +363,6 @@ def test_every_verb_says_what_it_does(call: Segue, verb: str) -> None:
 
 
 def test_help_needs_no_torch(tmp_path: Path) -> None:
-    code = (
-        "import sys; from segue.cli import main; code = main(['--help']); sys.exit(code or 'torch' in sys.modules)"
-    )
+    code = "import sys; from segue.cli import main; code = main(['--help']); sys.exit(code or 'torch' in sys.modules)"
     assert process("-c", code, cwd=tmp_path).code == 0
     assert process("-c", "import segue, sys; sys.exit('torch' in sys.modules)", cwd=tmp_path).code == 0

@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from segue.guard import guarded
 
 import segue
 from segue.cli import main
 from segue.errors import InputError
-from segue.guard import guarded
 from segue.inference.stop_texts import cut
 
 TEXTS = ["the cows eat grass", "für die Kühe", "the old king naps well", "a king eats 3 hats"] * 8

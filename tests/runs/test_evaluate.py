@@ -104,7 +104,7 @@ def test_networks_adapt_too(place):
 def test_adapted_parts_are_mixed_by_their_probabilities(place):
     """The figure of a run with its caches, from the parts one by one."""
     from segue.inference.neural_cache import NeuralCache
-    from segue.ngrams.cache import Cache
+    from segue.ngrams.cache import CacheLm
 
     run = Run(place / "rnn")
     result = run.evaluate(str(place / "test.txt"), cache=True)
@@ -112,7 +112,7 @@ def test_adapted_parts_are_mixed_by_their_probabilities(place):
         np.stack(
             [
                 token_probabilities(run, place / f"{name}.txt", model)
-                for model in (run.model, NeuralCache(run.model), Cache(run.sizes.vocab_size))
+                for model in (run.model, NeuralCache(run.model), CacheLm(run.sizes.vocab_size))
             ]
         )
         for name in ("valid", "test")

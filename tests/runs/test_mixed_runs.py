@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import segue
-from segue.batches.encode import encode_split
 from segue.batches.corpus_mix import STRETCH
+from segue.batches.encode import encode_split
 from segue.cli import main
 from segue.data.corpus import Config, Corpus
 from segue.data.shapes import TEXT

@@ -153,17 +153,18 @@ def encode_split(
     shares = corpus.shares(split) if limit else [0.0] * len(corpus.parts_of(split))
     limits = [math.ceil(limit * share) for share in shares]
     texts = zip(corpus.texts(split), limits, strict=True)
-    return _encode_texts(texts, tokenizer, speller, corpus.config.unit, folder)
+    return encode_held_out(texts, tokenizer, speller, corpus.config.unit, folder)
 
 
-def _encode_texts(
+def encode_held_out(
     texts: Iterable[tuple[Iterable[Example], int]],
     tokenizer: Tokenizer,
     speller: Speller | None,
     unit: str,
     folder: Path,
 ) -> HeldText:
-    """Texts one after the other, each with its limit."""
+    """Encode running text, with the bytes of every token (`bytes`): texts one after the other, each with its limit of
+    about so many tokens (0: all of them)."""
     writer = StoreWriter(folder, {"text": id_dtype(tokenizer.vocab_size), "bytes": "uint32"})
     spelled: dict[int, float] = {}
     ends: list[int] = []

@@ -98,10 +98,10 @@ class Mixing:
             for run in self.runs
         ]
         if adapted and self.cache:
-            from segue.ngrams.cache import Cache
+            from segue.ngrams.cache import CacheLm
 
             parts += [_neural_cache(run) for run in self.runs if isinstance(run.model, Body)]
-            parts.append(_Part("cache", Cache(self.runs[0].sizes.vocab_size), way="a cache"))
+            parts.append(_Part("cache", CacheLm(self.runs[0].sizes.vocab_size), way="a cache"))
         return parts
 
 

@@ -17,21 +17,21 @@ from typing import Any
 
 import numpy as np
 
-from segue.runs import folder as files
 from segue.batches.codec import Codec, Sizes
 from segue.batches.encode import STOP_BYTES, HeldText, encode_split
 from segue.data.corpus import Corpus, Example
 from segue.data.from_list import write_rows
 from segue.errors import InputError
+from segue.inference.decode_settings import Config as Decode
 from segue.inference.evaluation import Evaluation
 from segue.inference.opened import Opened
 from segue.inference.score import stream_logprobs
 from segue.inference.words import Words, words_of
 from segue.look.explain.leave_one_out import Mattered, explained
-from segue.inference.decode_settings import Config as Decode
 from segue.models import fingerprint
 from segue.models.base import Counted
 from segue.recipe import Recipe, load_recipe, make, read_recipe
+from segue.runs import folder as files
 from segue.tasks.base import Task
 from segue.tokens.spelling import Speller
 from segue.tokens.tokenizer import Tokenizer
@@ -71,9 +71,7 @@ class Run:
         self.path, self.recipe, self.model, self.codec, self.device = path, recipe, model, codec, device
 
     @classmethod
-    def open(
-        cls, path: str | Path, device: str = "auto", trust: bool = False, finished_before: bool = False
-    ) -> Run:
+    def open(cls, path: str | Path, device: str = "auto", trust: bool = False, finished_before: bool = False) -> Run:
         """A finished run, read from its folder."""
         path = Path(path)
         config = files.check_run(path)
@@ -164,9 +162,7 @@ class Run:
 
     # Evaluating
 
-    def evaluate(
-        self, data: Any = None, progress: Progress = silent, settings: Sequence[str] = ()
-    ) -> dict[str, Any]:
+    def evaluate(self, data: Any = None, progress: Progress = silent, settings: Sequence[str] = ()) -> dict[str, Any]:
         """The figures of the task, on `data` (used whole) or on the run's own test or validation split.
 
         `data` is what `segue.train` takes: a path, the name of a corpus, or a list of texts or pairs; it is read as the

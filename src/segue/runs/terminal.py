@@ -14,9 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from segue.errors import InputError
+from segue.inference.evaluation import NAMES
 from segue.models.base import Counted
 from segue.runs.folder import read_json
-from segue.inference.evaluation import NAMES
 
 
 def _console() -> Console:
@@ -58,7 +58,7 @@ def print_comparison(result: dict[str, Any]) -> None:
     seeds = any("seed_deviation" in row for row in result["rows"])
     table.add_column("model", no_wrap=True)
     table.add_column("tokens", no_wrap=True)
-    spelling = "bits_per_byte" == result["figure"]
+    spelling = result["figure"] == "bits_per_byte"
     # Headings in two lines and narrow cells: the table fits a terminal of 80 columns.
     more = [*(["±\nseeds"] if seeds else []), *(["spelt\nbits"] if spelling else [])]
     for heading in (NAMES.get(main, main).replace(" ", "\n", 1), "95 %\ninterval", *more):
@@ -184,9 +184,16 @@ def print_figures(result: dict[str, Any]) -> None:
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
     words = []
     for key, value in result.items():
-        if key in ("task", "figure", "confusion", "calibration", "labels", "static", "by_corpus", "sections") or key.endswith(
-            "_ci"
-        ):
+        if key in (
+            "task",
+            "figure",
+            "confusion",
+            "calibration",
+            "labels",
+            "static",
+            "by_corpus",
+            "sections",
+        ) or key.endswith("_ci"):
             continue
         if value is None and key == "span_f1":
             continue
@@ -482,8 +489,8 @@ def _print_told(sections: Sequence[Any]) -> None:
 
 
 def _recipe_of_run(run: Path, settings: list[str], trust: bool) -> Any:
-    from segue.runs.folder import check_run
     from segue.recipe import read_recipe
+    from segue.runs.folder import check_run
 
     if settings:
         raise InputError(f"The run in {run} has its settings already; {settings[0]} cannot change them. Leave it out.")
@@ -606,8 +613,8 @@ def print_runs(found: list[dict[str, Any]], folder: str) -> None:
 
 def print_corpora() -> None:
     """The corpora that every machine has, and those that can be downloaded."""
-    from segue.data import builtin, downloads
     from segue import tasks
+    from segue.data import builtin, downloads
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     for heading in ("corpus", "tasks", "what it is"):

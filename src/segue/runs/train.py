@@ -1,6 +1,6 @@
 """The walk: from a recipe and its data to a run that can be trusted. Read this first.
 
-    corpus -> codec -> store -> batches -> model -> trainer -> run folder
+corpus -> codec -> store -> batches -> model -> trainer -> run folder
 """
 
 from __future__ import annotations
@@ -75,9 +75,7 @@ def device_of(recipe: Recipe, device: str, progress: Progress) -> str:
     return chosen
 
 
-def make(
-    recipe: Recipe, prepared: Prepared, device: str, world: World, progress: Progress, profile: bool
-) -> Any:
+def make(recipe: Recipe, prepared: Prepared, device: str, world: World, progress: Progress, profile: bool) -> Any:
     """The model with its first weights, and what trains it: a Trainer, or a Fitting for a model that trains itself."""
     cls: Any = recipe.model_class
     what = f"training {recipe.name}"
@@ -90,9 +88,7 @@ def make(
     return Fitting(model, prepared.store, recipe.train, held_out, validate, lambda share: progress(what, share))
 
 
-def _network(
-    recipe: Recipe, prepared: Prepared, device: str, world: World, progress: Progress, profile: bool
-) -> Any:
+def _network(recipe: Recipe, prepared: Prepared, device: str, world: World, progress: Progress, profile: bool) -> Any:
     import torch
 
     from segue.training import setup
@@ -129,9 +125,7 @@ def _validate(recipe: Recipe, prepared: Prepared, model: Any, device: str) -> An
     return partial(recipe.task.validate, opened, prepared.held_out, recipe.batches, limit)
 
 
-def finish(
-    begun: Begun, prepared: Prepared, trainer: Any, device: str, world: World, progress: Progress
-) -> Run:
+def finish(begun: Begun, prepared: Prepared, trainer: Any, device: str, world: World, progress: Progress) -> Run:
     """Write what others read; result.json last, since it says that the run is finished. The model in memory is judged:
     nothing is opened again."""
     trainer.take_best()

@@ -10,12 +10,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from segue.inference.predict import Prediction
 
 import segue
-from segue.runs.experiments.challenge import TEMPLATES, WORDS, challenge
 from segue.cli import main
 from segue.errors import InputError
-from segue.inference.predict import Prediction
+from segue.runs.experiments.challenge import TEMPLATES, WORDS, challenge
 
 GOOD = {word for good, _ in WORDS.values() for word in good}
 BAD = {word for _, bad in WORDS.values() for word in bad}

@@ -13,8 +13,6 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from segue.runs.experiments import claim as claims
-from segue.runs.experiments.claim import Claim, Outcome, claim_names, read_claim, run_claim
 from segue.cli import main
 from segue.data import copy_task
 from segue.data.config import Config
@@ -28,6 +26,8 @@ from segue.look.page.trend import Point, Trend, alone, trend_chart
 from segue.models.base import Sizes
 from segue.models.rnn_lm import RnnLm
 from segue.recipe import load_recipe, recipe_names
+from segue.runs.experiments import claim as claims
+from segue.runs.experiments.claim import Claim, Outcome, claim_names, read_claim, run_claim
 
 SMALL = """
 says = "A trigram knows more than

@@ -13,14 +13,24 @@ import pytest
 import torch
 
 import segue
-from segue.runs import folder
 from segue.cli import main
-from segue.runs.experiments.compare import LADDERS, Trial, _joined, _ladder, _ranked, _verdict, budgeted, mean_of, task_of
 from segue.inference import metrics
 from segue.inference.evaluation import Evaluation, of_text
 from segue.inference.score import Scored
 from segue.inference.statistics import bootstrap
 from segue.recipe import load_recipe
+from segue.runs import folder
+from segue.runs.experiments.compare import (
+    LADDERS,
+    Trial,
+    _joined,
+    _ladder,
+    _ranked,
+    _verdict,
+    budgeted,
+    mean_of,
+    task_of,
+)
 
 TEXT = "the cow eats the green grass.\na big dog sees the small cow.\n\n" * 60
 

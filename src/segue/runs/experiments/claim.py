@@ -32,18 +32,18 @@ from typing import Any
 
 import numpy as np
 
-from segue.runs import folder as files
-from segue.runs.experiments.compare import mean_of
 from segue.data.corpus import Corpus
 from segue.errors import InputError, SegueError, nearest
 from segue.inference.evaluation import LOWER_IS_BETTER, NAMES, Evaluation
 from segue.inference.evaluation import compare as compare_two
-from segue.runs.run import Run
 from segue.look.page.charts import Axes, Line, line_chart
 from segue.look.page.report import Curve, Entry, write
 from segue.look.page.trend import Point, Trend, alone, trend_chart
-from segue.runs.gather import curve_of, entry_of, page_of
 from segue.recipe import CLAIMS, RECIPES, SECTIONS, Recipe, budgeted, load_recipe
+from segue.runs import folder as files
+from segue.runs.experiments.compare import mean_of
+from segue.runs.gather import curve_of, entry_of, page_of
+from segue.runs.run import Run
 from segue.runs.train import train
 from segue.training.log import Progress, silent
 

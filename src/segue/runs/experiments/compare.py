@@ -21,7 +21,7 @@ from segue.data.corpus import Corpus
 from segue.data.sources import guess_shape
 from segue.errors import InputError
 from segue.inference import metrics
-from segue.inference.evaluation import LOWER_IS_BETTER, NAMES, Evaluation, main_figure
+from segue.inference.evaluation import LOWER_IS_BETTER, Evaluation, main_figure
 from segue.inference.evaluation import compare as compare_two
 from segue.inference.statistics import FEWEST
 from segue.look.page.report import write
