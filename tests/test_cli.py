@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import segue
-from segue.cli import app
+from segue.cli import app, main
 from segue.models import kinds
 
 TINY = ["model.width=8", "model.embedding=8", "train.steps=3"]
