@@ -208,8 +208,8 @@ def generate(
     loaded = load(run, device, trust)
     if n == 1 and not (json or novelty):
         pieces = loaded.stream(prompt, adapt, **settings)
-        _tell_unknown(loaded, prompt)
-        _tell_long(loaded, prompt)
+        _warn_unknown(loaded, prompt)
+        _warn_too_long(loaded, prompt)
         with _compiling(loaded):
             for piece in chain([prompt], pieces, ["\n"]):
                 typer.echo(piece, nl=False)
@@ -217,14 +217,14 @@ def generate(
     with _compiling(loaded):
         written = loaded.generate(prompt, n, adapt, **settings)
         texts = written if n > 1 else [written]
-    _tell_unknown(loaded, prompt)
-    _tell_long(loaded, prompt)
+    _warn_unknown(loaded, prompt)
+    _warn_too_long(loaded, prompt)
     report = None
     if novelty:
-        from segue.runs.experiments.novelty import novelty as held_against_training
+        from segue.runs.experiments.novelty import novelty as compared_with_training
 
         with _progress() as progress:
-            report = held_against_training(loaded, texts, prompt, progress)
+            report = compared_with_training(loaded, texts, prompt, progress)
     if json:
         _print({"prompt": prompt, "texts": texts} | ({"novelty": dataclasses.asdict(report)} if report else {}))
     elif report:
@@ -265,8 +265,8 @@ def predict(
     answers = loaded.explain(texts) if explain else ((answer, None) for answer in loaded.predict(texts))
     for text, (answer, words) in zip(again, answers, strict=True):
         if json:
-            told = {} if words is None else {"words": [word._asdict() for word in words]}
-            _print({"text": text, **answer.json(), **told})
+            evidence = {} if words is None else {"words": [word._asdict() for word in words]}
+            _print({"text": text, **answer.json(), **evidence})
         elif words is not None:
             typer.echo(explained_line(answer, words))
         else:
@@ -318,11 +318,11 @@ def look(
     if has_counts(loaded.model):
         ids = [loaded.sizes.start, *loaded.tokenizer.encode(context).tolist()]
         found = followers(loaded.model, loaded.tokenizer, ids, top)
-        _tell_unknown(loaded, context)
+        _warn_unknown(loaded, context)
         _print({"context": context} | to_dict(found)) if json else print_followers(found)
         return
     expected = loaded.next_tokens(context, top)
-    _tell_unknown(loaded, context)
+    _warn_unknown(loaded, context)
     if json:
         _print({"context": context, "next": [{"token": token, "probability": p} for token, p in expected]})
     else:
@@ -601,7 +601,7 @@ def _decoded(opened: Any, name: str) -> Iterator[str]:
         raise InputError(f"{name} is empty. Expected a text a line.")
 
 
-def _tell_unknown(run: Any, text: str) -> None:
+def _warn_unknown(run: Any, text: str) -> None:
     """What of a prompt the model does not know is said: it reads something else there."""
     unknown = run.unknown(text)
     if unknown:
@@ -609,7 +609,7 @@ def _tell_unknown(run: Any, text: str) -> None:
         typer.echo(f"Unknown to this model, and read as such: {shown[:200]}.", err=True)
 
 
-def _tell_long(run: Any, prompt: str) -> None:
+def _warn_too_long(run: Any, prompt: str) -> None:
     """Of a prompt that is longer than the model's window only the end is seen."""
     context = run.model.window
     length = 1 + len(run.tokenizer.encode(prompt))
@@ -644,7 +644,7 @@ def _compiling(run: Any) -> Iterator[None]:
     if not hasattr(run.model, "steady") or str(run.device) != "cpu":
         yield
         return
-    from segue.compiling import told
+    from segue.compiling import announced
 
     said: list[str] = []
 
@@ -653,7 +653,7 @@ def _compiling(run: Any) -> Iterator[None]:
             said.append(what)
             typer.echo("Compiling the loop that writes, once.", err=True)
 
-    with told(say):
+    with announced(say):
         yield
 
 

@@ -10,7 +10,7 @@ from numba.core import event
 
 
 @contextmanager
-def told(progress: Callable[[str, float], None]) -> Iterator[None]:
+def announced(progress: Callable[[str, float], None]) -> Iterator[None]:
     """Tells `progress` where something is compiled in here; not where it is loaded."""
 
     class Listener(event.Listener):  # type: ignore[misc]

@@ -133,7 +133,7 @@ def grouped(examples: Iterable[Example]) -> Iterator[list[Example]]:
         yield group
 
 
-class HeldText(NamedTuple):
+class HeldOutText(NamedTuple):
     """Held-out running text, ready to be scored: ids, the bytes each stands for, and what unknown words cost."""
 
     store: Store
@@ -148,7 +148,7 @@ class HeldText(NamedTuple):
 
 def encode_split(
     corpus: Corpus, split: str, tokenizer: Tokenizer, speller: Speller | None, folder: Path, limit: int = 0
-) -> HeldText:
+) -> HeldOutText:
     """A split of running text, all its corpora; of a limit, each gets as much as it has of the text."""
     shares = corpus.shares(split) if limit else [0.0] * len(corpus.parts_of(split))
     limits = [math.ceil(limit * share) for share in shares]
@@ -162,7 +162,7 @@ def encode_held_out(
     speller: Speller | None,
     unit: str,
     folder: Path,
-) -> HeldText:
+) -> HeldOutText:
     """Encode running text, with the bytes of every token (`bytes`): texts one after the other, each with its limit of
     about so many tokens (0: all of them)."""
     writer = StoreWriter(folder, {"text": id_dtype(tokenizer.vocab_size), "bytes": "uint32"})
@@ -188,4 +188,4 @@ def encode_held_out(
             total += int(sizes[:left].sum())
             cut = cut or len(ids) > left
         ends.append(writer.sizes["text"])
-    return HeldText(writer.close(), spelled, total, tuple(ends), cut)
+    return HeldOutText(writer.close(), spelled, total, tuple(ends), cut)

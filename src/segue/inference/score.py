@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segue.batches.batch import IGNORE, Batch
-from segue.batches.encode import HeldText
+from segue.batches.encode import HeldOutText
 
 BLOCK = 2048
 """Bytes of raw text in a block of the bootstrap."""
@@ -70,19 +70,19 @@ class Scored(NamedTuple):
         return math.exp(mean) if mean < 700 else math.inf
 
 
-def score_held(
+def score_held_out(
     model: Any,
-    held: HeldText,
+    held_out: HeldOutText,
     vocab_size: int,
     device: str = "cpu",
     row: int = LONG_ROW,
     done: Callable[[float], None] = lambda share: None,
 ) -> Scored:
     """Scores every token of a held-out text once, in rows of at least `row` tokens."""
-    tokens, sizes = held.store.tokens, held.store.columns["bytes"].flat
-    blocks = max(1, math.ceil(held.bytes / BLOCK))
+    tokens, sizes = held_out.store.tokens, held_out.store.columns["bytes"].flat
+    blocks = max(1, math.ceil(held_out.bytes / BLOCK))
     bits, nats, zeros = np.zeros(blocks), 0.0, 0
-    corpora = list(pairwise((0, *held.ends))) if len(held.ends) > 1 else []
+    corpora = list(pairwise((0, *held_out.ends))) if len(held_out.ends) > 1 else []
     nats_of = [0.0] * len(corpora)
     rows = 1 if _window(model) else max(1, min(64, len(tokens) // row))
     starts = _byte_starts(sizes, len(tokens), rows)
@@ -99,18 +99,18 @@ def score_held(
                 nats_of[i] -= float(logs[max(low - first, 0) : max(high - first, 0)].sum())
             zeros += int(np.isneginf(logs).sum())
         done(float((begin[0] + logp.shape[1]) * rows / max(1, len(tokens))))
-    spelling = _add_spelling(bits, held, sizes)
+    spelling = _add_spelling(bits, held_out, sizes)
     block_bytes = np.full(blocks, float(BLOCK))
-    block_bytes[-1] = held.bytes - BLOCK * (blocks - 1)
+    block_bytes[-1] = held_out.bytes - BLOCK * (blocks - 1)
     read = model.way
     way = f"one stream, {read}" if rows == 1 else f"{rows} rows, each begun {_WARM} tokens before its own, {read}"
-    parts = tuple(_part(held, low, high, part) for (low, high), part in zip(corpora, nats_of, strict=True))
-    return Scored(bits, block_bytes, nats, len(tokens), spelling, len(held.spelled), zeros, way, parts)
+    parts = tuple(_part(held_out, low, high, part) for (low, high), part in zip(corpora, nats_of, strict=True))
+    return Scored(bits, block_bytes, nats, len(tokens), spelling, len(held_out.spelled), zeros, way, parts)
 
 
-def _part(held: HeldText, low: int, high: int, nats: float) -> PartScored:
-    spelled = math.fsum(cost for place, cost in held.spelled.items() if low <= place < high)
-    size = int(np.asarray(held.store.columns["bytes"].flat[low:high], dtype=np.int64).sum())
+def _part(held_out: HeldOutText, low: int, high: int, nats: float) -> PartScored:
+    spelled = math.fsum(cost for place, cost in held_out.spelled.items() if low <= place < high)
+    size = int(np.asarray(held_out.store.columns["bytes"].flat[low:high], dtype=np.int64).sum())
     return PartScored(nats / math.log(2) + spelled, size, nats, high - low)
 
 
@@ -200,11 +200,11 @@ def _byte_starts(sizes: NDArray[Any], tokens: int, rows: int) -> list[int]:
     return starts
 
 
-def _add_spelling(bits: Floats, held: HeldText, sizes: NDArray[Any]) -> float:
-    if not held.spelled:
+def _add_spelling(bits: Floats, held_out: HeldOutText, sizes: NDArray[Any]) -> float:
+    if not held_out.spelled:
         return 0.0
-    places = np.array(sorted(held.spelled))
-    costs = np.array([held.spelled[int(place)] for place in places])
+    places = np.array(sorted(held_out.spelled))
+    costs = np.array([held_out.spelled[int(place)] for place in places])
     starts = np.cumsum(np.asarray(sizes, dtype=np.int64))[places] - np.asarray(sizes, dtype=np.int64)[places]
     bits += np.bincount(np.minimum(starts // BLOCK, len(bits) - 1), costs, minlength=len(bits))
     return float(costs.sum())

@@ -26,14 +26,14 @@ def follows(tokenizer: Tokenizer, start: Sequence[int], ids: Sequence[int], stop
     return cut(tokenizer.decode([*start, *ids])[len(tokenizer.decode(start)) :], stops)
 
 
-class Written:
+class StreamedText:
     """The text of `follows`, token by token."""
 
     def __init__(self, tokenizer: Tokenizer, start: Sequence[int], stops: Sequence[str] = ()) -> None:
         self._tokenizer, self._stops = tokenizer, tuple(stops)
         # One token before is enough to know whether a blank stands between.
         self._ids = list(start[-1:] if tokenizer.lossless else start)
-        self._shown = len(tokenizer.decode(self._ids))
+        self._sent = len(tokenizer.decode(self._ids))
         self._waiting = ""
         self.ended = False
         """Whether a stop text has come: no more is added."""
@@ -45,16 +45,16 @@ class Written:
             return ""
         text = self._tokenizer.decode(self._ids)
         whole = not text.endswith(REPLACEMENT)
-        new = text[self._shown :] if whole else text[self._shown : -1]
-        self._shown += len(new)
+        new = text[self._sent :] if whole else text[self._sent : -1]
+        self._sent += len(new)
         if whole:
             self._ids = [token]
-            self._shown = len(self._tokenizer.decode(self._ids))
+            self._sent = len(self._tokenizer.decode(self._ids))
         return self._certain(new)
 
     def rest(self) -> str:
         """What still waits, once no token follows."""
-        last = self._certain(self._tokenizer.decode(self._ids)[self._shown :])
+        last = self._certain(self._tokenizer.decode(self._ids)[self._sent :])
         return last if self.ended else last + self._waiting
 
     def _certain(self, new: str) -> str:
@@ -78,7 +78,7 @@ def watcher(
     tokenizer: Tokenizer, starts: Sequence[Sequence[int]], stops: Sequence[str]
 ) -> Callable[[int, int], bool] | None:
     """Told each (row, id) that is written, it says whether a stop text has come; None if there is none to wait for."""
-    texts = [Written(tokenizer, start, stops) for start in starts]
+    texts = [StreamedText(tokenizer, start, stops) for start in starts]
 
     def ends(row: int, token: int) -> bool:
         texts[row].add(token)

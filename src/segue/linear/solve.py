@@ -99,14 +99,16 @@ class Linear:
 
     # Learning
 
-    def fit(self, bags: Bags, labels: Array, classes: int, first_held: int, borders: Iterable[int]) -> Iterator[Choice]:
-        """Learns from the rows before `first_held`; those from there on choose the cost. Yields what was tried."""
+    def fit(
+        self, bags: Bags, labels: Array, classes: int, first_held_out: int, borders: Iterable[int]
+    ) -> Iterator[Choice]:
+        """Learns from the rows before `first_held_out`; those from there on choose the cost. Yields what was tried."""
         self.borders = np.array([*borders], np.int64)
         bags = bags._replace(values=self._counted(bags.values))
-        rows = np.arange(first_held)
+        rows = np.arange(first_held_out)
         problem = _Problem(self, bags, labels, classes)
         tried = []
-        for choice in problem.tried(rows, first_held):
+        for choice in problem.tried(rows, first_held_out):
             tried.append(choice)
             yield choice
         if tried:
@@ -115,7 +117,9 @@ class Linear:
         weights = at_once(lambda k: _One(problem, rows, k).solve(self.choice.cost)[1], problem.against)
         self.weights = np.stack(weights, axis=1).astype(np.float32)
         if not tried:
-            self.choice = self.choice._replace(scale=best_scale(self.scores(bags)[:first_held], labels[:first_held]))
+            self.choice = self.choice._replace(
+                scale=best_scale(self.scores(bags)[:first_held_out], labels[:first_held_out])
+            )
 
     def mixed(self, weights: Floats, odds: float) -> Floats:
         """The weights of a class, drawn towards naive Bayes: every ratio by the same weight, and the log odds of the
@@ -175,10 +179,10 @@ class _Problem:
         self.against = [1] if classes == 2 else list(range(classes))
         """The classes that are separated from all others; one of two is enough."""
 
-    def tried(self, rows: Array, first_held: int) -> Iterator[Choice]:
+    def tried(self, rows: Array, first_held_out: int) -> Iterator[Choice]:
         """For each cost, how well held-out rows do."""
-        if first_held < len(self.labels):
-            splits = [(rows, np.arange(first_held, len(self.labels)))]
+        if first_held_out < len(self.labels):
+            splits = [(rows, np.arange(first_held_out, len(self.labels)))]
         elif len(rows) < FEW:
             return
         else:

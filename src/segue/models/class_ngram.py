@@ -176,8 +176,8 @@ class ClassNgram(Counted, LanguageModel):
         self.counted: list[KneserNey] = []
         """KN(c | c-1 …), KN(c | w-1 …), KN(w | c; …); empty until the model is fitted or loaded."""
         self.weights: dict[str, Floats] = {}
-        """still.class, still.word: of the model as it stands; adapted.class, adapted.word: of what adapted() gives."""
-        self._still: _Mixture
+        """static.class, static.word: weights of the model itself; adapted.class, adapted.word: of `adapted()`."""
+        self._static: _Mixture
 
     @property
     def parameters_count(self) -> int:
@@ -208,7 +208,7 @@ class ClassNgram(Counted, LanguageModel):
         else:
             self._count(text, _part(done, 0.4, 0.8))
             self._choose(np.asarray(held_out[:HELD_OUT], np.int64))
-        self._still = self._mixture("still")
+        self._static = self._mixture("static")
         done(1.0)
         yield Record(step=2, kind="train", values={"ngrams": self.parameters_count})
 
@@ -239,13 +239,13 @@ class ClassNgram(Counted, LanguageModel):
         """The weights that make held-out text likeliest, of both ways."""
         text = np.concatenate((np.zeros(self.width + 1, np.int64), held_out[:-1]))[: self.width + len(held_out)]
         last, kind = self.classes[text[self.width :]], self.classes[held_out]
-        for way, learn in (("still", len(text)), ("adapted", self.width + 1)):
+        for way, learn in (("static", len(text)), ("adapted", self.width + 1)):
             of_class, of_word = self._mixture(way).parts(text, self.width, learn, held_out)
             self.weights[f"{way}.class"] = em_weights_by_group(of_class, last, self._kinds, PRIOR)
             self.weights[f"{way}.word"] = em_weights_by_group(of_word, kind, self._kinds, PRIOR)
 
     def _mixture(self, way: str) -> _Mixture:
-        """The model as it stands (still), or one that counts what it reads (adapted)."""
+        """The model as it stands (static), or one that counts what it reads (adapted)."""
         parts: list[KneserNey | RecentCounts] = [*self.counted]
         caches: list[KneserNey | RecentCounts] = []
         if way == "adapted":
@@ -283,13 +283,13 @@ class ClassNgram(Counted, LanguageModel):
             for k in range(3)
         ]
         self.counted = [KneserNey.of_arrays(part, *make) for part, make in zip(parts, self._makes, strict=True)]
-        self._still = self._mixture("still")
+        self._static = self._mixture("static")
 
     # Predicting
 
     def logprobs(self, batch: Batch, state: _State | None = None) -> tuple[Floats, _State]:
         """log p of each target, 0 at IGNORE, and the state after the batch."""
-        return _logprobs(self._still, batch, state or self.start(len(batch.tokens_BT), 0), learns=False)
+        return _logprobs(self._static, batch, state or self.start(len(batch.tokens_BT), 0), learns=False)
 
     def start(self, rows: int, capacity: int, source: Any = None, source_mask: Any = None) -> _State:
         """Rows that have read nothing. (`capacity` and `source` are for other models.)"""
@@ -297,7 +297,7 @@ class ClassNgram(Counted, LanguageModel):
 
     def step(self, tokens_BT: Any, mask_BT: Any, state: _State) -> tuple[Tensor, _State]:
         """Read tokens; the log-probabilities of what comes next."""
-        return _step(self._still, tokens_BT, mask_BT, state, learns=False)
+        return _step(self._static, tokens_BT, mask_BT, state, learns=False)
 
     def adapted(self) -> _Adapted:
         """This model as one that goes on counting while it reads; this one stays as it is."""

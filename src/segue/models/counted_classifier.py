@@ -42,11 +42,11 @@ class Labelled(NamedTuple):
     """Rows of training, then those held out, if any, with the labels of all."""
 
     training: Rows
-    held: Rows | None
+    held_out: Rows | None
     labels: NDArray[np.int64]
 
     @property
-    def first_held(self) -> int:
+    def first_held_out(self) -> int:
         """How many rows there are to learn from."""
         return len(self.training.starts) - 1
 
@@ -62,12 +62,12 @@ def shares(labels: NDArray[np.int64], known: NDArray[np.bool_], classes: int, ba
         return np.asarray(np.maximum(np.log(found / found.sum()), -1e30))
 
 
-def labelled(sizes: Sizes, store: Any, held: Any) -> Labelled:
+def labelled(sizes: Sizes, store: Any, held_out: Any) -> Labelled:
     """The rows of a store and of another one that was held out (or None)."""
     if sizes.label != "class":
         raise InputError(
             f"data.label={sizes.label} is not for this model: it gives each row one class. Leave it out, or train bow."
         )
-    labels = [np.asarray(one.columns["label"].flat, np.int64) for one in (store, held) if one is not None]
-    held_rows = rows_of_column(held.columns["text"]) if held is not None else None
-    return Labelled(rows_of_column(store.columns["text"]), held_rows, np.concatenate(labels))
+    labels = [np.asarray(one.columns["label"].flat, np.int64) for one in (store, held_out) if one is not None]
+    held_out_rows = rows_of_column(held_out.columns["text"]) if held_out is not None else None
+    return Labelled(rows_of_column(store.columns["text"]), held_out_rows, np.concatenate(labels))

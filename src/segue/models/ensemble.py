@@ -74,14 +74,14 @@ class Ensemble(CountedClassifier):
         return len(self.weights) + sum(part.parameters_count for part in self.parts)
 
     def fit(
-        self, store: Any, train: Train, held: Any = None, done: Callable[[float], None] = lambda share: None
+        self, store: Any, train: Train, held_out: Any = None, done: Callable[[float], None] = lambda share: None
     ) -> Iterator[Record]:
-        """Opens the runs, and weighs them by the rows of `held`; those of `store` they have learnt already."""
-        if held is None:
+        """Opens the runs, and weighs them by the rows of `held_out`; those of `store` they have learnt already."""
+        if held_out is None:
             raise InputError("An ensemble is weighed on validation rows: give data.validation, as its runs had it.")
         self.parts = [_Part({name: _read(Path(run) / name) for name in FILES}, run) for run in self.config.runs]
         _check_labels(self.parts, self.sizes.classes)
-        rows, _, labels = labelled(self.sizes, held, None)
+        rows, _, labels = labelled(self.sizes, held_out, None)
         texts = _texts(rows)
         said = []
         for i, part in enumerate(self.parts):

@@ -67,7 +67,7 @@ class NaiveBayes(CountedClassifier):
         return int(self.weights.size)
 
     def fit(
-        self, store: Any, train: Train, held: Any = None, done: Callable[[float], None] = lambda share: None
+        self, store: Any, train: Train, held_out: Any = None, done: Callable[[float], None] = lambda share: None
     ) -> Iterator[Record]:
         """Counts the rows of the store; nothing is chosen, so that nothing is asked of held-out rows."""
         rows, _, labels = labelled(self.sizes, store, None)

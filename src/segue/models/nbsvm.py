@@ -75,17 +75,17 @@ class Nbsvm(CountedClassifier):
         return int(self.linear.weights.size)
 
     def fit(
-        self, store: Any, train: Train, held: Any = None, done: Callable[[float], None] = lambda share: None
+        self, store: Any, train: Train, held_out: Any = None, done: Callable[[float], None] = lambda share: None
     ) -> Iterator[Record]:
-        """Learns from the rows of `store`; those of `held` (a store, or None: parts of the rows) choose the cost."""
-        rows = labelled(self.sizes, store, held)
+        """Learn from the rows of `store`; those of `held_out` (a store, or None: parts of the rows) choose the cost."""
+        rows = labelled(self.sizes, store, held_out)
         bags = self.grams.learn(rows.training)
-        if rows.held is not None:
-            bags = one_below_the_other(bags, self.grams.bags(rows.held))
+        if rows.held_out is not None:
+            bags = one_below_the_other(bags, self.grams.bags(rows.held_out))
         self.linear = self._made(train.seed)
-        own = rows.labels[: rows.first_held]
+        own = rows.labels[: rows.first_held_out]
         self.shares = shares(own, rows.training.known(), self.sizes.classes, self.config.balanced)
-        tried = self.linear.fit(bags, rows.labels, self.sizes.classes, rows.first_held, (0, bags.width))
+        tried = self.linear.fit(bags, rows.labels, self.sizes.classes, rows.first_held_out, (0, bags.width))
         for step, choice in enumerate(tried, 1):
             yield Record(step, "train", choice._asdict())
 

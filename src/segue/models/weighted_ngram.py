@@ -118,14 +118,14 @@ class WeightedNgram(Counted, LanguageModel):
         self.tally = np.zeros((config.order, 6), np.int64)
         self.discounts: Floats = np.zeros((config.order, 4))
         """For each order: what is taken from a count of 0, 1, 2, and 3 or more."""
-        self.still = Weights.plain(config.order)
+        self.static = Weights.plain(config.order)
         """Of the model as it stands; and, below, of what adapted() gives, at its beginning."""
         self.moving = Weights.plain(config.order)
 
     @property
     def parameters_count(self) -> int:
         """How many nodes and weights there are."""
-        return len(self.nodes) + self.still.values.size + self.moving.values.size
+        return len(self.nodes) + self.static.values.size + self.moving.values.size
 
     # Learning
 
@@ -178,7 +178,7 @@ class WeightedNgram(Counted, LanguageModel):
             "text": self.text.view(np.uint32),
             "tally": self.tally,
         }
-        arrays |= {"still": self.still.values, "moving": self.moving.values, "moving.squares": self.moving.squares}
+        arrays |= {"static": self.static.values, "moving": self.moving.values, "moving.squares": self.moving.squares}
         write_arrays(Path(folder) / "model.safetensors", arrays)
 
     def load(self, folder: Path) -> None:
@@ -186,8 +186,8 @@ class WeightedNgram(Counted, LanguageModel):
         self.nodes, self.text = arrays["nodes"].view(np.int32), arrays["text"].view(np.int32)
         self.tally = np.array(arrays["tally"])
         update_discounts(self.tally, self.discounts)
-        still = np.array(arrays["still"])
-        self.still = Weights(still, np.ones_like(still))
+        static = np.array(arrays["static"])
+        self.static = Weights(static, np.ones_like(static))
         self.moving = Weights(np.array(arrays["moving"]), np.array(arrays["moving.squares"]))
 
     # Predicting
@@ -217,7 +217,7 @@ class WeightedNgram(Counted, LanguageModel):
         for row, mask in enumerate(np.asarray(mask_BT, dtype=bool)):
             tokens = np.asarray(tokens_BT)[row, mask]
             self._score(self.nodes, self.text, contexts_BK[row], tokens, np.full(len(tokens), IGNORE))
-            score_next(self.nodes, self.text, contexts_BK[row], NONE, self.discounts, self.still.values, logp_BV[row])
+            score_next(self.nodes, self.text, contexts_BK[row], NONE, self.discounts, self.static.values, logp_BV[row])
         return torch.from_numpy(logp_BV).float(), _State(contexts_BK)
 
     def adapted(self) -> _Adapted:
@@ -236,7 +236,7 @@ class WeightedNgram(Counted, LanguageModel):
         """log p of each target after its token, 0 where there is none; the contexts are moved on."""
         logp = np.zeros(len(tokens))
         given = tokens.astype(np.int64), targets.astype(np.int64)
-        weights = self.still.values, self.still.squares, rate
+        weights = self.static.values, self.static.squares, rate
         score(nodes, text, contexts, self.discounts, *weights, *given, self.sizes.vocab_size, logp)
         return logp
 

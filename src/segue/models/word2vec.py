@@ -155,7 +155,7 @@ class Word2vec(Counted):
         self,
         store: Any,
         train: Train,
-        held: NDArray[Any] | None = None,
+        held_out: NDArray[Any] | None = None,
         done: Callable[[float], None] = lambda share: None,
     ) -> Iterator[Record]:
         """Learn from `store.tokens`, ids w1 … wn STOP w1 …; a record for each epoch."""

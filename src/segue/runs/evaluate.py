@@ -54,28 +54,28 @@ class Mixing:
     ) -> dict[str, Any]:
         """The figures as those of one model, with the weights; where it adapts, also those of it standing still."""
         first = self.runs[0]
-        held = None
+        held_out = None
         if self.cache or len(self.runs) > 1:
             with first.held_out(validation, HELD_OUT, progress) as text:
-                held = np.array(text.store.tokens)
+                held_out = np.array(text.store.tokens)
         with first.corpus_for(data, progress, settings) as (corpus, split):
-            result = still = self._score(corpus, split, held, False, progress)
+            result = static = self._score(corpus, split, held_out, False, progress)
             if self.adapt or self.cache:
                 kept = ("bits_per_byte", "bits_per_byte_ci", "perplexity", "weights")
-                result = self._score(corpus, split, held, True, progress)
-                result["static"] = {key: still[key] for key in kept if key in still}
-        if held is not None and validation is None and split == "validation":
+                result = self._score(corpus, split, held_out, True, progress)
+                result["static"] = {key: static[key] for key in kept if key in static}
+        if held_out is not None and validation is None and split == "validation":
             result["way"] += "; the weights are found on this text too, for nothing else was held out"
         return result
 
-    def _score(self, corpus: Corpus, split: str, held: Any, adapted: bool, progress: Progress) -> dict[str, Any]:
+    def _score(self, corpus: Corpus, split: str, held_out: Any, adapted: bool, progress: Progress) -> dict[str, Any]:
         first, size = self.runs[0], self.runs[0].sizes.vocab_size
         weights = [1.0]
-        if held is not None:
+        if held_out is not None:
             found = []
             for i, part in enumerate(parts := self._parts(adapted)):
                 progress(f"weighing {self.name}", i / len(parts))
-                found.append(probabilities(part.model, held, size, part.device))
+                found.append(probabilities(part.model, held_out, size, part.device))
             weights = em_weights(np.stack(found)).tolist()
         parts = self._parts(adapted)
         model = parts[0].model

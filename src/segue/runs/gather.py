@@ -49,11 +49,11 @@ class Passage:
 
 def passage_of(corpus: Corpus, split: str) -> Passage:
     """A held-out paragraph worth showing, and another place for the quiz."""
-    passage = _shown(corpus, split)
+    passage = _passage(corpus, split)
     return replace(passage, asked=_asked(corpus, split, passage.units))
 
 
-def _shown(corpus: Corpus, split: str) -> Passage:
+def _passage(corpus: Corpus, split: str) -> Passage:
     """The first held-out paragraph worth showing: of 200 to 700 characters if there is one."""
     lines: list[str] = []
     for example in corpus.examples(split):

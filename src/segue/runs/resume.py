@@ -60,7 +60,7 @@ class Begun:
                 with files.locked(self.path):
                     yield from self._written(world, device, threads, progress)
             else:
-                world.tell(self._told())
+                world.broadcast(self._news())
                 yield
         except BaseException:
             undo_rows(self.rows, self.path, self.made)
@@ -74,7 +74,7 @@ class Begun:
             progress(f"There is no run in {self.path} yet: it begins.", 0.0)
         try:
             self._note(device, threads)
-            world.tell(self._told())
+            world.broadcast(self._news())
             yield
         except Exception as error:
             # A loss that diverged is worth a look at the metrics; wrong input or a full disk leaves nothing of use.
@@ -83,7 +83,7 @@ class Begun:
                 files.undo(self.path, self.made)
             raise
 
-    def _told(self) -> dict[str, Any]:
+    def _news(self) -> dict[str, Any]:
         return {"out": str(self.path.resolve()), "finished": self.finished}
 
     def _read(self, progress: Progress) -> None:
@@ -140,13 +140,13 @@ def begin(
 def follow(world: World, trust: bool) -> Begun:
     """What a process that is not the first begins with: what the first one says."""
     try:
-        told = world.tell()
+        news = world.broadcast()
     except RuntimeError as error:  # as torch says that another process is gone
         raise SegueError("The first process ended before the run began; what it says is the reason.") from error
-    path = Path(told["out"])
+    path = Path(news["out"])
     if not (path / "recipe.toml").exists():
         raise InputError(f"{path} is not seen by every machine. Put --out on a file system that all of them share.")
-    return Begun(read_recipe(path / "recipe.toml", trust), path, trust=trust, finished=told["finished"])
+    return Begun(read_recipe(path / "recipe.toml", trust), path, trust=trust, finished=news["finished"])
 
 
 def _new(model: str | None, data: Data, out: Out, lines: list[str], resume: bool, trust: bool) -> Begun:

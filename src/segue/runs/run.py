@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from segue.batches.codec import Codec, Sizes
-from segue.batches.encode import STOP_BYTES, HeldText, encode_split
+from segue.batches.encode import STOP_BYTES, HeldOutText, encode_split
 from segue.data.corpus import Corpus, Example
 from segue.data.from_list import write_rows
 from segue.errors import InputError
@@ -193,7 +193,7 @@ class Run:
         yield corpus, split
 
     @contextmanager
-    def held_out(self, path: str | None, limit: int, progress: Progress = silent) -> Iterator[HeldText]:
+    def held_out(self, path: str | None, limit: int, progress: Progress = silent) -> Iterator[HeldOutText]:
         """Validation text as ids: of the run itself, or of a file."""
         with tempfile.TemporaryDirectory(prefix="segue-") as folder:
             if path is not None:
@@ -311,10 +311,10 @@ class Run:
 
     def _pieces(self, model: Any, prompt: str, config: Decode) -> Iterator[str]:
         from segue.inference.decode import stream
-        from segue.inference.stop_texts import Written
+        from segue.inference.stop_texts import StreamedText
 
         start = self.tokenizer.encode(prompt).tolist()
-        text = Written(self.tokenizer, start, config.stop)
+        text = StreamedText(self.tokenizer, start, config.stop)
         for token in stream(model, start, self.sizes, config, device=self.device, forbid=[self.tokenizer.unk]):
             if piece := text.add(token):
                 yield piece

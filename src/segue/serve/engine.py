@@ -169,8 +169,8 @@ class Served:
         answers = self.run.explain(texts) if explain else ((answer, None) for answer in self.run.predict(texts))
         rows = []
         for text, (answer, words) in zip(texts, answers, strict=True):
-            told = {} if words is None else {"words": [word._asdict() for word in words]}
-            rows.append({**answer.json(), **told, "cut": self.run.cut(text)})
+            evidence = {} if words is None else {"words": [word._asdict() for word in words]}
+            rows.append({**answer.json(), **evidence, "cut": self.run.cut(text)})
         return {"predictions": rows}
 
 
@@ -184,20 +184,20 @@ class Growth:
     def __init__(self, tokenizer: Tokenizer, start: Sequence[int]) -> None:
         self._decode = tokenizer.decode
         self._ids = list(start[-1:])  # one token before is enough to know whether a blank stands between
-        self._shown = len(self._decode(self._ids))
+        self._sent = len(self._decode(self._ids))
 
     def add(self, token: int) -> str:
         """The characters that are certain now and were not before."""
         self._ids.append(token)
         text = self._decode(self._ids)
         whole = not text.endswith(_BROKEN)
-        new = text[self._shown :] if whole else text[self._shown : -1]
-        self._shown += len(new)
+        new = text[self._sent :] if whole else text[self._sent : -1]
+        self._sent += len(new)
         if whole:
             self._ids = [token]
-            self._shown = len(self._decode(self._ids))
+            self._sent = len(self._decode(self._ids))
         return new
 
     def rest(self) -> str:
         """What still waits at the end."""
-        return self._decode(self._ids)[self._shown :]
+        return self._decode(self._ids)[self._sent :]

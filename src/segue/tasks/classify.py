@@ -244,7 +244,7 @@ class Classify(Task):
         moved = [most_moving(words) for words in mattered(partial(self.predict, opened), few)]
         return [
             {
-                "text": _shown(row),
+                "text": _row_text(row),
                 "label": row.label,
                 "predicted": p.label,
                 "probability": f"{max(p.probabilities):.2f}",
@@ -299,7 +299,7 @@ def _several(opened: Opened, rows: Sequence[Example], predictions: Sequence[Labe
     right = (truth == guess).all(1).astype(np.float64)
     figures = metrics.several(truth, guess)
     errors = [
-        {"text": _shown(row), "labels": ", ".join(row.tags), "predicted": ", ".join(p.chosen or ())}
+        {"text": _row_text(row), "labels": ", ".join(row.tags), "predicted": ", ".join(p.chosen or ())}
         for row, p in zip(rows, predictions, strict=True)
         if set(row.tags) != set(p.chosen or ())
     ]
@@ -319,13 +319,13 @@ def _numbers(opened: Opened, rows: Sequence[Example], predictions: Sequence[Labe
     }
     worst = np.argsort(-squares, kind="stable")[:SHOWN].tolist()
     missed = [(rows[i], predictions[i]) for i in worst if squares[i]]
-    errors = [{"text": _shown(row), "number": row.label, "predicted": p.label} for row, p in missed]
+    errors = [{"text": _row_text(row), "number": row.label, "predicted": p.label} for row, p in missed]
     found = Evaluation(result, np.stack([squares, np.ones(len(rows))], 1), errors)
     result["mean_squared_error_ci"] = list(found.interval())
     return found
 
 
-def _shown(row: Example) -> str:
+def _row_text(row: Example) -> str:
     """The text of a row, or both texts of a pair."""
     return f"{row.text} | {row.target}" if row.target else row.text
 

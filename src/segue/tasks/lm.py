@@ -22,7 +22,7 @@ from segue.data.example import Example
 from segue.data.shapes import TEXT, Shape
 from segue.inference.evaluation import Evaluation
 from segue.inference.opened import Opened
-from segue.inference.score import LONG_ROW, SHORT_ROW, Scored, score_held
+from segue.inference.score import LONG_ROW, SHORT_ROW, Scored, score_held_out
 from segue.models.base import Model
 from segue.tasks.base import Done, HeldOut, Task, Values, nothing
 
@@ -85,8 +85,8 @@ class Lm(RunningText):
     spells = True
 
     def held_out(self, corpus: Corpus, split: str, codec: Codec, folder: Path, limit: int) -> HeldOut:
-        held = encode_split(corpus, split, codec.tokenizer, codec.speller, folder, limit)
-        return HeldOut(held, len(held.spelled) / max(1, len(held.store.tokens)))
+        held_out = encode_split(corpus, split, codec.tokenizer, codec.speller, folder, limit)
+        return HeldOut(held_out, len(held_out.spelled) / max(1, len(held_out.store.tokens)))
 
     def batches(self, store: Store, config: BatchConfig, seed: int) -> Batches:
         return Streams(store, config, seed)
@@ -95,7 +95,7 @@ class Lm(RunningText):
         self, opened: Opened, held_out: HeldOut, config: BatchConfig, limit: int, done: Done = nothing
     ) -> dict[str, float]:
         size, tokenizer = opened.codec.sizes.vocab_size, opened.codec.tokenizer
-        scored = score_held(opened.model, held_out.data, size, opened.device, SHORT_ROW, done)
+        scored = score_held_out(opened.model, held_out.data, size, opened.device, SHORT_ROW, done)
         values = {"loss": scored.nats / scored.tokens}
         return values | ({"bits_per_byte": scored.bits_per_byte} if tokenizer.lossless else {})
 
@@ -115,13 +115,13 @@ class Lm(RunningText):
         lossless = codec.tokenizer.lossless
         normalised = opened.model.normalised if normalised is None else normalised
         with tempfile.TemporaryDirectory(prefix="segue-") as folder:
-            held = encode_split(corpus, split, codec.tokenizer, codec.speller, Path(folder), limit)
-            scored = score_held(opened.model, held, codec.sizes.vocab_size, opened.device, row, done)
+            held_out = encode_split(corpus, split, codec.tokenizer, codec.speller, Path(folder), limit)
+            scored = score_held_out(opened.model, held_out, codec.sizes.vocab_size, opened.device, row, done)
         evaluation = of_scored(scored, lossless, normalised)
         if scored.parts and normalised:
             names = [part.name for part in corpus.parts_of(split)]
             evaluation.result["by_corpus"] = by_corpus(scored, names, lossless)
-        if held.cut or (limit and scored.tokens >= limit):
+        if held_out.cut or (limit and scored.tokens >= limit):
             each = ", of each corpus its share" if scored.parts else ""
             evaluation.result["way"] += f"; the first {limit:,} tokens of the split{each} (train.validate_tokens)"
         return evaluation

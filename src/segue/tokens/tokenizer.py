@@ -226,7 +226,7 @@ class _Bytes(Tokenizer):
         return [b"", REPLACEMENT.encode(), *(bytes([byte]) for byte in range(256))]
 
     def _surfaces(self, text: str) -> list[str]:
-        return list(_shown(bytes([byte]) for byte in text.encode()))
+        return list(_printable(bytes([byte]) for byte in text.encode()))
 
     def byte_lengths(self, text: str, ids: Ids) -> Lengths:
         return np.ones(len(ids), np.int64)
@@ -335,7 +335,7 @@ class _Subwords(_Split):
         return _flat(chain.from_iterable(map(self._cuts.__getitem__, self._pieces(text))) for text in texts)
 
     def _surfaces(self, text: str) -> list[str]:
-        return list(_shown(self._bytes[i] for i in self.encode(text)))
+        return list(_printable(self._bytes[i] for i in self.encode(text)))
 
     def byte_lengths(self, text: str, ids: Ids) -> Lengths:
         return self._sizes[ids]
@@ -419,7 +419,7 @@ def _flat(rows: Iterable[Iterable[int]]) -> tuple[Ids, Lengths]:
     return np.array(flat, np.int32), np.array(lengths, np.int64)
 
 
-def _shown(tokens: Iterable[bytes]) -> Iterator[str]:
+def _printable(tokens: Iterable[bytes]) -> Iterator[str]:
     """What each token adds to the text, where a character may be shared by several."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     return map(decoder.decode, tokens)

@@ -43,7 +43,7 @@ class Processes(World):
 
     # Telling and adding up
 
-    def tell(self, value: Any = None) -> Any:
+    def broadcast(self, value: Any = None) -> Any:
         said = np.frombuffer(json.dumps(value).encode(), np.uint8) if self.first else np.empty(0, np.uint8)
         length = self._on_device(torch.tensor([len(said)]))
         dist.broadcast(length, 0)

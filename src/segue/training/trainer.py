@@ -93,7 +93,7 @@ class Trainer:
         cuda.prepare(device)
         self.world, self.worth = world or World(), worth
         self.loss = self.world.wrapped(model)
-        self.log = _Log(device)
+        self.log = _LossSums(device)
         self.validating: Callable[[float], None] = lambda share: None
         """Told while a validation goes on."""
         self.optimizer = rates.optimizer(model, config.optimizer)
@@ -166,7 +166,7 @@ class Trainer:
             else:
                 self.seconds += time.perf_counter() - begun
             if self.config.seconds:
-                self.seconds = self.world.tell(self.seconds)
+                self.seconds = self.world.broadcast(self.seconds)
             if self._due() or self.progress >= 1:
                 yield self._validated()
 
@@ -258,7 +258,7 @@ class Trainer:
         with self.average.in_place() if self.average is not None else nullcontext():
             self.model.eval()
             with torch.inference_mode():
-                values = self.world.tell(self.validate(self.validating) if self.world.first else None)
+                values = self.world.broadcast(self.validate(self.validating) if self.world.first else None)
             self.model.train()
             self._validated_at, self._validation_took = self.seconds, time.perf_counter() - begun
             self._judge(values)
@@ -388,7 +388,7 @@ def _share(term: Term, count: Any) -> Tensor:
     return share
 
 
-class _Log:
+class _LossSums:
     """Sums of the losses since they were last read, and the first bad step, all on the device."""
 
     def __init__(self, device: str) -> None:

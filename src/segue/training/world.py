@@ -34,13 +34,13 @@ class World:
     def first(self) -> bool:
         return self.rank == 0
 
-    def tell(self, value: Any = None) -> Any:
+    def broadcast(self, value: Any = None) -> Any:
         """What the first process says, plain values, for all."""
         return value
 
     def wait(self) -> None:
         """Wait until every process is here."""
-        self.tell(None)
+        self.broadcast(None)
 
     def add(self, value: Any) -> None:
         """The sum over all processes, in place."""

@@ -59,7 +59,7 @@ class Batch(NamedTuple):
     """1 where a word predicts the place, else 0."""
     share_PW: Tensor
     """cbow: how much of each word is in the mean."""
-    told_PR: Tensor
+    candidates_PR: Tensor
     """The word of each place, then its noise words."""
     counts_PR: Tensor
     """1, and 0 for noise that is the word itself."""
@@ -145,10 +145,10 @@ class DeviceWork:
         far = reach[near] if own_window else reach[centre][:, None]
         there = ((at == near) & (line[near] == line[centre][:, None]) & (distance.abs() <= far)).float()
         whole = 2.0 * reach[centre] if self.by_window else there.sum(1).clamp(min=1)
-        told = torch.cat([words[centre][:, None], self._noise(size)], 1)
-        counts = (told != told[:, :1]).float()
+        candidates = torch.cat([words[centre][:, None], self._noise(size)], 1)
+        counts = (candidates != candidates[:, :1]).float()
         counts[:, 0] = 1
-        return Batch(words[near], there, there / whole[:, None], told, counts)
+        return Batch(words[near], there, there / whole[:, None], candidates, counts)
 
     def _noise(self, size: int) -> Tensor:
         """(size, K) words by the alias table of draws.py."""
@@ -166,7 +166,7 @@ def step(tables: tuple[Tensor, ...], batch: Batch, rate: float, cbow: bool, look
     X stands for what predicts a place: each of the W words in skip-gram, and in cbow one thing, their mean.
     """
     inputs, outputs = tables
-    v_PWD, u_PRD = inputs[batch.near_PW], outputs[batch.told_PR]
+    v_PWD, u_PRD = inputs[batch.near_PW], outputs[batch.candidates_PR]
     x_PXD = torch.bmm(batch.share_PW[:, None], v_PWD) if cbow else v_PWD
     real_PX = batch.there_PW.amax(1, keepdim=True) if cbow else batch.there_PW
     weight_PXR = real_PX[:, :, None] * batch.counts_PR[:, None]
@@ -179,14 +179,14 @@ def step(tables: tuple[Tensor, ...], batch: Batch, rate: float, cbow: bool, look
     bend_PR = torch.bmm(_squares(x_PXD)[:, None], size_PXR).squeeze(1)
     # In cbow each word that is there gets the whole gradient of the mean.
     part_PW = batch.there_PW * _part(batch.near_PW, batch.there_PW * bend_PX, len(inputs), rate)
-    part_PR = _part(batch.told_PR, bend_PR, len(outputs), rate)
+    part_PR = _part(batch.candidates_PR, bend_PR, len(outputs), rate)
     change_PRD = torch.bmm((g_PXR * part_PR[:, None]).transpose(1, 2), x_PXD)
     if cbow:
         change_PWD = part_PW[:, :, None] * torch.bmm(g_PXR, u_PRD)
     else:
         change_PWD = torch.bmm(part_PW[:, :, None] * g_PXR, u_PRD)
     _add(inputs, batch.near_PW, change_PWD, rate)
-    _add(outputs, batch.told_PR, change_PRD, rate)
+    _add(outputs, batch.candidates_PR, change_PRD, rate)
     return _loss(score_PXR, weight_PXR, real_PX) if look else None
 
 

@@ -150,7 +150,7 @@ class _Arpa:
             counts.append(int(found[2]))
             line = self._next()
         if line and not line.startswith(b"\\"):
-            raise self._damaged(f"'{_shown(line)}'", "a count such as `ngram 1=2000`")
+            raise self._damaged(f"'{_quoted(line)}'", "a count such as `ngram 1=2000`")
         if not counts:
             raise self._damaged("there are no counts after \\data\\", "a line such as `ngram 1=2000` for each order")
         self.kept = line or None  # a heading that no blank line stands before
@@ -159,16 +159,16 @@ class _Arpa:
     def _section(self, k: int) -> None:
         line, self.kept = self.kept or self._filled(), None
         if line != b"\\%d-grams:" % k:
-            found = "the file ends" if line is None else f"'{_shown(line)}'"
+            found = "the file ends" if line is None else f"'{_quoted(line)}'"
             raise self._damaged(found, f"the heading \\{k}-grams: (and before it as many n-grams as \\data\\ says)")
 
     def _end(self, order: int) -> None:
         line = self._filled()
         if line != b"\\end\\":
-            found = "the file ends" if line is None else f"'{_shown(line)}'"
+            found = "the file ends" if line is None else f"'{_quoted(line)}'"
             raise self._damaged(found, f"\\end\\ after the {order}-grams that \\data\\ counts")
         if (line := self._filled()) is not None:
-            raise self._damaged(f"'{_shown(line)}' after \\end\\", "nothing there")
+            raise self._damaged(f"'{_quoted(line)}' after \\end\\", "nothing there")
 
     def _unigrams(self, count: int) -> tuple[list[str], dict[bytes, int], BackoffTable, Array]:
         """The words from id 2 on; the id of each word as it is written, -1 of <s>; order 1 and its back-offs."""
@@ -271,14 +271,14 @@ class _Arpa:
         except ValueError:
             value = math.nan
         if math.isnan(value) or value == math.inf:
-            raise self._damaged(f"'{_shown(text)}' is no number", "a log10")
+            raise self._damaged(f"'{_quoted(text)}' is no number", "a log10")
         return value
 
     def _text(self, word: bytes) -> str:
         try:
             return word.decode()
         except UnicodeDecodeError:
-            raise self._damaged(f"'{_shown(word)}' is not UTF-8", "text in UTF-8") from None
+            raise self._damaged(f"'{_quoted(word)}' is not UTF-8", "text in UTF-8") from None
 
     def _fault(self, k: int, fault: int, rows: int, count: int, data: Array, place: int) -> InputError:
         word = data[place : place + 1000].tobytes().split(b"\n")[0].replace(b"\t", b" ").split(b" ")[0].rstrip(b"\r")
@@ -292,8 +292,8 @@ class _Arpa:
         if fault == _SHORT:
             return self._damaged(f"the line ends before {k} words", f"log10 p, {k} words and perhaps a back-off")
         if fault == _LONG:
-            return self._damaged(f"'{_shown(word)}' after the back-off", f"log10 p, {k} words and perhaps a back-off")
-        return self._damaged(f"'{_shown(word)}' is no number", f"log10 p, {k} words and perhaps a back-off")
+            return self._damaged(f"'{_quoted(word)}' after the back-off", f"log10 p, {k} words and perhaps a back-off")
+        return self._damaged(f"'{_quoted(word)}' is no number", f"log10 p, {k} words and perhaps a back-off")
 
 
 def _unpacked(raw: IO[bytes], suffix: str) -> Any:
@@ -302,7 +302,7 @@ def _unpacked(raw: IO[bytes], suffix: str) -> Any:
     return lzma.LZMAFile(raw) if suffix == ".xz" else raw
 
 
-def _shown(text: bytes) -> str:
+def _quoted(text: bytes) -> str:
     return text[:80].decode(errors="replace")
 
 

@@ -108,10 +108,10 @@ def novelty(run: Run, texts: list[str], prompt: str = "", progress: Progress = s
     training = _Training(run, progress)
     written = [_Measured(_sample(run.tokenizer, text, prompt), training.suffixes) for text in texts]
     size = max((one.tokens for one in written), default=0)
-    held = [_Measured(piece, training.suffixes) for piece in training.held_out(size)]
+    pieces = [_Measured(piece, training.suffixes) for piece in training.held_out(size)]
     matches = zip(written, training.matches(written), strict=True)
     found = tuple(Novelty(one.copied, match, _figures([one])) for one, match in matches)
-    return Report(LEAST, found, _figures(written), _figures(held) if held else None)
+    return Report(LEAST, found, _figures(written), _figures(pieces) if pieces else None)
 
 
 @dataclass(frozen=True)
