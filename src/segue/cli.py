@@ -27,25 +27,31 @@ app = typer.Typer(
 
 RunArgument = Annotated[str, typer.Argument(help="A run folder.")]
 FileArgument = Annotated[str, typer.Argument(help="A file with one text a line; - is standard input.")]
-OutOption = Annotated[str | None, typer.Option("--out", help="The folder to write; by default a free one in runs/.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, and nothing else there.")]
-DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-TrustOption = Annotated[bool, typer.Option("--trust", help="Run a model file from outside the package.")]
+OutOption = Annotated[str | None, typer.Option("--out", help="The run folder to write; by default a new one in runs/.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output instead of text.")]
+DeviceOption = Annotated[str, typer.Option(help="Where to compute: auto (a GPU if there is one), cpu, cuda or cuda:1.")]
+TrustOption = Annotated[bool, typer.Option("--trust", help="Allow running a model file from outside the package.")]
 
 
 @app.command()
 def compare(
     rest: Annotated[list[str] | None, typer.Argument(metavar="[DATA] [section.key=value …]")] = None,
-    models: Annotated[str, typer.Option(help="Recipes, comma separated; ngram/* is all of a kind.")] = "",
-    budget: Annotated[str, typer.Option(help="For each model: 60s, 5min, or a number of steps.")] = "60s",
-    seeds: Annotated[int, typer.Option(help="Train each this many times, for the noise of training.")] = 1,
-    folds: Annotated[int, typer.Option(help="Cross-validate in this many parts.")] = 0,
-    task: Annotated[str, typer.Option(help="lm, classify, tag, seq2seq or embed; by default told from the data.")] = "",
+    models: Annotated[str, typer.Option(help="Recipes to compare, comma separated; ngram/* means all of a kind.")] = "",
+    budget: Annotated[
+        str, typer.Option(help="Training budget of each model: 60s, 5min, or a number of steps.")
+    ] = "60s",
+    seeds: Annotated[
+        int, typer.Option(help="Train each model with this many random seeds, to see the variance of training.")
+    ] = 1,
+    folds: Annotated[int, typer.Option(help="Cross-validate with this many folds (0: one split).")] = 0,
+    task: Annotated[
+        str, typer.Option(help="lm, classify, tag, seq2seq or embed; by default guessed from the data.")
+    ] = "",
     out: OutOption = None,
     trust: TrustOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Train the ladder of models under one budget; print one table, write one page.
+    """Train several models, from the simplest up, under the same budget; print one table, write one page.
 
     segue compare book.txt --budget 20s
 
@@ -66,13 +72,18 @@ def compare(
 
 @app.command()
 def train(
-    model: Annotated[str | None, typer.Argument(metavar="KIND|RECIPE", help="`segue models`, `segue recipes`.")] = None,
+    model: Annotated[
+        str | None, typer.Argument(metavar="KIND|RECIPE", help="Listed by `segue models` and `segue recipes`.")
+    ] = None,
     rest: Annotated[list[str] | None, typer.Argument(metavar="[DATA] [section.key=value …]")] = None,
     out: OutOption = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")] = False,
     device: DeviceOption = "auto",
-    threads: Annotated[int, typer.Option(help="CPU threads; 0 for as many as torch takes.")] = 0,
-    profile: Annotated[bool, typer.Option("--profile", help="Say where the time went (models that learn).")] = False,
+    threads: Annotated[int, typer.Option(help="CPU threads to use; 0 leaves it to torch.")] = 0,
+    profile: Annotated[
+        bool,
+        typer.Option("--profile", help="Print how long data, forward, backward and optimiser took (networks only)."),
+    ] = False,
     trust: TrustOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -102,7 +113,7 @@ def train(
     with _progress() as progress:
         run = train_model(model, data, out, settings, resume, device, threads, trust, progress, profile)
     if not is_first():
-        return  # of several processes one speaks
+        return  # with several processes only the first one prints
     result = read_json(run.path / "result.json")
     if json:
         _print({"run": str(run.path), "result": result})
@@ -115,10 +126,14 @@ def evaluate(
     run: Annotated[str, typer.Argument(metavar="RUN[+RUN…]", help="A run folder; several with --mix.")],
     rest: Annotated[list[str] | None, typer.Argument(metavar="[DATA] [data.key=value …]")] = None,
     mix: Annotated[
-        bool, typer.Option("--mix", help="Score RUN+RUN… as one mixture, weighed on validation text.")
+        bool, typer.Option("--mix", help="Score RUN+RUN… as one mixture; its weights are found on validation text.")
     ] = False,
-    adapt: Annotated[bool, typer.Option("--adapt", help="Go on learning while reading.")] = False,
-    cache: Annotated[bool, typer.Option("--cache", help="Mix in caches of what was read lately.")] = False,
+    adapt: Annotated[
+        bool, typer.Option("--adapt", help="Learn from the text while scoring it (dynamic evaluation).")
+    ] = False,
+    cache: Annotated[
+        bool, typer.Option("--cache", help="Mix in a cache of recent n-grams, and the neural cache of networks.")
+    ] = False,
     validation: Annotated[
         str | None, typer.Option(help="Text to find the weights of --mix and --cache on; by default the run's own.")
     ] = None,
@@ -126,7 +141,9 @@ def evaluate(
     device: DeviceOption = "auto",
     trust: TrustOption = False,
 ) -> None:
-    """How good a run is: on a file, or on what it held back itself. What adapts is marked, with its static figures.
+    """Evaluate a run on a file, or on the test or validation data that it held out itself.
+
+    With --adapt or --cache the figures are marked as adapted, and the static ones are printed beside them.
 
     segue evaluate runs/rnn_lm-book other.txt
 
@@ -151,7 +168,7 @@ def score(
     device: DeviceOption = "auto",
     trust: TrustOption = False,
 ) -> None:
-    """The log probability of each line, token by token (language models).
+    """Print the log probability of each line, token by token (language models).
 
     echo "the cows eat grass" | segue score runs/ngram-book -
     """
@@ -168,24 +185,33 @@ def score(
 @app.command()
 def generate(
     run: RunArgument,
-    prompt: Annotated[str, typer.Option(help="The text to go on from.")] = "",
-    n: Annotated[int, typer.Option("-n", help="How many texts.")] = 1,
-    max_tokens: Annotated[int | None, typer.Option(help="decode.max_tokens")] = None,
-    temperature: Annotated[float | None, typer.Option(help="decode.temperature; 0 takes the likeliest.")] = None,
-    top_k: Annotated[int | None, typer.Option(help="decode.top_k")] = None,
-    top_p: Annotated[float | None, typer.Option(help="decode.top_p")] = None,
-    beam: Annotated[int | None, typer.Option(help="decode.beam: search instead of drawing.")] = None,
+    prompt: Annotated[str, typer.Option(help="The text to continue.")] = "",
+    n: Annotated[int, typer.Option("-n", help="How many texts to write.")] = 1,
+    max_tokens: Annotated[int | None, typer.Option(help="decode.max_tokens: write at most this many tokens.")] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="decode.temperature: 0 is greedy, it takes the likeliest token.")
+    ] = None,
+    top_k: Annotated[int | None, typer.Option(help="decode.top_k: sample from the k likeliest tokens.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="decode.top_p: nucleus sampling.")] = None,
+    beam: Annotated[
+        int | None, typer.Option(help="decode.beam: beam search of this width instead of sampling.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="decode.seed: the same seed writes the same text.")] = None,
-    stop: Annotated[list[str] | None, typer.Option(help="End before this text; may be given again.")] = None,
-    adapt: Annotated[bool, typer.Option("--adapt", help="Go on counting while writing (models that count).")] = False,
+    stop: Annotated[
+        list[str] | None, typer.Option(help="Stop before this text appears; may be given several times.")
+    ] = None,
+    adapt: Annotated[
+        bool, typer.Option("--adapt", help="Learn from the prompt and the written text (n-gram models).")
+    ] = False,
     novelty: Annotated[
-        bool, typer.Option("--novelty", help="Mark what stands in the training text too, and say how new the rest is.")
+        bool,
+        typer.Option("--novelty", help="Mark passages copied from the training text, and measure how new the rest is."),
     ] = False,
     json: JsonOption = False,
     device: DeviceOption = "auto",
     trust: TrustOption = False,
 ) -> None:
-    """Write text that follows a prompt (language models); a single text is shown as it is written.
+    """Write text that continues a prompt (language models); a single text is printed while it is written.
 
     segue generate runs/rnn_lm-book --prompt "The " --max-tokens 200 --temperature 0.8 --stop "The end"
 
@@ -237,12 +263,14 @@ def generate(
 def predict(
     run: RunArgument,
     file: FileArgument = "-",
-    explain: Annotated[bool, typer.Option("--explain", help="Classifiers: also the words that mattered.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Also print the words that mattered most (classifiers).")
+    ] = False,
     json: JsonOption = False,
     device: DeviceOption = "auto",
     trust: TrustOption = False,
 ) -> None:
-    """Labels, tags or translations, one a line; with --json their probabilities too.
+    """Print labels, tags or translations, one a line; with --json their probabilities too.
 
     printf 'a fine film\\n' | segue predict runs/bow-reviews - --explain
     """
@@ -278,13 +306,13 @@ def predict(
 @app.command("challenge")
 def challenge_run(
     run: RunArgument,
-    positive: Annotated[str, typer.Option(help="The label of what is liked; by default told from its name.")] = "",
-    negative: Annotated[str, typer.Option(help="The label of what is not.")] = "",
+    positive: Annotated[str, typer.Option(help="The label of positive texts; by default guessed from its name.")] = "",
+    negative: Annotated[str, typer.Option(help="The label of negative texts.")] = "",
     json: JsonOption = False,
     device: DeviceOption = "auto",
     trust: TrustOption = False,
 ) -> None:
-    """Try a classifier of opinions on negations, double negations, intensifiers, contrasts and the order of words.
+    """Test a sentiment classifier on negations, double negations, intensifiers, contrasts and word order.
 
     segue challenge runs/bow-reviews
     """
@@ -336,7 +364,7 @@ def nearest_words(
     top: Annotated[int, typer.Option(help="How many words.")] = 10,
     json: JsonOption = False,
 ) -> None:
-    """The words whose vectors are nearest to those of other words (word2vec), with their cosines.
+    """Print the words whose vectors are nearest to those of the given words, with their cosines (word2vec).
 
     segue nearest runs/word2vec-book king queen
     """
@@ -354,12 +382,12 @@ def nearest_words(
 @app.command()
 def analogy(
     run: RunArgument,
-    expression: Annotated[str, typer.Argument(help="Words with blanks and signs between: king - man + woman")],
+    expression: Annotated[str, typer.Argument(help="Words with spaces and signs between: king - man + woman")],
     top: Annotated[int, typer.Option(help="How many words.")] = 10,
-    multiply: Annotated[bool, typer.Option("--multiply", help="By 3CosMul and not by 3CosAdd.")] = False,
+    multiply: Annotated[bool, typer.Option("--multiply", help="Use 3CosMul instead of 3CosAdd.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """What words, added and taken away, come to (word2vec): Paris is to France as what is to Japan?
+    """Answer an analogy by adding and subtracting word vectors (word2vec): Paris is to France as what is to Japan?
 
     segue analogy runs/word2vec-book "Paris - France + Japan"
     """
@@ -384,7 +412,7 @@ def serve(
     device: DeviceOption = "auto",
     trust: TrustOption = False,
 ) -> None:
-    """A page to play with runs in the browser, and a JSON API; for this machine alone unless --host says otherwise.
+    """Serve runs as a web page and a JSON API; only this machine can reach them unless --host says otherwise.
 
     segue serve runs/ngram-book runs/rnn_lm-book
     """
@@ -401,7 +429,7 @@ def export_run(
         str, typer.Option("--to", help="; ".join(f"{one.name}, {one.what}" for one in reversed(formats.FORMATS)) + ".")
     ] = "zip",
 ) -> None:
-    """Write a run in a form that travels.
+    """Write a run as one file, or in another toolkit's format.
 
     segue export runs/rnn_lm-book --to zip book.zip
 
@@ -424,7 +452,7 @@ def import_run(
     ],
     out: Annotated[str, typer.Option("--out", help="The run folder to make.")],
 ) -> None:
-    """Make a run folder of what was exported, here or by another toolkit.
+    """Make a run folder from what Segue or another toolkit exported.
 
     segue import book.zip --out runs/book
 
@@ -441,16 +469,21 @@ def import_run(
 
 @app.command()
 def claim(
-    what: Annotated[str | None, typer.Argument(metavar="[CLAIM|FILE.toml]", help="Without one: what there is.")] = None,
+    what: Annotated[
+        str | None, typer.Argument(metavar="[CLAIM|FILE.toml]", help="Without one: list all claims.")
+    ] = None,
     rest: Annotated[list[str] | None, typer.Argument(metavar="[DATA] [section.key=value …]")] = None,
     budget: Annotated[
-        str, typer.Option(help="For each training: 60s, 5min, or a number of steps; by default the claim's own.")
+        str,
+        typer.Option(
+            help="Training budget of each variant: 60s, 5min, or a number of steps; by default the claim's own."
+        ),
     ] = "",
     out: OutOption = None,
     trust: TrustOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Try a claim of the lectures: train its variants, print a table, draw a picture, say whether it held.
+    """Test a claim of the lectures: train its variants, print a table, draw a picture, say whether the claim held.
 
     segue claim residual
 
@@ -471,7 +504,7 @@ def claim(
 
 @app.command("models")
 def list_models() -> None:
-    """Every kind of model, with its first sentence."""
+    """List every kind of model, with its first sentence."""
     from segue.runs.terminal import print_models
 
     print_models()
@@ -479,7 +512,7 @@ def list_models() -> None:
 
 @app.command("recipes")
 def list_recipes() -> None:
-    """Every recipe that is shipped, as kind/name."""
+    """List every shipped recipe, as kind/name."""
     from segue.runs.terminal import print_recipes
 
     print_recipes()
@@ -487,7 +520,7 @@ def list_recipes() -> None:
 
 @app.command("runs")
 def list_runs(folder: Annotated[str, typer.Argument(help="Where to look.")] = "runs", json: JsonOption = False) -> None:
-    """The runs in a folder, with their figures."""
+    """List the runs in a folder, with their figures."""
     from segue.runs.terminal import find_runs, print_runs
 
     found = find_runs(Path(folder))
@@ -500,7 +533,7 @@ def explain(
     settings: Annotated[list[str] | None, typer.Argument(metavar="[section.key=value …]")] = None,
     trust: TrustOption = False,
 ) -> None:
-    """What a model is: its paper, its equations, and every key of its recipe; of an n-gram run, its numbers in them.
+    """Explain a model: its paper, its equations and every key of its recipe; for an n-gram run also a worked example.
 
     segue explain rnn_lm
 
@@ -514,9 +547,9 @@ def explain(
 @app.command()
 def data(
     rest: Annotated[list[str] | None, typer.Argument(metavar="[FILE|get NAME] [data.key=value …]")] = None,
-    tokens: Annotated[str, typer.Option(help="How to split: char, byte, space, word, bpe, …")] = "word",
+    tokens: Annotated[str, typer.Option(help="How to split into tokens: char, byte, space, word, bpe, …")] = "word",
 ) -> None:
-    """The corpora there are; of a file, how its first lines are read and split; `get NAME` downloads one.
+    """List the corpora; show how a file's first lines are read and split; `get NAME` downloads a corpus.
 
     segue data book.txt --tokens char
 
@@ -539,7 +572,7 @@ def data(
         print_sample(what, tokens, settings)
 
 
-# Between the words on the command line and the API
+# From command-line arguments to the API
 
 
 def _data_and_settings(rest: list[str] | None) -> tuple[str | None, list[str]]:
@@ -567,7 +600,7 @@ def _checked_task(task: str) -> Any:
 
 
 def _lines(file: str) -> Iterator[str]:
-    """The lines of a file or of standard input, without their ends."""
+    """Read the lines of a file or of standard input, without their line ends."""
     if file == "-":
         yield from _decoded(sys.stdin.buffer, _named(file))
         return
@@ -602,7 +635,7 @@ def _decoded(opened: Any, name: str) -> Iterator[str]:
 
 
 def _warn_unknown(run: Any, text: str) -> None:
-    """What of a prompt the model does not know is said: it reads something else there."""
+    """Warn about words of the prompt outside the vocabulary; they are read as UNK."""
     unknown = run.unknown(text)
     if unknown:
         shown = ", ".join(repr(word) for word in dict.fromkeys(unknown))
@@ -610,7 +643,7 @@ def _warn_unknown(run: Any, text: str) -> None:
 
 
 def _warn_too_long(run: Any, prompt: str) -> None:
-    """Of a prompt that is longer than the model's window only the end is seen."""
+    """Warn if the prompt does not fit the context window."""
     context = run.model.window
     length = 1 + len(run.tokenizer.encode(prompt))
     if 0 < context < length:
@@ -640,7 +673,7 @@ def _progress() -> Iterator[Any]:
 
 @contextmanager
 def _compiling(run: Any) -> Iterator[None]:
-    """Says that the loop by which a Transformer writes is compiled, where it is for the first time."""
+    """Say so when the loop by which a Transformer writes on the CPU is compiled, which happens once."""
     if not hasattr(run.model, "steady") or str(run.device) != "cpu":
         yield
         return
@@ -657,11 +690,11 @@ def _compiling(run: Any) -> Iterator[None]:
         yield
 
 
-# The way in
+# The entry point
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Do what the words say and return the exit code: 0 done, 1 failed, 2 the input is wrong. No words ask for help."""
+    """Run one command and return the exit code: 0 done, 1 failed, 2 wrong input. Without arguments print the help."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"] or ["--help"]
