@@ -1,4 +1,4 @@
-"""The training of a model that trains itself, in the trainer's words: records, a summary, a model. Without torch."""
+"""The trainer of counted models, which train themselves (`Counted.fit`): same interface as Trainer, without torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Validate = Callable[[], dict[str, Any]]
 
 
 class Fitting:
-    """One run of `Counted.fit`. There are no checkpoints: it begins again."""
+    """One run of `Counted.fit`. It writes no checkpoints; a resumed run begins again."""
 
     step = 0
 
@@ -43,16 +43,16 @@ class Fitting:
         self.done(1.0)
 
     def take_best(self) -> None:
-        """There is but one."""
+        """Do nothing: there is only one model."""
 
     def summary(self) -> dict[str, Any]:
-        """What result.json says of the training."""
+        """Return what result.json says about the training."""
         epochs = self.model.epochs
         return fitted(self.seconds, math.ceil(epochs), epochs * len(self.store.tokens), float(epochs), self.model)
 
 
 def fitted(seconds: float, steps: int, tokens: float, epochs: float, model: Model) -> dict[str, Any]:
-    """What every training says of itself."""
+    """Return the entries of result.json that every training has."""
     return {
         "parameters": model.parameters_count,
         "train_seconds": seconds,
