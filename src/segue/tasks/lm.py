@@ -28,7 +28,7 @@ from segue.tasks.base import Done, HeldOut, Task, Values, nothing
 
 
 class RunningText(Task):
-    """What is learnt from running text: language models, and vectors of words."""
+    """Tasks that learn from running text: language models, and word vectors."""
 
     @property
     def shape(self) -> Shape:
@@ -36,11 +36,13 @@ class RunningText(Task):
 
     def defaults(self, values: Values, model: type[Model]) -> None:
         if values["tokens"]["kind"] == "space":
-            # Tokenised text comes a sentence a line, and has one spelling of its blanks.
+            # Tokenised text has one sentence a line, with single spaces.
             values["data"].setdefault("unit", "line")
             values["data"].setdefault("canonical", True)
         if str(values["data"].get("path")) in MADE:
-            values["data"]["unit"] = "line"  # sentences are made one by one, and their true model knows no more
+            values["data"]["unit"] = (
+                "line"  # the grammar makes sentences one by one, and its true model sees one sentence
+            )
 
     def settle_batches(self, config: BatchConfig) -> None:
         if config.tokens:
@@ -131,8 +133,8 @@ class Lm(RunningText):
 
 
 def of_scored(scored: Scored, lossless: bool = True, normalised: bool = True) -> Evaluation:
-    """The figures of a language model. Tokens that lose text get a perplexity and no bits per byte; scores that do not
-    sum to one get neither."""
+    """Compute the figures of a language model. A tokenizer that loses text has a perplexity but no bits per byte;
+    scores that do not sum to one have neither."""
     pieces = np.stack([scored.bits, scored.block_bytes], 1)
     result: dict[str, Any] = {"task": "lm", "figure": "bits_per_byte"}
     evaluation = Evaluation(result, pieces)
@@ -160,7 +162,7 @@ def of_scored(scored: Scored, lossless: bool = True, normalised: bool = True) ->
 
 
 def by_corpus(scored: Scored, names: Sequence[str], lossless: bool = True) -> list[dict[str, Any]]:
-    """The figures of each corpus of several; one that has no token in what was scored has none."""
+    """Compute the figures of each of several corpora; a corpus without scored tokens has none."""
     rows = []
     for name, part in zip(names, scored.parts, strict=True):
         if part.tokens:
