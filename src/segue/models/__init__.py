@@ -20,12 +20,12 @@ _SHARED = {"__init__", "base", "network", "markov_lm", "counted_classifier", "ne
 
 
 def kinds() -> list[str]:
-    """Every kind of model: the names of the files in this folder."""
+    """List every kind of model: the names of the files in this folder."""
     return sorted(path.stem for path in _HERE.glob("*.py") if path.stem not in _SHARED)
 
 
 def source_file(kind: str) -> Path:
-    """The file that a kind is written in (a kind that ends in `.py` is a file of the user's own)."""
+    """Return the source file of a kind (a kind that ends in `.py` is the user's own file)."""
     if kind.endswith(".py"):
         path = Path(kind)
         if not path.is_file():
@@ -37,7 +37,7 @@ def source_file(kind: str) -> Path:
 
 
 def model_class(kind: str) -> type[Model]:
-    """The one public class that derives from Model in the file of this kind."""
+    """Import the one public class that derives from Model in the file of this kind."""
     path = source_file(kind)
     module = _outside(path) if kind.endswith(".py") else importlib.import_module(f"segue.models.{kind}")
     found = [
@@ -60,7 +60,7 @@ def model_class(kind: str) -> type[Model]:
 
 
 def fingerprint(path: Path) -> str:
-    """The sha256 of a model file of the user's own; it goes into the run."""
+    """Return the sha256 of a user's own model file; the run records it."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Where a run begins: by which recipe, in which folder, may it go on there, do the runs that it names fit?"""
+"""Begin or resume a run: choose its recipe and folder, and check that it may go on there."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ Out = str | Path | None
 Settings = Mapping[str, Any] | Sequence[str]
 
 _BEFORE = (".lock", ".recipe.toml.writing")
-"""What a run may leave that was killed before it had begun."""
+"""Files that a run may leave if it is killed before it begins."""
 _BUDGET = ("train.steps", "train.epochs", "train.seconds", "name")
-"""What may differ where a run goes on: there may be more of it."""
+"""Settings that may grow when a run is resumed."""
 
 
 @dataclass
@@ -37,11 +37,11 @@ class Begun:
     recipe: Recipe
     path: Path
     resumed: bool = False
-    """Whether it goes on with what is in the folder."""
+    """Whether it continues the run in the folder."""
     asked_to_resume: bool = False
     trust: bool = False
     made: list[Path] = field(default_factory=list)
-    """Folders that were not there before."""
+    """Folders that did not exist before."""
     rows: Path | None = None
     """The file that a list of data was written to, if it is new."""
     finished: bool = False
@@ -50,7 +50,7 @@ class Begun:
 
     @contextmanager
     def kept(self, world: World, device: str, threads: int, progress: Progress) -> Iterator[None]:
-        """Read the data and lock the folder while the run is trained; remove what comes of nothing."""
+        """Read the data and lock the folder while the run is trained; clean up after a failure."""
         if not world.first:
             yield
             return
@@ -67,7 +67,7 @@ class Begun:
             raise
 
     def _written(self, world: World, device: str, threads: int, progress: Progress) -> Iterator[None]:
-        """Write what says how the run is made; then it is trained."""
+        """Write recipe and environment, then train inside the `with` block; undo them if nothing useful is left."""
         if not self.resumed and (self.path / "recipe.toml").exists():
             raise InputError(f"Another process has just begun a run in {self.path}. Choose another --out.")
         if self.asked_to_resume and not self.resumed:
@@ -77,7 +77,7 @@ class Begun:
             world.broadcast(self._news())
             yield
         except Exception as error:
-            # A loss that diverged is worth a look at the metrics; wrong input or a full disk leaves nothing of use.
+            # After a diverged loss keep the metrics; after wrong input or a full disk there is nothing worth keeping.
             diverged = isinstance(error, SegueError) and not isinstance(error, InputError)
             if not (self.resumed or diverged or any(self.path.glob("checkpoints/step-*"))):
                 files.undo(self.path, self.made)
@@ -97,15 +97,15 @@ class Begun:
         check_parts(self.recipe, self.corpus, self.trust)
 
     def _note(self, device: str, threads: int) -> None:
-        """Write recipe.toml and environment.json: with them and the data the run can be made again."""
-        (self.path / "result.json").unlink(missing_ok=True)  # of a smaller budget: this one is not finished yet
+        """Write recipe.toml and environment.json, which with the data reproduce the run."""
+        (self.path / "result.json").unlink(missing_ok=True)  # from a smaller budget: the run is not finished any more
         files.write_atomic(self.path / "recipe.toml", to_toml(self.recipe))
         if not (self.resumed and (self.path / "environment.json").exists()):
             made_with = files.environment(device, threads, self.recipe.train.seed, processes())
             files.write_json(self.path / "environment.json", made_with)
 
     def finish(self, result: dict[str, Any]) -> None:
-        """Write result.json, which says that the run is finished, and remove the ids."""
+        """Write result.json, which marks the run as finished, and remove the ids."""
         files.write_json(self.path / "result.json", result)
         shutil.rmtree(self.path / "store", ignore_errors=True)
 
@@ -113,7 +113,7 @@ class Begun:
 def begin(
     model: str | Recipe | None, data: Data, out: Out, settings: Settings, resume: bool, threads: int, trust: bool
 ) -> Begun:
-    """The recipe to follow and the folder to write to; nothing is written yet but a list of data."""
+    """Choose the recipe and the folder; write nothing yet, except data that was given as a list."""
     lines = setting_lines(settings)
     if isinstance(model, Recipe):
         begun = Begun(model, Path(str(out)), trust=trust)
@@ -138,10 +138,10 @@ def begin(
 
 
 def follow(world: World, trust: bool) -> Begun:
-    """What a process that is not the first begins with: what the first one says."""
+    """Begin in a process that is not the first: use the recipe and folder that the first one broadcasts."""
     try:
         news = world.broadcast()
-    except RuntimeError as error:  # as torch says that another process is gone
+    except RuntimeError as error:  # torch's error if another process is gone
         raise SegueError("The first process ended before the run began; what it says is the reason.") from error
     path = Path(news["out"])
     if not (path / "recipe.toml").exists():
@@ -167,7 +167,7 @@ def _new(model: str | None, data: Data, out: Out, lines: list[str], resume: bool
 
 
 def _own_recipe(model: str | None, path: Path, lines: list[str], trust: bool) -> Recipe:
-    """The recipe of a begun run, with what the caller says anew (the budget) on top."""
+    """Read the recipe of a begun run, with the caller's settings (a larger budget) on top."""
     recipe = load_recipe(str(path / "recipe.toml"), lines, trust=trust)
     if model is not None and load_recipe(model, trust=trust).name not in (recipe.kind, recipe.name):
         raise InputError(
@@ -178,8 +178,8 @@ def _own_recipe(model: str | None, path: Path, lines: list[str], trust: bool) ->
 
 
 def named_data(data: Data, path: Path, shape: Any) -> tuple[str | None, Path | None]:
-    """The data as a recipe names it. A list becomes a file beside the run, so that the run can be made again; the
-    second is that file, if it is new."""
+    """Return the data's name for the recipe. A list is written to a file beside the run, so that the run can be
+    reproduced; the second value is that file, if it is new."""
     if data is None or isinstance(data, str | Path):
         return None if data is None else str(data), None
     rows = path.parent / f"{path.name}.data.jsonl"
@@ -196,7 +196,7 @@ def undo_rows(rows: Path | None, path: Path, made: list[Path]) -> None:
 
 
 def setting_lines(settings: Settings) -> list[str]:
-    """Settings as they are typed: section.key=value."""
+    """Write settings as they are typed: section.key=value."""
     if isinstance(settings, Mapping):
         return [f"{key}={_spelt(value)}" for key, value in settings.items()]
     return list(settings)
@@ -213,7 +213,7 @@ def _stem(model: str) -> str:
 
 
 def data_name(data: Data) -> str:
-    """What a folder calls its data."""
+    """Return a name of the data for the run folder."""
     if isinstance(data, str | Path | None):
         name = Path(str(data or "pydoc").split(",")[0]).name.split(".")[0].replace("*", "all")
         return re.sub("[+:]+", "-", name) or "text"
@@ -221,7 +221,7 @@ def data_name(data: Data) -> str:
 
 
 def _begun_with(recipe: Recipe, lines: list[str], trust: bool) -> dict[str, Any]:
-    """With `train.init`: the shape of the model that it names, so that it need not be typed again."""
+    """With `train.init`, return the [model] and [tokens] settings of that run, so that they need not be typed again."""
     init = recipe.train.init
     if not init or not (Path(init) / "recipe.toml").exists():
         return {}
@@ -242,7 +242,7 @@ def _begun_with(recipe: Recipe, lines: list[str], trust: bool) -> dict[str, Any]
 
 
 def _made_of(recipe: Recipe, trust: bool) -> dict[str, Any]:
-    """The [data] that the runs of an ensemble were trained on, so that the same rows are held out."""
+    """Return the [data] that the runs of an ensemble were trained on, so that the same rows are held out."""
     runs = recipe.model.runs
     if not runs or not (Path(runs[0]) / "recipe.toml").exists():
         return {}
@@ -250,7 +250,7 @@ def _made_of(recipe: Recipe, trust: bool) -> dict[str, Any]:
 
 
 def recipe_of(recipe: Recipe | None, out: Path, resume: bool, trust: bool) -> tuple[Recipe, bool]:
-    """The recipe to follow, and whether a run with it has begun."""
+    """Return the recipe to follow, and whether a run with it has begun."""
     saved = out / "recipe.toml"
     recipe = _with_tokens(recipe, trust)
     if not saved.exists():
@@ -282,7 +282,7 @@ def recipe_of(recipe: Recipe | None, out: Path, resume: bool, trust: bool) -> tu
 
 
 def _with_tokens(recipe: Recipe | None, trust: bool) -> Recipe | None:
-    """A run that begins with another's weights has its tokens too."""
+    """Give a run with train.init the [tokens] of that run."""
     init = recipe.train.init if recipe is not None else ""
     if recipe is None or not init:
         return recipe
@@ -291,7 +291,7 @@ def _with_tokens(recipe: Recipe | None, trust: bool) -> Recipe | None:
 
 
 def _check_goes_on(recipe: Recipe, out: Path) -> None:
-    """A finished run learns on from its checkpoint; an imported one has none, and would be learnt anew."""
+    """Refuse to resume a run without a checkpoint, such as an imported one: it would be trained from scratch."""
     counts = issubclass(recipe.model_class, Counted)
     imported = files.check_run(out).get("imported")
     if imported or not (counts or any(out.glob("checkpoints/step-*"))):
@@ -317,7 +317,7 @@ def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def check_named(recipe: Recipe, trust: bool) -> None:
-    """An ensemble names two runs or more, all of them classifiers: said before any data is read."""
+    """Check, before reading any data, that an ensemble names two runs or more, all of them classifiers."""
     runs = recipe.model.runs if "runs" in {one.name for one in dataclasses.fields(recipe.model)} else None
     if runs is None:
         return
@@ -333,7 +333,8 @@ def check_named(recipe: Recipe, trust: bool) -> None:
 
 
 def check_parts(recipe: Recipe, corpus: Corpus, trust: bool) -> None:
-    """An ensemble of runs is weighed on rows that none of them has learnt from: they held the same ones out."""
+    """Check that the runs of an ensemble held out the same rows: its weights are found on rows that none was trained
+    on."""
     hashes = {file["sha256"] for file in corpus.ledger.files}
     for run in map(Path, recipe.model.runs):
         other = _split(read_recipe(run / "recipe.toml", trust).data)
@@ -349,6 +350,6 @@ def check_parts(recipe: Recipe, corpus: Corpus, trust: bool) -> None:
 
 
 def _split(data: Any) -> dict[str, Any]:
-    """What decides who is held out; which file a path names is seen by the file's sum."""
+    """Return the settings that decide which rows are held out; files are compared by their checksums elsewhere."""
     shares = {"validation": data.validation, "test": data.test}
     return {**shares, **dict.fromkeys(data.held_out_files(), "a file"), "seed": data.seed}
