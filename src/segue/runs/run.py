@@ -272,7 +272,7 @@ class Run:
     # Generating
 
     def generate(self, prompt: str = "", n: int = 1, adapt: bool = False, **settings: Any) -> Any:
-        """Generate text that follows the prompt; a list of n texts if n is more than 1. Settings are keys of [decode]."""
+        """Generate text that follows the prompt; a list if n is more than 1. Settings are keys of [decode]."""
         config = self._writing(adapt, settings)
         if n > 1 and (config.beam or not config.temperature):
             raise InputError(
