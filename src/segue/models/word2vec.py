@@ -164,7 +164,7 @@ class Word2vec(Counted):
         self.counts[:FIRST] = 0
         if (self.counts > 0).sum() < 2:
             raise InputError(
-                f"The text has {int((self.counts > 0).sum())} different words, and a word is told from another. "
+                f"The text has {int((self.counts > 0).sum())} different words, and a word is learnt against others. "
                 "Expected two or more; tokens.min_count=1 keeps those that are seen once."
             )
         most = train.epochs or min(MOST, max(LEAST, WHOLE // len(text)))

@@ -1,4 +1,4 @@
-"""The runs that are served: their names, one thread each, their limits, and their answers as plain values."""
+"""The served runs: their names, one thread each, limits of requests, and answers as plain values."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from segue.runs.run import Run, load
 from segue.tokens.tokenizer import Tokenizer
 
 MAX_TOKENS = 4096
-"""Tokens that one request may have written."""
+"""Most tokens that one request may generate."""
 MAX_CHARACTERS = 100_000
-"""Characters of a text; of all texts of a request together."""
+"""Most characters of a text, and of all texts of a request together."""
 MAX_TEXTS = 16
-"""Texts that one request may have written."""
+"""Most texts that one request may generate."""
 MAX_ROWS = 256
-"""Texts that one request may have labelled, tagged or translated."""
+"""Most texts that one request may have labelled, tagged or translated."""
 MAX_TOP = 100
-"""Likeliest tokens, or nearest words, that one request may ask for."""
+"""Most tokens or nearest words that one request may ask for."""
 MAX_EXPLAINED = 32
-"""Texts that one request may have explained: each is read as often as it has words."""
+"""Most texts that one request may have explained: the model reads each as often as it has words."""
 _BROKEN = "\ufffd"
 
 Answer = dict[str, Any]
@@ -53,7 +53,7 @@ class Engine:
 
 
 def _names(paths: Sequence[Path]) -> dict[str, Path]:
-    """Runs go by the last part of their path, or by as many parts as it takes to tell them apart."""
+    """Name each run by the last part of its path, or by as many parts as make the names different."""
     whole = [path.resolve() for path in paths]
     twice = [str(path) for path, count in Counter(whole).items() if count > 1]
     if twice:
@@ -65,9 +65,9 @@ def _names(paths: Sequence[Path]) -> dict[str, Path]:
 
 
 class Served:
-    """A run and the one thread that works for it: a model is never entered twice at a time.
+    """A run and its single worker thread: a model is never called twice at the same time.
 
-    Who asks waits for his turn without holding up the server. A stream takes a turn for each token,
+    Requests wait for the thread without blocking the server. A stream queues again for each token,
     so that a long text does not keep the others waiting.
     """
 
@@ -78,11 +78,11 @@ class Served:
         self._figures = read_json(result) if result.exists() else {}
 
     async def do(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        """The result of some work, done in the run's thread."""
+        """Do some work in the run's thread and return its result."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
 
     def describe(self) -> Answer:
-        """What a page needs to know of the run."""
+        """Describe the run for the page."""
         recipe = self.run.recipe
         return {
             "name": self.name,
@@ -97,21 +97,21 @@ class Served:
     # Language models
 
     def generate(self, prompt: str, n: int, settings: Mapping[str, Any]) -> Answer:
-        """n texts that follow a prompt."""
+        """Generate n texts that follow a prompt."""
         written = self.run.generate_many([prompt] * n, **settings, beam=0)
         return {"texts": [text for _, text in written], "unknown": self.run.unknown(prompt)}
 
     async def stream(self, prompt: str, settings: Mapping[str, Any]) -> AsyncGenerator[Answer, None]:
-        """The first text of `generate` as it is written: {"text": what is new} …, then {"done": all of it}."""
+        """Yield the first text of `generate` as it is written: {"text": the new part} …, then {"done": the whole}."""
         events = self._write(prompt, settings)
         try:
             while (event := await self.do(next, events, None)) is not None:
                 yield event
-        finally:  # in its own thread, behind a token that may be under way
+        finally:  # in the run's thread, after a token that may be in progress
             self._thread.submit(events.close)
 
     def _write(self, prompt: str, settings: Mapping[str, Any]) -> Generator[Answer, None, None]:
-        self.run.generate_many([], **settings, beam=0)  # writes nothing; says what is wrong with the task or settings
+        self.run.generate_many([], **settings, beam=0)  # generates nothing; raises errors of the task or settings
         from segue.inference.decode import stream
 
         run, tokenizer = self.run, self.run.tokenizer
@@ -130,7 +130,7 @@ class Served:
         yield {"done": whole, "tokens": len(ids), "ended": ended, "unknown": run.unknown(prompt)}
 
     def score(self, text: str) -> Answer:
-        """Every token with its natural log probability and its bits; the last, empty token is the text's end."""
+        """Score every token: natural log probability and bits; the last, empty token is the text's end."""
         (line,) = self.run.score([text])
         rows = zip(line.tokens, line.logprobs, line.token_bits, strict=True)
         return {
@@ -142,7 +142,7 @@ class Served:
         }
 
     def next(self, context: str, top: int) -> Answer:
-        """The likeliest tokens after a text."""
+        """Return the likeliest tokens after a text."""
         pairs = self.run.next_tokens(context, top)
         rows = [{"token": token, "probability": probability} for token, probability in pairs]
         return {"next": rows, "unknown": self.run.unknown(context)}
@@ -151,11 +151,11 @@ class Served:
 
     @cached_property
     def words(self) -> Words:
-        """The words and their vectors, made once; or an InputError where the run has none."""
+        """The words and their vectors, made once; InputError if the run has none."""
         return self.run.words
 
     def nearest(self, text: str, top: int) -> Answer:
-        """The words nearest to a word, or to what "king - man + woman" comes to, with their cosines."""
+        """Return the words nearest to a word, or to an expression like "king - man + woman", with their cosines."""
         words = self.words
         plus, minus = signed(text)
         found = words.analogy(plus, minus, top)
@@ -164,8 +164,8 @@ class Served:
     # All others
 
     def predict(self, texts: Sequence[str], explain: bool = False) -> Answer:
-        """A label with probabilities, tags or a translation for each text; `cut` counts tokens that were not read. With
-        `explain` (classifiers) also how much each word mattered."""
+        """Predict a label with probabilities, tags or a translation for each text; `cut` counts tokens that were not
+        read. With `explain` (classifiers) also how much each word mattered."""
         answers = self.run.explain(texts) if explain else ((answer, None) for answer in self.run.predict(texts))
         rows = []
         for text, (answer, words) in zip(texts, answers, strict=True):
