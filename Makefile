@@ -9,7 +9,7 @@ demo: .venv/installed
 	$(BIN)/segue compare pydoc --budget 20s
 
 test: .venv/installed-dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=15
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .

@@ -4,3 +4,4 @@ processes with two threads each on two cores wait for each other most of the tim
 import os
 
 os.environ["OMP_NUM_THREADS"] = "1"
+os.fsync = lambda file: None  # waiting for the disk takes longer than a small run does, and no test cuts the power

@@ -18,6 +18,7 @@ import types
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
+from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -388,10 +389,9 @@ class Field(NamedTuple):
 
 def fields_of(path: Path, class_name: str = "Config") -> list[Field]:
     """The fields of a config class in a source file, with their docs; nothing is imported."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    found = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == class_name]
+    found = _classes(path.read_text(encoding="utf-8")).get(class_name)
     fields = []
-    for node, doc in zip(found[0].body, [*found[0].body[1:], None], strict=True) if found else ():
+    for node, doc in zip(found.body, [*found.body[1:], None], strict=True) if found else ():
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             text = ""
             if isinstance(doc, ast.Expr) and isinstance(doc.value, ast.Constant):
@@ -417,10 +417,14 @@ def group_docs(group: Any) -> dict[str, str]:
 
 
 def _has_class(path: Path, name: str) -> list[Field] | None:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    if any(isinstance(node, ast.ClassDef) and node.name == name for node in ast.walk(tree)):
-        return fields_of(path, name)
-    return None
+    return fields_of(path, name) if name in _classes(path.read_text(encoding="utf-8")) else None
+
+
+@lru_cache(maxsize=64)
+def _classes(source: str) -> dict[str, ast.ClassDef]:
+    """The classes of a source text by name; the first of a name counts. Parsing takes as long as a very small run."""
+    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef)]
+    return {node.name: node for node in reversed(nodes)}
 
 
 def _source_of(module: str) -> Path:
