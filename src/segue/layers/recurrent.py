@@ -24,7 +24,7 @@ records, run the cells below step by step, from the same weights.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -34,6 +34,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
+from segue.batches.state import Carried
 from segue.layers.probe import probe, recording
 
 Cell = Literal["elman", "lstm", "gru"]
@@ -84,8 +85,8 @@ def gru_cell(x_BG: Tensor, h_BD: Tensor, U_GD: Tensor, b_G: Tensor, reset: Reset
 
 
 @dataclass(frozen=True)
-class RecurrentState:
-    """What is remembered between batches or steps: a row of h (and c) for each layer and direction."""
+class RecurrentState(Carried):
+    """h (and c) of each layer and direction, carried between batches or steps."""
 
     h_LBD: Tensor
     c_LBD: Tensor | None = None
@@ -93,20 +94,21 @@ class RecurrentState:
     def parts(self) -> Parts:
         return (self.h_LBD,) if self.c_LBD is None else (self.h_LBD, self.c_LBD)
 
-    def select(self, rows: Tensor) -> RecurrentState:
-        """These rows, in this order (a row may come twice)."""
+    def select(self, rows: Tensor, same_text: bool = False) -> RecurrentState:
         return RecurrentState(*(part.index_select(1, rows) for part in self.parts()))
 
+    def join(self, others: Sequence[RecurrentState]) -> RecurrentState:
+        states = [self.parts(), *(other.parts() for other in others)]
+        return RecurrentState(*(torch.cat(part, 1) for part in zip(*states, strict=True)))
+
     def detach(self) -> RecurrentState:
-        """The same values, through which no gradient flows back: where backpropagation through time is cut."""
+        """Cut backpropagation through time here: the same values, without their gradient."""
         return RecurrentState(*(part.detach() for part in self.parts()))
 
     def forget(self, fresh_B: Tensor) -> RecurrentState:
-        """Zero in the rows that begin anew."""
         return RecurrentState(*(part.masked_fill(fresh_B[None, :, None], 0.0) for part in self.parts()))
 
     def tensors(self) -> dict[str, Tensor]:
-        """By name, as a checkpoint keeps them."""
         return dict(zip(("h", "c"), self.parts(), strict=False))
 
     @classmethod

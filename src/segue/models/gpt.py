@@ -22,7 +22,7 @@ Departures from the lectures: the heads are mixed by a matrix W_O. GPT-3's spars
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, NamedTuple
 
@@ -31,6 +31,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from segue.batches.batch import Batch
+from segue.batches.state import State
 from segue.errors import InputError
 from segue.layers.attention import Past, looking
 from segue.layers.losses import linear_cross_entropy, target_logprobs
@@ -394,6 +395,17 @@ class Kept:
         parts = (self.k_LBHSK.index_select(1, rows), self.v_LBHSK.index_select(1, rows))
         return Kept(self.tokens_BS.index_select(0, rows), *parts)
 
+    def join(self, others: Sequence[Kept]) -> Kept:
+        """The rows of all, with room for as many places as the longest has."""
+        every = [self, *others]
+        places = max(one.tokens_BS.shape[1] for one in every)
+        tokens = [F.pad(one.tokens_BS, (0, places - one.tokens_BS.shape[1])) for one in every]
+        keys, values = (
+            [F.pad(part, (0, 0, 0, places - part.shape[3])) for part in parts]
+            for parts in zip(*((one.k_LBHSK, one.v_LBHSK) for one in every), strict=True)
+        )
+        return Kept(torch.cat(tokens), torch.cat(keys, 1), torch.cat(values, 1))
+
     def grow(self, places: int, most: int) -> None:
         """Makes room for so many places, and for twice as many as there are, up to `most`."""
         more = min(most, max(places, 2 * self.tokens_BS.shape[1])) - self.tokens_BS.shape[1]
@@ -427,7 +439,7 @@ class Room(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Window:
+class Window(State):
     """What the model still sees of each row's text."""
 
     kept: Kept
@@ -440,10 +452,15 @@ class Window:
     stamp: int = 0
     """That of what is kept when this state was made."""
 
-    def select(self, rows: Tensor) -> Window:
-        """These rows, in this order (a row may come twice)."""
+    def select(self, rows: Tensor, same_text: bool = False) -> Window:
         length_B, last_BD = self.length_B.index_select(0, rows), self.last_BD.index_select(0, rows)
         return Window(self.kept.select(rows), length_B, last_BD, self.most)
+
+    def join(self, others: Sequence[Window]) -> Window:
+        every = [self, *others]
+        length_B, last_BD = torch.cat([one.length_B for one in every]), torch.cat([one.last_BD for one in every])
+        kept = self.kept.join([other.kept for other in others])
+        return Window(kept, length_B, last_BD, max(one.most for one in every))
 
     def forget(self, fresh_B: Tensor) -> Window:
         """Nothing read in the rows that begin anew."""

@@ -18,6 +18,7 @@ table still, train.freeze=target_vectors,source_vectors two.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,6 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from segue.batches.batch import Batch
+from segue.batches.state import State
 from segue.layers.losses import linear_cross_entropy
 from segue.layers.recurrent import Cell, Readout, Recurrent, RecurrentState
 from segue.models.base import LanguageModel, Loss, ModelConfig, Sizes, Term
@@ -32,16 +34,22 @@ from segue.models.network import Network
 
 
 @dataclass(frozen=True)
-class Decoding:
-    """What the decoder carries: its own state and, for feeds "every", what it sees of the source at each step."""
+class Decoding(State):
+    """The decoder's own state and, for feeds "every", what it sees of the source at each step."""
 
     decoder: RecurrentState
     context_BD: Tensor | None
 
-    def select(self, rows: Tensor) -> Decoding:
-        """These rows, in this order (a row may come twice)."""
-        context_BD = None if self.context_BD is None else self.context_BD.index_select(0, rows)
+    def select(self, rows: Tensor, same_text: bool = False) -> Decoding:
+        context_BD = self.context_BD
+        if context_BD is not None and not same_text:  # the beams of one source see the same context
+            context_BD = context_BD.index_select(0, rows)
         return Decoding(self.decoder.select(rows), context_BD)
+
+    def join(self, others: Sequence[Decoding]) -> Decoding:
+        contexts = [context for one in (self, *others) if (context := one.context_BD) is not None]
+        decoder = self.decoder.join([other.decoder for other in others])
+        return Decoding(decoder, torch.cat(contexts) if contexts else None)
 
 
 def beside(x_BTD: Tensor, context_BD: Tensor | None) -> Tensor:
