@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from segue.runs import folder as files
+from segue.batches.codec import Codec
 from segue.batches.encode import STOP_BYTES, Held, encode_split
 from segue.data.corpus import Corpus, Example
 from segue.data.from_list import write_rows
@@ -25,9 +26,11 @@ from segue.errors import InputError
 from segue.inference import evaluation as figures
 from segue.inference.evaluation import Evaluation
 from segue.inference.leave_one_out import Mattered, explained
+from segue.inference.opened import Opened
 from segue.inference.predict import Prediction, Predictor
 from segue.inference.score import LONG_ROW, score_held, stream_logprobs
 from segue.inference.decode_settings import Config as Decode
+from segue.look.inside.view import View
 from segue.models import fingerprint
 from segue.models.base import Counted, Sizes, Task
 from segue.recipe import load_recipe, make, read_recipe
@@ -116,6 +119,23 @@ class Run:
     @property
     def task(self) -> Task:
         return self.recipe.task
+
+    @property
+    def opened(self) -> Opened:
+        """The model with what it takes to read and to answer in text."""
+        codec = Codec(self.tokenizer, tuple(self.labels), self.recipe.data, self.sizes, self.model.inputs)
+        return Opened(self.model, codec, self.recipe.decode, self.recipe.batches.length, self.device)
+
+    def look(self, text: str = "", view: str = "", other: Run | None = None, **options: Any) -> View:
+        """Show what the model does with a text; `segue.look.inside.views()` lists the views."""
+        from segue.look.inside import look
+
+        if other is None:
+            return look(self.opened, view, text, **options)
+        shown = look(self.opened, view, text, other=other.opened, **options)
+        (second,) = shown.beside
+        named = second._replace(title=f"{other.path}: {second.title}")
+        return shown._replace(title=f"{self.path}: {shown.title}", beside=(named,))
 
     @cached_property
     def speller(self) -> Speller | None:
@@ -366,18 +386,9 @@ class Run:
     def next_tokens(self, context: str, top: int = 10) -> list[tuple[str, float]]:
         """The likeliest tokens after a text, with their probabilities; the end of the text is "</s>"."""
         self._must_be("lm", "look")
-        import torch
+        from segue.look.inside.next import likeliest
 
-        ids = [self.sizes.start, *self.tokenizer.encode(context).tolist()]
-        with torch.inference_mode():
-            state = self.model.start(1, len(ids))
-            tokens = torch.tensor([ids], device=self.device)
-            logits, _ = self.model.step(tokens, torch.ones_like(tokens, dtype=torch.bool), state)
-            # Stable: tokens of the same probability stand in the order of their ids, however many are asked for.
-            best = logits[0].float().softmax(-1).sort(descending=True, stable=True)
-        names = {self.sizes.stop: "</s>", self.tokenizer.unk: "<unk>"}
-        pairs = zip(best.indices[:top].tolist(), best.values[:top].tolist(), strict=True)
-        return [(names.get(i, self.tokenizer.decode([i])), p) for i, p in pairs if p > 0]
+        return likeliest(self.opened, [self.sizes.start, *self.tokenizer.encode(context).tolist()], top)
 
     # Predicting
 

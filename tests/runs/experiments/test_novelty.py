@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import segue
-from segue.runs import terminal
 from segue.cli import invoke
 from segue.errors import InputError
-from segue.runs.run import Run
+from segue.look import terminal
 from segue.runs.experiments.novelty import LEAST, SIZES, Figures, Match, Novelty, Report, novelty
+from segue.runs.run import Run
 
 WORDS = ["the", "a", "cow", "dog", "eats", "sees", "grass", "hay", "green", "big", "small", "barn", "runs", "naïve"]
 
