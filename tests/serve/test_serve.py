@@ -113,6 +113,27 @@ def test_runs_are_described(client: TestClient, engine: Engine) -> None:
     assert by_name["byte"]["decode"]["temperature"] == 1.0
 
 
+@pytest.mark.parametrize("name", RUNS)
+def test_look_shows_what_the_run_shows(client: TestClient, engine: Engine, name: str) -> None:
+    text = "a fine film" if name == "classes" else "cow"
+    (found,) = [run["views"] for run in strict(client.get("/api/runs").content) if run["name"] == name]
+    for view in found:
+        shown = engine[name].run.look(text, view)
+        assert ask(client, "look", run=name, text=text, view=view) == json.loads(shown.json())
+    if found:
+        assert ask(client, "look", run=name, text=text) == ask(client, "look", run=name, text=text, view=found[0])
+
+
+def test_look_takes_options_and_a_second_run(client: TestClient, engine: Engine) -> None:
+    answer = ask(client, "look", run="char", text="the", top=2, **{"with": "byte"})
+    assert len(answer["rows"]) == len(answer["beside"][0]["rows"]) == 2
+    assert ask(client, "look", run="byte", text="the", view="gates", layer=1, top=3)["kind"] == "heat"
+    assert "does not apply" in refused(client, "look", run="byte", text="the", view="attention")
+    assert "no view 'nxt'" in refused(client, "look", run="char", text="the", view="nxt")
+    assert "no view applies" in refused(client, "look", run="pairs", text="the")
+    assert "top" in refused(client, "look", run="char", text="the", top=limits.MAX_TOP + 1)
+
+
 @pytest.mark.parametrize("name", WRITERS)
 def test_generate_writes_what_the_run_writes(client: TestClient, engine: Engine, name: str) -> None:
     settings = {"max_tokens": 12, "temperature": 0.7, "top_k": 9, "top_p": 0.9, "seed": 5}
@@ -504,7 +525,7 @@ def test_the_page_knows_every_task_and_every_limit() -> None:
 def test_the_api_describes_itself_without_pages_from_elsewhere(client: TestClient) -> None:
     paths = client.get("/openapi.json").json()["paths"]
     assert set(paths) == {
-        f"/api/{name}" for name in ("runs", "generate", "stream", "score", "next", "nearest", "predict")
+        f"/api/{name}" for name in ("runs", "generate", "stream", "score", "next", "look", "nearest", "predict")
     }
     assert client.get("/docs").status_code == client.get("/redoc").status_code == 404
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from segue.look.inside.view import Floats, View, largest, longest_bar, visible
+from segue.look.inside.view import Floats, View, finite, largest, longest_bar, scaled, visible
 from segue.look.page.markup import figure, text
 
 _HUES = ("#4f83d6", "#d9792f", "#2f9e67", "#c9559f", "#8a63d2", "#1f93a8", "#d65656", "#a08b1d", "#9a6b47", "#6b7a8f")
@@ -135,7 +135,7 @@ def _matrix(
 
 def _lines(sheet: _Sheet, view: View, whole: View, left: float, top: float) -> float:
     """A chart a panel; a colour a row."""
-    high, low = largest(whole), min(0.0, *(float(one.values_PRC.min(initial=0.0)) for one in whole.all))
+    high, low = largest(whole), min(0.0, *(float(finite(one.values_PRC).min(initial=0.0)) for one in whole.all))
     height, step = 160.0, max(8.0, min(40.0, _WIDE / max(1, len(view.columns))))
     for name, values_RC in zip(view.panels, view.values_PRC, strict=True):
         sheet.write(left, top + 12, name)
@@ -179,8 +179,9 @@ def _text(sheet: _Sheet, view: View, whole: View, left: float, top: float) -> fl
 def _points(sheet: _Sheet, view: View, whole: View, left: float, top: float) -> float:
     """A dot and a word a row; a colour a group."""
     for values_RC in view.values_PRC:
-        x, y = (_placed(values_RC[:, i], size) for i, size in ((0, _WIDE - 120), (1, _PLANE - 40)))
-        for row, a, b, group in zip(view.rows, x, y, values_RC[:, 2].tolist(), strict=True):
+        x, y = scaled(values_RC[:, 0]) * (_WIDE - 120), scaled(values_RC[:, 1]) * (_PLANE - 40)
+        groups = finite(values_RC[:, 2])
+        for row, a, b, group in zip(view.rows, x.tolist(), y.tolist(), groups.tolist(), strict=True):
             hue = _HUES[int(group) % len(_HUES)]
             at = (left + a, top + _PLANE - 20 - b)
             place = f'cx="{at[0]:.1f}" cy="{at[1]:.1f}" r="3"'
@@ -191,16 +192,11 @@ def _points(sheet: _Sheet, view: View, whole: View, left: float, top: float) -> 
     return top
 
 
-def _placed(values: Floats, size: float) -> list[float]:
-    low, room = float(values.min(initial=math.inf)), float(values.max(initial=-math.inf) - values.min(initial=math.inf))
-    return [size * (value - low) / (room or 1.0) for value in values.tolist()]
-
-
 def _bars(sheet: _Sheet, view: View, whole: View, left: float, top: float) -> float:
     """A bar a row, made of its columns in their colours, which a legend names where there are several."""
     scale, names = longest_bar(whole), [_short(row) for row in view.rows]
     label = _LETTER * max(map(len, names), default=0) + 8
-    for values_RC in view.values_PRC:
+    for values_RC in finite(view.values_PRC):
         for r, name in enumerate(names):
             y = top + _LINE * r
             sheet.write(left + label - 4, y + 13, name, 'text-anchor="end"')

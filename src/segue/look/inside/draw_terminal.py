@@ -7,9 +7,7 @@ import unicodedata
 from collections.abc import Sequence
 from itertools import zip_longest
 
-import numpy as np
-
-from segue.look.inside.view import Floats, View, largest, longest_bar, visible
+from segue.look.inside.view import Floats, View, finite, largest, longest_bar, scaled, visible
 
 _SHADES = " ░▒▓█"
 _EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -152,7 +150,7 @@ def _side_by_side(blocks: Sequence[list[str]], width: int) -> list[str]:
 
 def _lines(view: View, width: int) -> list[str]:
     """A row of blocks a line: the higher, the greater the value."""
-    low, top = float(view.values_PRC.min(initial=0.0)), largest(view)
+    low, top = float(finite(view.values_PRC).min(initial=0.0)), largest(view)
     drawn = []
     for name, values_RC in zip(view.panels, view.values_PRC, strict=True):
         drawn.append(shown(name))
@@ -197,7 +195,7 @@ def _points(view: View, width: int) -> list[str]:
     drawn = []
     for values_RC in view.values_PRC:
         plane = [[" "] * width for _ in range(_HEIGHT)]
-        x, y = (_scaled(values_RC[:, i]) for i in (0, 1))
+        x, y = (scaled(values_RC[:, i]) for i in (0, 1))
         for row, a, b in zip(view.rows, x.tolist(), y.tolist(), strict=True):
             _put(plane[round((1 - b) * (_HEIGHT - 1))], round(a * (width - 1)), shown(row))
         drawn += ["".join(line).rstrip() for line in plane]
@@ -215,21 +213,16 @@ def _put(line: list[str], place: int, word: str) -> None:
         line[place] = "·"
 
 
-def _scaled(values: Floats) -> Floats:
-    low, room = values.min(initial=math.inf), (values.max(initial=-math.inf) - values.min(initial=math.inf)) or 1.0
-    return np.asarray((values - low) / room)
-
-
 def _bars(view: View, top: float) -> list[str]:
     """A table: the name, the sum, a bar, and the parts where a bar has several."""
     drawn = []
     parts = view.columns if len(view.columns) > 1 else ()
     label = max((cells(visible(row)) for row in view.rows), default=1)
-    for name, values_RC in zip(view.panels, view.values_PRC, strict=True):
+    for name, values_RC in zip(view.panels, finite(view.values_PRC), strict=True):
         sums = values_RC.sum(-1).tolist()
         if parts:
             heads = "".join(f"{shown(part):>10}" for part in parts)
-            drawn.append(f"{fitted('', label)}  {name:<8}{fitted('', _BAR)}{heads}")
+            drawn.append(f"{fitted('', label)}  {fitted(shown(name), 8)}{fitted('', _BAR)}{heads}")
         for i, (row, total) in enumerate(zip(view.rows, sums, strict=True)):
             drawn.append(f"{_token(row, label)}  {figure(total)}  {fitted(bar(total / top), _BAR)}".rstrip())
             if parts:

@@ -97,15 +97,26 @@ def _plain(value: Any) -> Any:
 def largest(view: View) -> float:
     """The greatest absolute value of the view and those beside it, so that they share a scale; 1 where all are 0."""
     every = np.concatenate([np.abs(one.values_PRC).ravel() for one in view.all])
-    finite = every[np.isfinite(every)]
-    return float(finite.max()) if finite.size and finite.max() > 0 else 1.0
+    return float(finite(every).max(initial=0.0)) or 1.0
 
 
 def longest_bar(view: View) -> float:
     """The greatest sum of a row, which is the length of the longest bar."""
-    sums = np.concatenate([one.values_PRC.sum(-1).ravel() for one in view.all])
-    finite = sums[np.isfinite(sums)]
-    return float(finite.max()) if finite.size and finite.max() > 0 else 1.0
+    sums = np.concatenate([finite(one.values_PRC).sum(-1).ravel() for one in view.all])
+    return float(sums.max(initial=0.0)) or 1.0
+
+
+def finite(values: Floats) -> Floats:
+    """The same with 0 for what cannot be drawn: NaN and infinity."""
+    return np.where(np.isfinite(values), values, 0.0)
+
+
+def scaled(values: Floats) -> Floats:
+    """Moved and stretched to lie between 0 and 1."""
+    if not values.size:
+        return values
+    values = finite(values)
+    return np.asarray((values - values.min()) / (np.ptp(values) or 1.0))
 
 
 def visible(token: str) -> str:
