@@ -20,7 +20,7 @@ docs: .venv/installed
 	$(BIN)/python docs/make.py
 
 docs-test: .venv/installed-dev
-	DOCS=slow $(BIN)/python -m pytest tests/test_docs.py -k test_a_block_runs
+	DOCS=slow $(BIN)/python -m pytest -n 2 --dist worksteal --durations=15 tests/test_docs.py -k test_a_block_runs
 
 bench: .venv/installed-dev
 	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done

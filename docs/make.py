@@ -1,9 +1,9 @@
-"""Write the parts of the docs that the source says already: docs/recipes.md, and the tree in docs/house.md.
+"""Write what the source says already: docs/recipes.md, the tree in docs/house.md, and the map in README.md.
 
     make docs
 
-Every key of a recipe has its one-line doc in the source, and every source file begins with a sentence. A test says
-whether both pages are up to date.
+Every key of a recipe has its one-line doc in the source, and every source file begins with a sentence. Tests say
+whether the pages are up to date.
 """
 
 from __future__ import annotations
@@ -115,7 +115,14 @@ def values(hint: Any) -> str:
     return names.get(hint) or " or ".join(values(option) for option in typing.get_args(hint))
 
 
-# house.md
+# README.md and house.md
+
+
+def readme_page(text: str) -> str:
+    """README.md with its map made anew: a line for each folder."""
+    lines = [f"  {folder + '/':16}{doc}" for folder, doc in FOLDERS.items() if (SOURCE / folder).is_dir()]
+    head, rest = text.split("src/segue/\n", 1)
+    return head + "\n".join(["src/segue/", *lines, rest[rest.index("tests/  ") :]])
 
 
 def house_page(text: str) -> str:
@@ -151,5 +158,5 @@ def _first_sentence(path: Path) -> str:
 
 if __name__ == "__main__":
     (DOCS / "recipes.md").write_text(recipes_page(), encoding="utf-8")
-    house = DOCS / "house.md"
-    house.write_text(house_page(house.read_text(encoding="utf-8")), encoding="utf-8")
+    for path, page in ((DOCS / "house.md", house_page), (DOCS.parent / "README.md", readme_page)):
+        path.write_text(page(path.read_text(encoding="utf-8")), encoding="utf-8")

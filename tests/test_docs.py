@@ -31,9 +31,10 @@ torchrun() { "$PYTHON" -m torch.distributed.run "$@"; }
 """
 SAYS = {
     "segue evaluate runs/ngram": "bits per byte",
-    "--resume": "finished before",
+    "runs/lstm --resume": "finished before",
     "segue evaluate runs/reviews --json": '"accuracy"',
     "segue compare": "The page:",
+    'predict(["a fine one"])': "good",
 }
 """Commands, and what a block that has them prints."""
 
@@ -160,9 +161,10 @@ def test_the_keys_of_recipes_are_up_to_date(maker: ModuleType) -> None:
     assert (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8") == maker.recipes_page(), "run: make docs"
 
 
-def test_the_tree_is_up_to_date(maker: ModuleType) -> None:
-    text = (ROOT / "docs" / "house.md").read_text(encoding="utf-8")
-    assert text == maker.house_page(text), "run: make docs"
+def test_the_tree_and_the_map_are_up_to_date(maker: ModuleType) -> None:
+    house, readme = ((ROOT / name).read_text(encoding="utf-8") for name in ("docs/house.md", "README.md"))
+    assert house == maker.house_page(house), "run: make docs"
+    assert readme == maker.readme_page(readme), "run: make docs"
 
 
 def test_the_house_names_every_file_with_its_folder() -> None:

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from segue import models, recipe
-from segue.cli import invoke
+from segue.cli import main
 from segue.errors import InputError
 from segue.inference.decode_settings import Config as Decode
 from segue.models.base import Imported
@@ -400,7 +400,7 @@ def test_code_from_outside_is_not_run_unless_trusted(tmp_path: Path) -> None:
 def test_the_keys_of_a_group_are_explained_too(capsys: pytest.CaptureFixture[str]) -> None:
     written = to_toml(load_recipe("rnn_lm"))
     assert "clip = 1.0  # Longest gradient allowed; 0 for no limit." in written.split("\n")
-    assert invoke(["explain", "rnn_lm"]) == 0
+    assert main(["explain", "rnn_lm"]) == 0
     assert re.search(r"train\.optimizer\.clip +1\.0 +Longest gradient allowed", capsys.readouterr().out)
 
 

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from segue.errors import InputError, nearest
-from segue.guard import guarded
+from segue import tasks
+from segue.errors import InputError, exit_code, nearest
 from segue.interop import formats
 from segue.look.inside import views
 
@@ -53,7 +53,7 @@ def compare(
     segue compare reviews.tsv --folds 10 --budget 10s
     """
     from segue.look.terminal import print_comparison
-    from segue.runs import api
+    from segue.runs.experiments.compare import compare as compare_models
 
     data, settings = _data_and_settings(rest)
     names = [name.strip() for name in models.split(",") if name.strip()]
@@ -61,7 +61,7 @@ def compare(
         raise InputError(f"--models '{models}' names no model. Expected recipes with commas between: ngram,rnn_lm/gru")
     chosen = _checked_task(task)
     with _progress() as progress:
-        result = api.compare(data, names, budget, seeds, folds, out, chosen, settings, progress, trust)
+        result = compare_models(data, names, budget, seeds, folds, out, chosen, settings, progress, trust)
     _print(result) if json else print_comparison(result)
 
 
@@ -88,9 +88,9 @@ def train(
     torchrun --nproc-per-node 4 -m segue train gpt book.txt
     """
     from segue.look.terminal import print_result
-    from segue.runs import api
     from segue.runs.folder import read_json
-    from segue.training.setup import is_first
+    from segue.runs.train import train as train_model
+    from segue.training.world import is_first
 
     if resume and model is not None and "=" in model:
         rest = [model, *(rest or [])]
@@ -101,7 +101,7 @@ def train(
         )
     data, settings = _data_and_settings(rest)
     with _progress() as progress:
-        run = api.train(model, data, out, settings, resume, device, threads, trust, progress, profile)
+        run = train_model(model, data, out, settings, resume, device, threads, trust, progress, profile)
     if not is_first():
         return  # of several processes one speaks
     result = read_json(run.path / "result.json")
@@ -266,11 +266,12 @@ def predict(
     answers = loaded.explain(texts) if explain else ((answer, None) for answer in loaded.predict(texts))
     for text, (answer, words) in zip(again, answers, strict=True):
         if json:
-            _print(_prediction(text, answer, loaded, words))
+            told = {} if words is None else {"words": [word._asdict() for word in words]}
+            _print({"text": text, **answer.json(), **told})
         elif words is not None:
             typer.echo(explained_line(answer, words))
         else:
-            typer.echo(answer.label or " ".join(answer.tags) or answer.text)
+            typer.echo(answer.line())
     if cut:
         typer.echo(f"{cut:,} tokens beyond {loaded.recipe.batches.length:,} a line were not read.", err=True)
 
@@ -354,11 +355,10 @@ def nearest_words(
 
     segue nearest runs/word2vec-book king queen
     """
-    from segue.inference.words import words_of
     from segue.look.terminal import print_nearest
     from segue.runs.run import load
 
-    asked = words_of(load(run))
+    asked = load(run).words
     found = {word: asked.nearest(word, _checked_top(top)) for word in words}
     if json:
         _print({word: [{"word": name, "cosine": cosine} for name, cosine in near] for word, near in found.items()})
@@ -378,12 +378,12 @@ def analogy(
 
     segue analogy runs/word2vec-book "Paris - France + Japan"
     """
-    from segue.inference.words import signed, words_of
+    from segue.inference.words import signed
     from segue.look.terminal import print_nearest
     from segue.runs.run import load
 
     plus, minus = signed(expression)
-    found = words_of(load(run)).analogy(plus, minus, _checked_top(top), multiply)
+    found = load(run).words.analogy(plus, minus, _checked_top(top), multiply)
     if json:
         answers = [{"word": name, "score": score} for name, score in found]
         _print({"plus": plus, "minus": minus, "method": "3CosMul" if multiply else "3CosAdd", "answers": answers})
@@ -579,9 +579,8 @@ def _checked_top(top: int) -> int:
 
 
 def _checked_task(task: str) -> Any:
-    tasks = ("lm", "classify", "tag", "seq2seq", "embed")
-    if task and task not in tasks:
-        raise InputError(f"There is no task '{task}'.{nearest(task, tasks)}")
+    if task and task not in tasks.names():
+        raise InputError(f"There is no task '{task}'.{nearest(task, tasks.names())}")
     return task or None
 
 
@@ -640,16 +639,6 @@ def _tell_long(run: Any, prompt: str) -> None:
         )
 
 
-def _prediction(text: str, answer: Any, run: Any, words: Any = None) -> dict[str, Any]:
-    if run.task == "classify":
-        told = {} if words is None else {"words": [word._asdict() for word in words]}
-        return {"text": text, **answer.judged(run.labels), **told}
-    if run.task == "tag":
-        sure = {"probabilities": list(answer.probabilities)} if answer.probabilities else {}
-        return {"text": text, "words": text.split(), "tags": list(answer.tags), **sure}
-    return {"text": text, "translation": answer.text, "logprob": answer.logprob}
-
-
 def _print(value: Any) -> None:
     from segue.runs.folder import to_json
 
@@ -689,20 +678,17 @@ def _compiling(run: Any) -> Iterator[None]:
 # The way in
 
 
-def main() -> None:
-    """The console script."""
-    debug = "--debug" in sys.argv
-    sys.exit(invoke([word for word in sys.argv[1:] if word != "--debug"], debug))
-
-
-def invoke(arguments: list[str], debug: bool = False) -> int:
-    """Does what the words say and returns the exit code; no words at all ask for help."""
-    verbs = [command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands]
-    return guarded(lambda: _do(arguments or ["--help"]), verbs, debug)
-
-
-def _do(words: list[str]) -> None:
-    # Not `main` of the command: it has its own way with Ctrl-C and with a reader that leaves.
-    command = typer.main.get_command(app)
-    with command.make_context("segue", words) as context:
-        command.invoke(context)
+def main(arguments: list[str] | None = None) -> int:
+    """Do what the words say and return the exit code: 0 done, 1 failed, 2 the input is wrong. No words ask for help."""
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    debug = "--debug" in words
+    words = [word for word in words if word != "--debug"] or ["--help"]
+    try:
+        # Not `main` of the command: it would handle Ctrl-C and a closed pipe itself.
+        command = typer.main.get_command(app)
+        with command.make_context("segue", words) as context:
+            command.invoke(context)
+        sys.stdout.flush()
+    except BaseException as error:
+        return exit_code(error, [command.name or "" for command in app.registered_commands], debug)
+    return 0

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from segue.batches.encode import STOP_BYTES, encode, encode_held, grouped, labels_of
+from segue.batches.encode import STOP_BYTES, encode, encode_held_out, grouped, labels_of
 from segue.data import units
 from segue.data.config import Config as DataConfig
 from segue.data.corpus import Corpus
@@ -165,7 +165,7 @@ def test_the_bytes_are_those_of_the_text(kind: str, unit: str, tmp_path: Path) -
     texts = [text_of(30, seed).replace("\n", "") for seed in range(5)] + ["naïve zebras 🦓 graze"]
     tokenizer = tokenizer_of(kind, *texts[:3])
     speller = Speller.learn(texts[:3]) if tokenizer.closed else None
-    held = encode_held(lines(*texts), tokenizer, speller, unit, tmp_path)
+    held = encode_held_out([(lines(*texts), 0)], tokenizer, speller, unit, tmp_path)
     expected = sum(len(text.encode()) + STOP_BYTES[unit] for text in texts)
     assert held.bytes == expected
     assert int(held.store.columns["bytes"].flat.sum()) == expected
@@ -183,14 +183,16 @@ def test_all_bytes_of_a_file_are_counted(unit: str, tmp_path: Path) -> None:
     text = between.join(["the cow", "a bird", "über hills"])
     (tmp_path / "book.txt").write_text(text, encoding="utf-8")
     examples = Corpus(DataConfig(path=str(tmp_path / "book.txt"), unit=unit, validation=0.0), TEXT).examples("train")
-    held = encode_held(examples, tokenizer_of("byte"), None, unit, tmp_path / "store")
+    held = encode_held_out([(examples, 0)], tokenizer_of("byte"), None, unit, tmp_path / "store")
     # The end of the last unit counts as the others do, whether or not the file has it.
     assert held.bytes == len(text.encode()) + (0 if unit == "document" else len(between))
 
 
 def test_bytes_of_pieces_add_up_to_the_document(tmp_path: Path) -> None:
     tokenizer = tokenizer_of("char", "abc über")
-    held = encode_held([*lines("ab", "c", ends=False), *lines(" über")], tokenizer, None, "document", tmp_path)
+    held = encode_held_out(
+        [([*lines("ab", "c", ends=False), *lines(" über")], 0)], tokenizer, None, "document", tmp_path
+    )
     assert held.bytes == len("abc über".encode())
     assert (held.store.tokens == tokenizer.stop).sum() == 1
 
@@ -199,8 +201,8 @@ def test_bytes_of_pieces_add_up_to_the_document(tmp_path: Path) -> None:
 def test_the_limit_is_kept_and_gives_the_beginning(limit: int, tmp_path: Path) -> None:
     texts = ["zab", "bzca", "zz"]
     tokenizer, speller = tokenizer_of("char", "abc"), Speller.train(["abc"])
-    whole = encode_held(lines(*texts), tokenizer, speller, "line", tmp_path / "whole")
-    held = encode_held(lines(*texts), tokenizer, speller, "line", tmp_path / "part", limit)
+    whole = encode_held_out([(lines(*texts), 0)], tokenizer, speller, "line", tmp_path / "whole")
+    held = encode_held_out([(lines(*texts), limit)], tokenizer, speller, "line", tmp_path / "part")
     count = min(limit, len(whole.store.tokens))
     assert held.store.tokens.tolist() == whole.store.tokens[:count].tolist()
     assert held.store.columns["bytes"].flat.tolist() == whole.store.columns["bytes"].flat[:count].tolist()
@@ -210,6 +212,6 @@ def test_the_limit_is_kept_and_gives_the_beginning(limit: int, tmp_path: Path) -
 
 def test_unknown_words_are_spelled_where_they_stand(tmp_path: Path) -> None:
     tokenizer, speller = tokenizer_of("space", "the cow eats grass"), Speller.train(["cow", " grass"])
-    held = encode_held(lines("the gnu eats", "zebras eat the cow"), tokenizer, speller, "line", tmp_path)
+    held = encode_held_out([(lines("the gnu eats", "zebras eat the cow"), 0)], tokenizer, speller, "line", tmp_path)
     assert held.spelled == {1: speller.bits(" gnu"), 4: speller.bits("zebras"), 5: speller.bits(" eat")}
     assert np.flatnonzero(held.store.tokens == tokenizer.unk).tolist() == [1, 4, 5]

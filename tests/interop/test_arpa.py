@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import segue
-from segue.cli import invoke
+from segue.cli import main
 from segue.interop.arpa.numbers import write_number
 from segue.interop.arpa.read import import_arpa
 from segue.interop.arpa.write import export_arpa
@@ -145,7 +145,7 @@ def test_other_models_are_refused(tmp_path: Path) -> None:
 def test_words_that_arpa_cannot_spell_come_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = "a <unk> b\n<s> a \\u{20} </s>\na\u00a0b c\\d\n"
     run = trained(tmp_path, text, order=2)
-    assert invoke(["export", str(run.path), "--to", "arpa", str(tmp_path / "a.arpa")]) == 0
+    assert main(["export", str(run.path), "--to", "arpa", str(tmp_path / "a.arpa")]) == 0
     assert "tokens are written otherwise" in capsys.readouterr().out
     names = set(entries(tmp_path / "a.arpa"))
     assert {"\\u{3c}unk>", "\\u{3c}s>", "\\u{3c}/s>", "\\u{5c}u{20}", "c\\d", "<s>", "</s>", "<unk>"} <= names
@@ -270,7 +270,7 @@ def test_there_and_back_is_the_same_file(tmp_path: Path) -> None:
 def test_without_unk_an_unknown_word_has_probability_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "a.arpa"
     path.write_text(ARPA.replace("-1.0\t<unk>\n", "").replace("ngram 1=5", "ngram 1=4"))
-    assert invoke(["import", str(path), "--out", str(tmp_path / "run")]) == 0
+    assert main(["import", str(path), "--out", str(tmp_path / "run")]) == 0
     assert "there is no <unk>" in capsys.readouterr().out
     run = segue.load(tmp_path / "run")
     assert next(run.score(["a x"])).logprob == -math.inf
@@ -302,10 +302,10 @@ def test_an_imported_run_is_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[
         ["export", path, "--to", "zip", str(tmp_path / "a.zip")],
         ["import", str(tmp_path / "a.zip"), "--out", str(tmp_path / "b")],
     ):
-        assert invoke(words) == 0, words
+        assert main(words) == 0, words
     assert next(segue.load(tmp_path / "b").score(["a b"])) == next(run.score(["a b"]))
-    assert invoke(["import", str(tmp_path / "given.arpa"), "--out", path]) == 2  # nothing is overwritten
-    assert invoke(["export", path, "--to", "arpa", str(text)]) == 2
+    assert main(["import", str(tmp_path / "given.arpa"), "--out", path]) == 2  # nothing is overwritten
+    assert main(["export", path, "--to", "arpa", str(text)]) == 2
     assert "nothing is overwritten" in capsys.readouterr().err
 
 
@@ -343,7 +343,7 @@ def test_a_damaged_file_is_refused_with_its_line(name: str, tmp_path: Path, caps
     content, line, found = DAMAGES[name]
     path = tmp_path / "a.arpa"
     path.write_bytes(content.encode() if isinstance(content, str) else content)
-    assert invoke(["import", str(path), "--out", str(tmp_path / "new" / "run")]) == 2
+    assert main(["import", str(path), "--out", str(tmp_path / "new" / "run")]) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert f"a.arpa:{line}: " in said
     assert " ".join(found.split()) in said
@@ -363,7 +363,7 @@ def test_a_damaged_gzip_file(tmp_path: Path) -> None:
 
 def test_an_imported_kind_cannot_be_trained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "book.txt").write_text("a b\nb a\n")
-    assert invoke(["train", "arpa_lm", str(tmp_path / "book.txt"), "--out", str(tmp_path / "run")]) == 2
+    assert main(["train", "arpa_lm", str(tmp_path / "book.txt"), "--out", str(tmp_path / "run")]) == 2
     assert "arpa_lm is not trained but imported: segue import FILE.arpa --out RUN" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
     with pytest.raises(segue.InputError, match="is not trained but imported"):
@@ -374,7 +374,7 @@ def test_an_imported_run_is_of_its_own_kind(tmp_path: Path, capsys: pytest.Captu
     run = imported(tmp_path, ARPA)
     assert run.recipe.kind == run.recipe.name == "arpa_lm" and run.recipe.model.order == 3
     assert run.imported == str(tmp_path / "given.arpa")
-    assert invoke(["explain", str(run.path)]) == 0
+    assert main(["explain", str(run.path)]) == 0
     assert "model.order" in capsys.readouterr().out
-    assert invoke(["evaluate", str(run.path), str(tmp_path / "given.arpa"), "--adapt"]) == 2
+    assert main(["evaluate", str(run.path), str(tmp_path / "given.arpa"), "--adapt"]) == 2
     assert "arpa_lm cannot go on learning while it reads" in capsys.readouterr().err

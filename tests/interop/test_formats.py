@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from segue.cli import invoke
+from segue.cli import main
 from segue.errors import InputError
 from segue.interop.formats import FORMATS, export_run
 
@@ -47,7 +47,7 @@ def test_an_unknown_format_is_refused_with_the_nearest(tmp_path: Path) -> None:
 
 
 def test_the_help_names_every_format(capsys: pytest.CaptureFixture[str]) -> None:
-    assert invoke(["export", "--help"]) == 0
+    assert main(["export", "--help"]) == 0
     said = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert all(f"{one.name}, {one.what}" in said for one in FORMATS)
 

@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LM
 
 import segue
 from segue.batches.batch import Batch
-from segue.cli import invoke
+from segue.cli import main
 from segue.interop.huggingface.folder import END
 from segue.interop.huggingface.gpt2 import export_gpt2, import_gpt2
 
@@ -265,15 +265,15 @@ def test_a_word_that_is_spelt_like_the_end(tmp_path: Path) -> None:
 def test_the_verbs(bpe: Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_theirs(tmp_path / "hf", bpe)
     run, again = str(tmp_path / "run"), str(tmp_path / "again")
-    assert invoke(["import", str(tmp_path / "hf"), "--out", run]) == 0
-    assert invoke(["export", run, "--to", "hf", again]) == 0
+    assert main(["import", str(tmp_path / "hf"), "--out", run]) == 0
+    assert main(["export", run, "--to", "hf", again]) == 0
     assert "AutoModelForCausalLM" in capsys.readouterr().out
-    assert invoke(["import", again, "--out", run]) == 2  # nothing is overwritten
-    assert invoke(["export", run, "--to", "hf", again]) == 2
-    assert invoke(["import", run, "--out", str(tmp_path / "x")]) == 2
+    assert main(["import", again, "--out", run]) == 2  # nothing is overwritten
+    assert main(["export", run, "--to", "hf", again]) == 2
+    assert main(["import", run, "--out", str(tmp_path / "x")]) == 2
     assert "is a run folder already" in capsys.readouterr().err
-    assert invoke(["export", run, "--to", "zip", str(tmp_path / "run.zip")]) == 0
-    assert invoke(["evaluate", run, "--json"]) == 2
+    assert main(["export", run, "--to", "zip", str(tmp_path / "run.zip")]) == 0
+    assert main(["evaluate", run, "--json"]) == 2
     assert "name a file to evaluate on" in capsys.readouterr().err
 
 

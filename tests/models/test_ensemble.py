@@ -16,7 +16,7 @@ import segue
 from segue.batches.batch import IGNORE
 from segue.batches.collate import classify
 from segue.batches.store import columns_of
-from segue.cli import invoke
+from segue.cli import main
 from segue.errors import InputError
 from segue.linear.solve import best_scale
 from segue.models.base import Sizes
@@ -50,7 +50,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, (kind, settings) in KINDS.items():
         segue.train(kind, folder / "data.tsv", folder / name, {**settings, "data.validation": 0.3}, device="cpu")
     parts = ",".join(str(folder / name) for name in KINDS)
-    assert invoke(["train", "ensemble", "--out", str(folder / "all"), f"model.runs={parts}"]) == 0
+    assert main(["train", "ensemble", "--out", str(folder / "all"), f"model.runs={parts}"]) == 0
     return folder
 
 
@@ -121,11 +121,11 @@ def test_it_stands_alone(place: Path, tmp_path: Path) -> None:
     for name in KINDS:
         shutil.copytree(place / name, tmp_path / name)
     parts = ",".join(str(tmp_path / name) for name in KINDS)
-    assert invoke(["train", "ensemble", "--out", str(tmp_path / "all"), f"model.runs={parts}"]) == 0
-    assert invoke(["export", str(tmp_path / "all"), "--to", "zip", str(tmp_path / "all.zip")]) == 0
+    assert main(["train", "ensemble", "--out", str(tmp_path / "all"), f"model.runs={parts}"]) == 0
+    assert main(["export", str(tmp_path / "all"), "--to", "zip", str(tmp_path / "all.zip")]) == 0
     for name in (*KINDS, "all"):
         shutil.rmtree(tmp_path / name)
-    assert invoke(["import", str(tmp_path / "all.zip"), "--out", str(moved)]) == 0
+    assert main(["import", str(tmp_path / "all.zip"), "--out", str(moved)]) == 0
     np.testing.assert_allclose(probabilities(Run(moved), texts[:20]), expected, atol=1e-9)
     assert (moved / "model.safetensors").stat().st_size < 10_000_000
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from segue.ngrams.discounts import THREE_DISCOUNTS
-from segue.ngrams.hashed_ngrams import CLASS, WORD, Cache, KneserNey
+from segue.ngrams.hashed_ngrams import CLASS, WORD, KneserNey, RecentCounts
 
 VOCAB, SKIP = 7, 4
 CLASSES = np.array([0, 1, 1, 2, 2, 0, 3])
@@ -71,7 +71,7 @@ def events_of(text: np.ndarray, make: str) -> list:
     return [context(text, i, *MAKES[make], text[i]) for i in range(SKIP, len(text))]
 
 
-def read(part: KneserNey | Cache, text: np.ndarray, learn: int, word: int, begin: int = SKIP) -> np.ndarray:
+def read(part: KneserNey | RecentCounts, text: np.ndarray, learn: int, word: int, begin: int = SKIP) -> np.ndarray:
     return part.read(text, begin, learn, np.full(len(text) - begin, word), CLASSES)
 
 
@@ -117,7 +117,7 @@ def test_the_cache_is_a_sum_over_what_was_read(make: str, decay: float) -> None:
     base = np.array([0.3, 0.7, 0.5, 0.4, 0.6, 0.7, 1.0]) if inside else np.array([0.1, 0.2, 0.3, 0.4])
     events = events_of(text, make)
     for word in range(VOCAB):
-        part = Cache(np.array(symbols, np.int64).reshape(-1, 2), inside, base, decay)
+        part = RecentCounts(np.array(symbols, np.int64).reshape(-1, 2), inside, base, decay)
         p = read(part, text, SKIP, word)
         for i in range(len(events)):
             asked, target = context(text, SKIP + i + 1, *MAKES[make], word)
@@ -138,7 +138,7 @@ def test_tables_grow_and_reading_in_pieces_is_reading() -> None:
         array = np.array(symbols, np.int64).reshape(-1, 2)
         for made in (
             lambda make=make: part_of(train, make).going_on(),
-            lambda a=array, i=inside: Cache(a, i, base_of(i), 0.99),
+            lambda a=array, i=inside: RecentCounts(a, i, base_of(i), 0.99),
         ):
             whole, pieces = made(), made()
             p = read(whole, text, SKIP, 2)

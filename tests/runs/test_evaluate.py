@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import segue
-from segue.cli import invoke
+from segue.cli import main
 from segue.errors import InputError
 from segue.inference.lm_mixture import Mixture
 from segue.inference.score import stream_logprobs
@@ -104,7 +104,7 @@ def test_networks_adapt_too(place):
 def test_adapted_parts_are_mixed_by_their_probabilities(place):
     """The figure of a run with its caches, from the parts one by one."""
     from segue.inference.neural_cache import NeuralCache
-    from segue.ngrams.cache import Cache
+    from segue.ngrams.cache import CacheLm
 
     run = Run(place / "rnn")
     result = run.evaluate(str(place / "test.txt"), cache=True)
@@ -112,7 +112,7 @@ def test_adapted_parts_are_mixed_by_their_probabilities(place):
         np.stack(
             [
                 token_probabilities(run, place / f"{name}.txt", model)
-                for model in (run.model, NeuralCache(run.model), Cache(run.sizes.vocab_size))
+                for model in (run.model, NeuralCache(run.model), CacheLm(run.sizes.vocab_size))
             ]
         )
         for name in ("valid", "test")
@@ -130,11 +130,11 @@ def test_a_model_that_cannot_adapt(place):
 
 
 def test_the_runs_own_test_text(place, capsys):
-    assert invoke(["evaluate", str(place / "two"), "--cache", "--json"]) == 0
+    assert main(["evaluate", str(place / "two"), "--cache", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["split"] == "validation" and result["adapted"] == "a cache"
     assert "weights are found on this text too" in result["way"]
-    assert invoke(["evaluate", f"{place / 'two'}+{place / 'wb'}", str(place / "test.txt"), "--mix", "--adapt"]) == 0
+    assert main(["evaluate", f"{place / 'two'}+{place / 'wb'}", str(place / "test.txt"), "--mix", "--adapt"]) == 0
     shown = capsys.readouterr().out
     assert "adapted" in shown and "static" in shown and "weight 0." in shown
 
@@ -168,7 +168,7 @@ def test_what_cannot_be_mixed(place, names, options, message):
 
 
 def test_a_run_that_is_named_twice_is_bad_input(place, capsys):
-    assert invoke(["evaluate", f"{place / 'gpt'}+{place / 'gpt'}", str(place / "test.txt"), "--mix"]) == 2
+    assert main(["evaluate", f"{place / 'gpt'}+{place / 'gpt'}", str(place / "test.txt"), "--mix"]) == 2
     shown = capsys.readouterr()
     assert "twice" in shown.err and "weight 0." not in shown.out
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from segue.cli import invoke
+from segue.cli import main
 from segue.models import kinds
 
 OWN = '''"""A log-bilinear language model of my own."""
@@ -50,16 +50,16 @@ def test_a_model_of_my_own_is_explained(tmp_path: Path, capsys: pytest.CaptureFi
     """Its head, its keys and its costs; by hand: 100 vectors of 6, a matrix of 6 x 6, and the output layer."""
     path = tmp_path / "mine.py"
     path.write_text(OWN)
-    assert invoke(["explain", str(path), "--trust"]) == 0
+    assert main(["explain", str(path), "--trust"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "of my own" in said and "model.width 6 Numbers in a vector." in said
     assert f"middle {6 * 6 + 6} head {6 * 100 + 100} in all {1300 + 42:,}".replace("head", "output layer") in said
     assert "layers 72 2 for each weight of a matrix output layer 1,200" in said
-    assert invoke(["explain", str(path)]) == 2  # its code is not run unasked
+    assert main(["explain", str(path)]) == 2  # its code is not run unasked
 
 
 @pytest.mark.parametrize("kind", kinds())
 def test_every_kind_is_explained(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code = invoke(["explain", kind])
+    code = main(["explain", kind])
     said = capsys.readouterr()
     assert code == 0 and "[model]" in said.out and "[data]" in said.out

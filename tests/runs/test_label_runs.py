@@ -15,7 +15,7 @@ from scipy import stats  # scikit-learn brings it
 from sklearn import metrics as theirs
 
 import segue
-from segue.cli import invoke
+from segue.cli import main
 from segue.errors import InputError
 from segue.inference import metrics
 from segue.recipe import load_recipe
@@ -54,11 +54,11 @@ def test_several_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     assert (both.label, both.tags) == ("food,sport", ("food", "sport")) and none.label == "" and none.tags == ()
     assert sum(both.probabilities) > 1.5  # each by itself
     (tmp_path / "in.txt").write_text("the soup of some team\nthe a of\n")
-    assert invoke(["predict", "run", "in.txt", "--json"]) == 0
+    assert main(["predict", "run", "in.txt", "--json"]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["labels"] for line in lines] == [["food", "sport"], []]
     assert set(lines[0]["probabilities"]) == set(WORDS)
-    assert invoke(["predict", "run", "in.txt"]) == 0
+    assert main(["predict", "run", "in.txt"]) == 0
     assert capsys.readouterr().out == "food,sport\n\n"
 
 
@@ -70,7 +70,7 @@ def test_a_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     (found,) = run.predict(["good film good film good"])
     assert found.number == pytest.approx(1150, abs=50) and float(found.label) == pytest.approx(found.number, rel=1e-4)
     (tmp_path / "in.txt").write_text("good film\n")
-    assert invoke(["predict", "run", "in.txt", "--json"]) == 0
+    assert main(["predict", "run", "in.txt", "--json"]) == 0
     assert json.loads(capsys.readouterr().out).keys() == {"text", "number"}
     again = segue.load(tmp_path / "run").evaluate(str(_written(numbers(40), tmp_path)))
     assert again["rows"] == 40
@@ -159,7 +159,7 @@ def test_words_begin_with_their_vectors(vectors: Path, tmp_path: Path) -> None:
 
 
 def test_a_word2vec_run_serves_as_well(vectors: Path, tmp_path: Path) -> None:
-    assert invoke(["import", str(vectors), "--out", str(tmp_path / "words")]) == 0
+    assert main(["import", str(vectors), "--out", str(tmp_path / "words")]) == 0
     from_run, _ = begun(tmp_path / "words", tmp_path / "a")
     from_file, _ = begun(vectors, tmp_path / "b")
     torch.testing.assert_close(from_run["vectors.weight"], from_file["vectors.weight"])

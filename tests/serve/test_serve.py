@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 import segue
 from segue import serve as package
-from segue.cli import invoke
+from segue.cli import main
 from segue.errors import InputError, SegueError
 from segue.inference import decode
 from segue.models.base import Task
@@ -553,7 +553,7 @@ def test_bad_input_ends_with_one_message(
     engine: Engine, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def said(*words: str) -> str:
-        assert invoke(["serve", *words]) == 2
+        assert main(["serve", *words]) == 2
         out, err = capsys.readouterr()
         assert out == "" and err.count("\n") == 1
         return str(err)

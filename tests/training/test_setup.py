@@ -11,12 +11,12 @@ import pytest
 
 from segue.models.base import Sizes
 from segue.recipe import load_recipe, recipe_names
-from segue.training.setup import laid_out
+from segue.training.setup import on_meta
 
 FAULTS = """
 import resource, sys
 import torch
-from segue.training.setup import keep_memory
+from segue.training.device import keep_memory
 torch.set_num_threads(1)
 if sys.argv[1] == "kept":
     keep_memory()
@@ -45,5 +45,5 @@ def test_freed_memory_is_kept_for_the_next_step() -> None:
 @pytest.mark.parametrize("name", [name for name in recipe_names() if not hasattr(load_recipe(name).model_class, "fit")])
 def test_every_network_can_be_laid_out_without_its_numbers(name: str) -> None:
     recipe, sizes = load_recipe(name), Sizes(20, 3)
-    laid = laid_out(lambda: recipe.model_class(recipe.model, sizes))
+    laid = on_meta(lambda: recipe.model_class(recipe.model, sizes))
     assert {weight.device.type for weight in laid.parameters()} == {"meta"}

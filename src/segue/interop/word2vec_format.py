@@ -15,7 +15,6 @@ from segue.data.atomic import atomic_file
 from segue.data.files import describe_file
 from segue.data.ledger import Ledger
 from segue.errors import InputError
-from segue.inference.words import words_of
 from segue.interop.imported_run import check_free, write_imported_run
 from segue.models.base import Sizes
 from segue.models.word2vec import FIRST, Word2vec
@@ -30,8 +29,8 @@ BLANK = "▁"
 
 def export_word2vec(run: Path, path: Path) -> list[str]:
     """Writes the vectors; binary where the name ends in .bin. Returns what its owner should know."""
-    opened = Run(run)
-    words = words_of(opened)
+    opened = Run.open(run)
+    words = opened.words
     if path.exists():
         raise InputError(f"{path} exists already; nothing is overwritten. Choose another name.")
     if not path.parent.is_dir():

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from segue.inference.evaluation import MAIN, NAMES
+from segue.inference.evaluation import NAMES
 from segue.look.inside.view import View
 
 
@@ -55,7 +55,7 @@ def print_comparison(result: dict[str, Any]) -> None:
     seeds = any("seed_deviation" in row for row in result["rows"])
     table.add_column("model", no_wrap=True)
     table.add_column("tokens", no_wrap=True)
-    spelling = result["task"] == "lm"
+    spelling = result["figure"] == "bits_per_byte"
     # Headings in two lines and narrow cells: the table fits a terminal of 80 columns.
     more = [*(["±\nseeds"] if seeds else []), *(["spelt\nbits"] if spelling else [])]
     for heading in (NAMES.get(main, main).replace(" ", "\n", 1), "95 %\ninterval", *more):
@@ -99,7 +99,7 @@ def print_claims(claims: Sequence[Any]) -> None:
 
 def print_claim(result: dict[str, Any]) -> None:
     """The variants in their order, whether the claim held, and where the page is."""
-    main, against = MAIN[result["task"]], result["against"]
+    main, against = result["figure"], result["against"]
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("variant", no_wrap=True)
     numbered = against not in ("steps", "parameters")
@@ -139,7 +139,7 @@ def print_result(run: Any, result: dict[str, Any], corpora: Sequence[dict[str, A
     if run.finished_before:
         console.print("This run was finished before; there was nothing left to do.")
     done, of = result["steps"], "step"
-    if result.get("task") == "embed":  # it has no steps; where time was over first, its last epoch is not whole
+    if result.get("figure") == "cloze":  # it has no steps; where time was over first, its last epoch is not whole
         done, of = round(result["epochs"], 2), "epoch"
     trained = f"{number(result['train_seconds'], 1)} s, {done:,g} {of}{'s' if done != 1 else ''}"
     console.print(f"{result['model']}: {size(result['parameters'])} parameters, trained {trained}.")
@@ -181,9 +181,16 @@ def print_figures(result: dict[str, Any]) -> None:
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
     words = []
     for key, value in result.items():
-        if key in ("task", "confusion", "calibration", "labels", "static", "by_corpus", "sections") or key.endswith(
-            "_ci"
-        ):
+        if key in (
+            "task",
+            "figure",
+            "confusion",
+            "calibration",
+            "labels",
+            "static",
+            "by_corpus",
+            "sections",
+        ) or key.endswith("_ci"):
             continue
         if value is None and key == "span_f1":
             continue
@@ -256,10 +263,10 @@ def _print_confusion(labels: list[str], matrix: list[list[int]]) -> None:
 
 def explained_line(answer: Any, words: Sequence[Any]) -> str:
     """A label, how sure it is, and the words that moved it most."""
-    from segue.inference.leave_one_out import told
+    from segue.look.explain.leave_one_out import most_moving
 
     sure = [f"{max(answer.probabilities):.3f}"] if answer.probabilities else []
-    return "\t".join([answer.label, *sure, told(words)])
+    return "\t".join([answer.label, *sure, most_moving(words)])
 
 
 def print_challenge(result: dict[str, Any]) -> None:

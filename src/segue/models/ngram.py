@@ -207,20 +207,20 @@ class Ngram(Counted, MarkovLm, NgramCounts):
         self,
         store: Any,
         train: Train,
-        held: NDArray[Any] | None = None,
+        held_out: NDArray[Any] | None = None,
         done: Callable[[float], None] = lambda share: None,
     ) -> Iterator[Record]:
-        """Count `store.tokens`, ids w1 … wn STOP w1 …; a record for each order. `held` are ids of held-out text."""
+        """Count `store.tokens`, ids w1 … wn STOP w1 …; a record for each order. `held_out` are ids of held-out text."""
         words = store.tokens
         check_text(words, self.sizes.vocab_size)
         memory = max(_LEAST_MEMORY, bytes_of(train.memory) - _taken() - _CODE)
         with tempfile.TemporaryDirectory(prefix=".counting-", dir=getattr(store, "folder", None)) as folder:
-            if self._held_out_decides and held is None:
+            if self._held_out_decides and held_out is None:
                 most = max(1, len(words) * 9 // 10)
                 self._choose(self._count(words[:most], Path(folder), memory, done)[0], words[most:])
             levels, counts_of_counts = self._count(words, Path(folder), memory, done)
-            if self._held_out_decides and held is not None:
-                self._choose(levels, held)
+            if self._held_out_decides and held_out is not None:
+                self._choose(levels, held_out)
             self.discounts = np.array([self._discounts(n) for n in counts_of_counts])
             self._ready(levels)
         for k, level in enumerate(levels, 1):
@@ -271,9 +271,9 @@ class Ngram(Counted, MarkovLm, NgramCounts):
             smoothing == "interpolation" and not self.config.lambdas
         )
 
-    def _choose(self, levels: list[Level], held: NDArray[Any]) -> None:
+    def _choose(self, levels: list[Level], held_out: NDArray[Any]) -> None:
         """The a of add_alpha or the l of interpolation that make held-out text likeliest."""
-        counts, totals = self._evidence(levels, held)
+        counts, totals = self._evidence(levels, held_out)
         if self.config.smoothing == "add_alpha":
             self.alpha = best_alpha(counts, totals, self.sizes.vocab_size)
         else:
@@ -282,11 +282,11 @@ class Ngram(Counted, MarkovLm, NgramCounts):
             groups = bucket(totals) if self.config.buckets else np.zeros(totals.shape, np.int64)
             self.lambdas = em_lambdas(own, seen, groups, BUCKETS, 1.0 / self.sizes.vocab_size)
 
-    def _evidence(self, levels: list[Level], held: NDArray[Any]) -> tuple[Floats, Floats]:
+    def _evidence(self, levels: list[Level], held_out: NDArray[Any]) -> tuple[Floats, Floats]:
         """(orders, tokens): c(h,w) of every held-out token, and c(h), which is 0 where h was never seen and -1 where
         the text began after it."""
-        size = min(len(held), HELD_OUT)
-        targets = np.asarray(held[:size], dtype=np.int64)
+        size = min(len(held_out), HELD_OUT)
+        targets = np.asarray(held_out[:size], dtype=np.int64)
         text = np.concatenate(([self.sizes.stop], targets))[:size]
         counts, totals = np.zeros((len(levels), size)), np.zeros((len(levels), size))
         counts[0] = levels[0].plain_counts(0, self.sizes.vocab_size)[targets]

@@ -133,10 +133,10 @@ class WeightedNgram(Counted, LanguageModel):
         self,
         store: Any,
         train: Train,
-        held: NDArray[Any] | None = None,
+        held_out: NDArray[Any] | None = None,
         done: Callable[[float], None] = lambda share: None,
     ) -> Iterator[Record]:
-        """Learn weights on parts of `store.tokens`, and count all of it. (`held`, validation text, is not needed.)"""
+        """Learn weights on parts of `store.tokens`, and count all of it. (`held_out` is not needed.)"""
         words = store.tokens
         check_text(words, self.sizes.vocab_size)
         text = np.asarray(words, np.int32)

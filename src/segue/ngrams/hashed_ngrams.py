@@ -10,14 +10,14 @@ n_k(t) is how often t followed the context at the highest level, and at a lower 
 of one symbol more; N_k is the sum of n_k, and n1, n2, n3 are how many targets have n_k = 1, 2, 3 or more. A context
 that was never seen leaves p as it is; below level 0 p is even. D are Chen and Goodman's three discounts of each level.
 
-    Cache        p_k(t) = (c_k(t) + p_{k-1}(t)) / (C_k + 1)
+    Recent counts (a cache)   p_k(t) = (c_k(t) + p_{k-1}(t)) / (C_k + 1)
 
 c_k(t) counts what was read, each time worth `decay` to the power of the tokens since; C_k is its sum.
 
-What was counted in training lies still: the hashes are dealt out by their first bits into buckets of six or so, and 32
-bits more of each are kept. Of ten million n-grams, two are taken for one in about one model of a hundred. What is
-counted afterwards goes into a second table, which holds the differences and grows with the different n-grams that are
-read. A pair of context and target that is seen adds one at the highest level; at the next level down only if it was
+What was counted in training is in a fixed table: the first bits of a hash are its bucket, of six n-grams or so, and 32
+bits more are kept to tell these apart. With ten million n-grams, two share a hash in about one model of a hundred. What
+is counted afterwards goes into a second table, which holds the differences and grows with the different n-grams that
+are read. A pair of context and target adds one at the highest level; at the next level down only if it was
 new at this one; and so on. That gives what counting both texts at once would give, with the discounts of the first.
 """
 
@@ -42,7 +42,7 @@ _SEED = np.uint64(88172645463325252)
 
 
 class Table(NamedTuple):
-    """Numbers by hash, lying still."""
+    """Numbers by hash, which no longer change."""
 
     shift: int
     """So many bits of a hash come after the first ones."""
@@ -59,7 +59,7 @@ _ARRAYS = Table._fields[1:]
 
 
 class Added(NamedTuple):
-    """Differences by hash; a hash lies at its own place or at the next that was free, and 0 is a free place."""
+    """Differences by hash (open addressing): a hash stands at its own place or at the next free one; 0 is free."""
 
     contexts: Array
     context_rows: Array
@@ -121,8 +121,8 @@ class KneserNey:
             symbols,
             inside,
             base,
-            _still(np.concatenate(pairs), np.concatenate(counts)[:, None]),
-            _still(np.concatenate(contexts), np.concatenate(profiles)),
+            _fixed_table(np.concatenate(pairs), np.concatenate(counts)[:, None]),
+            _fixed_table(np.concatenate(contexts), np.concatenate(profiles)),
             np.array(discounts[::-1]),
         )
 
@@ -166,7 +166,7 @@ class KneserNey:
 
 
 @dataclass
-class Cache:
+class RecentCounts:
     """One part that knows only what it has read, the latest best."""
 
     symbols: Array
@@ -207,7 +207,7 @@ def _begins(sorted_: Array) -> Array:
     return np.flatnonzero(np.concatenate(([True], sorted_[1:] != sorted_[:-1])))
 
 
-def _still(keys: Array, numbers: Array) -> Table:
+def _fixed_table(keys: Array, numbers: Array) -> Table:
     """The rows of numbers, each different one once, by hash."""
     codes = np.zeros(len(keys), np.int64)
     several = np.flatnonzero(numbers[:, 0] > 1)  # most are 1, and then the row is 1, or 1 1 0 0
@@ -291,7 +291,7 @@ def _slot(keys, key):
 
 @njit(cache=True, nogil=True)
 def _find(table, key):
-    """The row of a hash in a table that lies still; -1 if it is not there."""
+    """The row of a hash in a fixed table; -1 if it is not there."""
     bucket = np.int64(key >> np.uint64(table.shift))
     low = np.uint32(key & np.uint64(0xFFFFFFFF))
     for place in range(np.int64(table.first[bucket]), np.int64(table.first[bucket + 1])):
@@ -427,7 +427,7 @@ def _dense(text, outcomes, classes, symbols, inside, base, pairs, contexts, disc
         p[target] = _probability(chain, levels, target, base[target], pairs, discounts, added, total, kept)
 
 
-# Cache
+# Recent counts
 
 
 @njit(cache=True, nogil=True)

@@ -27,8 +27,6 @@ from numba import njit
 
 from segue.ngrams.count import Array, Column, Table, forget
 
-BIG = 255
-"""In `counts`: the true count stands in `more`."""
 _CONTEXTS = 1 << 18
 """Contexts that are packed at a time."""
 

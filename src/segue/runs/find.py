@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from segue.errors import InputError
-from segue.inference.evaluation import MAIN, NAMES, main_figure
+from segue.inference.evaluation import NAMES
 from segue.runs.folder import read_json
 
 
@@ -25,7 +25,7 @@ def find_runs(folder: Path) -> list[dict[str, Any]]:
         except InputError as error:
             found.append({"run": str(path), "finished": False, "damaged": str(error)})
             continue
-        main = main_figure(result) if result.get("task") in MAIN else ""
+        main = result.get("figure", "")
         # Tokens that lose text have no bits per byte; scores that are no probabilities have no perplexity either.
         main = next((name for name in (main, "perplexity") if name in result), "mean_negative_log_score")
         found.append(

@@ -8,7 +8,6 @@ Every file is written beside its place and renamed, so that it is whole or not t
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
 import math
@@ -23,12 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from segue.data.atomic import atomic_file
-from segue.errors import InputError
+from segue.errors import FULL, InputError
 
 FORMAT = 1
 """The version of the run folder; a newer one is refused, not guessed at."""
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""What the system says where no more can be written."""
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
+from segue import tasks
 from segue.data import builtin, downloads
 from segue.data.corpus import Corpus
 from segue.data.example import Example
+from segue.data.shapes import Shape
 from segue.data.sources import guess_shape
 from segue.errors import InputError
-from segue.recipe import TASKS, data_section, make
+from segue.recipe import data_section, make
 from segue.tokens.tokenizer import Config as Tokens
 from segue.tokens.tokenizer import Tokenizer
 
@@ -22,9 +24,13 @@ READING = tuple(
 
 def corpora() -> list[tuple[str, str, str]]:
     """The corpora that every machine has, and those that can be downloaded: name, tasks, what it is."""
-    own = [(row.name, ", ".join(TASKS[shape.name] for shape in row.shapes), row.about) for row in builtin.describe()]
+    own = [(row.name, ", ".join(map(_task, row.shapes)), row.about) for row in builtin.describe()]
     named = downloads.NAMED.items()
     return own + [(name, "lm", f"{corpus.about} (segue data get {name})") for name, corpus in named]
+
+
+def _task(shape: Shape) -> str:
+    return tasks.of_shape(shape.name)
 
 
 def sample(path: str | None, kind: str, settings: Sequence[str]) -> Iterator[str]:

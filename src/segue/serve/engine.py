@@ -13,7 +13,7 @@ from typing import Any
 
 from segue.errors import InputError, nearest
 from segue.inference.decode_settings import Config as Decode
-from segue.inference.words import Words, signed, words_of
+from segue.inference.words import Words, signed
 from segue.look.inside import views_of
 from segue.look.inside.view import View
 from segue.recipe import make
@@ -88,7 +88,7 @@ class Served:
         recipe = self.run.recipe
         return {
             "name": self.name,
-            "task": self.run.task,
+            "task": self.run.task.name,
             "model": recipe.name,
             "tokens": self.run.tokenizer.kind,
             "labels": self.run.labels,
@@ -166,7 +166,7 @@ class Served:
     @cached_property
     def words(self) -> Words:
         """The words and their vectors, made once; or an InputError where the run has none."""
-        return words_of(self.run)
+        return self.run.words
 
     def nearest(self, text: str, top: int) -> Answer:
         """The words nearest to a word, or to what "king - man + woman" comes to, with their cosines."""
@@ -184,16 +184,8 @@ class Served:
         rows = []
         for text, (answer, words) in zip(texts, answers, strict=True):
             told = {} if words is None else {"words": [word._asdict() for word in words]}
-            rows.append({**self._prediction(text, answer), **told, "cut": self.run.cut(text)})
+            rows.append({**answer.json(), **told, "cut": self.run.cut(text)})
         return {"predictions": rows}
-
-    def _prediction(self, text: str, answer: Any) -> Answer:
-        if self.run.task == "classify":
-            judged: Answer = answer.judged(self.run.labels)
-            return judged
-        if self.run.task == "tag":
-            return {"words": text.split(), "tags": list(answer.tags)}
-        return {"translation": answer.text, "logprob": answer.logprob}
 
 
 class Growth:

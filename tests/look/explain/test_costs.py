@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from segue.batches.batch import Batch
-from segue.cli import invoke
+from segue.cli import main
 from segue.look.explain.costs import (
     LECTURES,
     PETAFLOP_DAY,
@@ -203,7 +203,7 @@ def test_what_the_optimiser_keeps_is_what_it_keeps_after_a_step(
     [("adamw", "AdamW's means 1.9 MB"), ("muon", "Muon's and AdamW's means 1.0 MB"), ("sgd", "SGD's momentum 958 kB")],
 )
 def test_explain_names_the_optimiser_of_the_recipe(name: str, row: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert invoke(["explain", "gpt", f"train.optimizer.name={name}", "train.optimizer.ema=0.99"]) == 0
+    assert main(["explain", "gpt", f"train.optimizer.name={name}", "train.optimizer.ema=0.99"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert row in said and "mean of the weights 958 kB" in said
     assert name == "adamw" or " AdamW's means 1.9 MB" not in said
@@ -283,7 +283,7 @@ def test_the_picture_has_the_slopes() -> None:
 
 
 def test_explain_says_it(capsys: pytest.CaptureFixture[str]) -> None:
-    assert invoke(["explain", "gpt", "model.size=gpt3-175b", "model.position=learned"]) == 0
+    assert main(["explain", "gpt", "model.size=gpt3-175b", "model.position=learned"]) == 0
     said = capsys.readouterr().out
     assert "174,604,259,328" in said and "175.0B" in said and "1,517,123,584" in said and "3,638" in said
     assert "quadratic" in said and "→ gpt3-175b" in said
@@ -294,7 +294,7 @@ def test_explain_of_a_run_takes_its_own_vocabulary(tmp_path: Any, capsys: pytest
 
     small = {"model.width": 16, "model.layers": 1, "train.steps": 1, "data.validation": 0}
     run = segue.train("gpt", ["abcab cabca"] * 20, tmp_path / "run", small, device="cpu")
-    assert invoke(["explain", str(run.path)]) == 0
+    assert main(["explain", str(run.path)]) == 0
     said = capsys.readouterr().out
     assert f"{run.sizes.vocab_size} tokens (the run's own)" in said
     assert f"{sum(p.numel() for p in run.model.parameters()):,}" in said

@@ -8,7 +8,7 @@ import torch
 
 from segue.batches.collate import classify
 from segue.batches.store import columns_of
-from segue.cli import invoke
+from segue.cli import main
 from segue.layers.convolution import MaxOverTime
 from segue.look.explain.shapes import places, receptive_field, shapes
 from segue.models.base import Sizes
@@ -62,6 +62,6 @@ def test_the_total_is_that_of_the_model() -> None:
 
 @pytest.mark.parametrize("kind", ["bow", "cbow", "deep_cbow", "dan", "cnn_classifier", "rnn_classifier"])
 def test_explain_tells_them(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert invoke(["explain", kind]) == 0
+    assert main(["explain", kind]) == 0
     told = capsys.readouterr().out
     assert "Shapes for a text of 20 words" in told and "in all" in told and "sees" in told

@@ -13,7 +13,7 @@ import torch
 
 import segue
 from segue.batches.batch import Batch
-from segue.cli import invoke
+from segue.cli import main
 from segue.errors import InputError
 from segue.inference.words import words_of
 from segue.look.inside import look, views, views_of
@@ -269,16 +269,16 @@ def test_the_command_line(
     runs: dict[str, Run], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gpt, lstm = str(runs["gpt"].path), str(runs["lstm"].path)
-    assert invoke(["look", gpt, "the cow", "--view", "attention", "--layer", "1", "--head", "2", "--json"]) == 0
+    assert main(["look", gpt, "the cow", "--view", "attention", "--layer", "1", "--head", "2", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["kind"] == "heat" and said["panels"] == ["layer 1 head 2"]
     page, picture = tmp_path / "a.html", tmp_path / "a.svg"
-    assert invoke(["look", gpt, "the", "--with", lstm, "--html", str(page), "--svg", str(picture)]) == 0
+    assert main(["look", gpt, "the", "--with", lstm, "--html", str(page), "--svg", str(picture)]) == 0
     assert page.read_text().startswith("<!doctype html>") and picture.read_text().startswith("<svg")
-    assert invoke(["look", lstm, "the cow", "--view", "gates", "--top", "3"]) == 0
+    assert main(["look", lstm, "the cow", "--view", "gates", "--top", "3"]) == 0
     assert "forget gate f" in capsys.readouterr().out
-    assert invoke(["look", lstm, "the cow", "--view", "attention"]) == 2
+    assert main(["look", lstm, "the cow", "--view", "attention"]) == 2
     assert "Views that do: next, gates, surprisal." in capsys.readouterr().err
-    assert invoke(["look", "--help"]) == 0
+    assert main(["look", "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert ", ".join(views()) in shown

@@ -10,12 +10,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from segue.inference.predict import Prediction
 
 import segue
-from segue.runs.experiments.challenge import TEMPLATES, WORDS, challenge
-from segue.cli import invoke
+from segue.cli import main
 from segue.errors import InputError
-from segue.inference.predict import Prediction
+from segue.runs.experiments.challenge import TEMPLATES, WORDS, challenge
 
 GOOD = {word for good, _ in WORDS.values() for word in good}
 BAD = {word for _, bad in WORDS.values() for word in bad}
@@ -155,7 +155,7 @@ def test_a_trained_bag_of_words(tmp_path: Path, capsys: pytest.CaptureFixture[st
     run = segue.train("naive_bayes", str(data), out=tmp_path / "run", settings=["data.validation=0.1", "model.words=1"])
     found = shares(challenge(run))
     assert found["plain"] == 1.0 and found["word order"] == 0.5 and found["negation"] == 0.0
-    assert invoke(["challenge", str(tmp_path / "run")]) == 0
+    assert main(["challenge", str(tmp_path / "run")]) == 0
     assert "fails negation" in " ".join(capsys.readouterr().out.split())
 
 

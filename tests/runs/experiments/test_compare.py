@@ -13,14 +13,24 @@ import pytest
 import torch
 
 import segue
-from segue.runs import folder
-from segue.cli import invoke
-from segue.runs.experiments.compare import LADDERS, Trial, _joined, _ladder, _ranked, _verdict, budgeted, mean_of, task_of
+from segue.cli import main
 from segue.inference import metrics
 from segue.inference.evaluation import Evaluation, of_text
 from segue.inference.score import Scored
 from segue.inference.statistics import bootstrap
 from segue.recipe import load_recipe
+from segue.runs import folder
+from segue.runs.experiments.compare import (
+    LADDERS,
+    Trial,
+    _joined,
+    _ladder,
+    _ranked,
+    _verdict,
+    budgeted,
+    mean_of,
+    task_of,
+)
 
 TEXT = "the cow eats the green grass.\na big dog sees the small cow.\n\n" * 60
 
@@ -48,14 +58,14 @@ def test_models_that_read_the_text_in_other_units_are_not_compared() -> None:
 
 def test_tokens_that_lose_text_come_last_and_without_bits(capsys: pytest.CaptureFixture[str]) -> None:
     pieces = toml("pieces", '[tokens]\nkind = "wordpiece"')
-    assert invoke(["compare", "book.txt", "--models", f"{pieces},ngram", "--seeds", "2", "--out", "c"]) == 0
+    assert main(["compare", "book.txt", "--models", f"{pieces},ngram", "--seeds", "2", "--out", "c"]) == 0
     said = capsys.readouterr().out
     assert "ngram is best" in said and "chance" not in said  # one figure cannot be ahead of none
     row = next(line for line in said.splitlines() if line.startswith("pieces"))
     assert "–" in row and "∞" not in row
     result = segue.compare("book.txt", [pieces], out="d")
     assert result["rows"][0]["bits_per_byte"] is None and "wordpiece" in result["verdict"]
-    assert invoke(["runs", "d"]) == 0
+    assert main(["runs", "d"]) == 0
     assert "perplexity" in capsys.readouterr().out
 
 
@@ -143,7 +153,7 @@ def test_a_held_out_text_that_is_too_short_to_test(capsys: pytest.CaptureFixture
     """Said in the terminal, the JSON and the page, with what to do; p, which could only be 1, is in none of them."""
     Path("short.txt").write_bytes(np.random.default_rng(0).choice(list(b"abcd .\n"), 25_000).astype(np.uint8).tobytes())
     command = ["compare", "short.txt", "--models", "ngram,neural_lm", "--budget", "2"]
-    assert invoke([*command, "--out", "c"]) == 0
+    assert main([*command, "--out", "c"]) == 0
     shown, result = capsys.readouterr().out, folder.read_json(Path("c/result.json"))
     page = Path("c/report.html").read_text(encoding="utf-8")
     first, second = result["rows"]
@@ -155,7 +165,7 @@ def test_a_held_out_text_that_is_too_short_to_test(capsys: pytest.CaptureFixture
         assert reason in said and "Give more text, or hold out a larger share of it (data.test is 0.05)." in said
         assert "p = 1" not in said and "p=1" not in said and "∞" not in said
     assert "compared pair by pair" not in page and "small differences" not in page
-    assert invoke([*command, "--out", "d", "data.test=0.5"]) == 0
+    assert main([*command, "--out", "d", "data.test=0.5"]) == 0
     assert "by more than chance" in capsys.readouterr().out
 
 
@@ -197,7 +207,7 @@ def test_labels_of_every_kind_are_compared(capsys: pytest.CaptureFixture[str]) -
     Path("numbers.tsv").write_text("".join(f"{i % 7}.5\t{text} {i % 7}\n" for i, (text, _) in enumerate(words)))
     Path("several.tsv").write_text("".join(f"{label},film\t{text}\n" for text, label in words))
     command = ["compare", "numbers.tsv", "data.label=number", "--models", "bow,cbow", "--budget", "4", "--folds", "2"]
-    assert invoke([*command, "--out", "n"]) == 0
+    assert main([*command, "--out", "n"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "mean squared error" in said
     result = folder.read_json(Path("n/result.json"))
@@ -207,8 +217,8 @@ def test_labels_of_every_kind_are_compared(capsys: pytest.CaptureFixture[str]) -
     assert first["differs_from_next"] and "accuracy" not in first
     page = Path("n/report.html").read_text(encoding="utf-8")
     assert "lower is better" in page and "on the validation data" in page
-    assert invoke(["compare", "several.tsv", "data.label=classes", "--models", "bow", "--budget", "4"]) == 0
-    assert invoke(["runs", "n"]) == 0
+    assert main(["compare", "several.tsv", "data.label=classes", "--models", "bow", "--budget", "4"]) == 0
+    assert main(["runs", "n"]) == 0
     assert "mean squared error" in capsys.readouterr().out
 
 

@@ -30,7 +30,7 @@ from segue.models.base import Sizes
 from segue.models.gpt import SHAPES, Gpt, Shape, Size
 from segue.models.network import Network
 from segue.training.rates import optimizer
-from segue.training.setup import freeze, laid_out
+from segue.training.setup import freeze, on_meta
 
 BYTES = 4
 """Of a number in float32."""
@@ -93,7 +93,7 @@ class Costs:
 
 def costs(cls: Any, config: Any, sizes: Sizes) -> Costs:
     """Of a network that predicts the next token: `cls` is its class, `config` the recipe's [model]."""
-    model = _laid_out(cls, config, sizes)
+    model = _on_meta(cls, config, sizes)
     parts: dict[str, int] = {}
     for name, parameter in model.named_parameters():
         part = name.partition(".")[0]
@@ -118,8 +118,8 @@ def costs(cls: Any, config: Any, sizes: Sizes) -> Costs:
     )
 
 
-def _laid_out(cls: Any, config: Any, sizes: Sizes) -> Network:
-    model: Network = laid_out(lambda: cls(config, sizes))
+def _on_meta(cls: Any, config: Any, sizes: Sizes) -> Network:
+    model: Network = on_meta(lambda: cls(config, sizes))
     return model
 
 
@@ -146,7 +146,7 @@ class Kept(NamedTuple):
 
 def kept_in_training(cls: Any, config: Any, sizes: Sizes, train: Any) -> list[Kept]:
     """Of a model that is trained as the recipe's [train] says: weights, gradients, what the optimiser keeps, a mean."""
-    model, optim = _laid_out(cls, config, sizes), train.optimizer
+    model, optim = _on_meta(cls, config, sizes), train.optimizer
     freeze(model, train.freeze)
     first, others = (sum(weight.numel() for weight in group.weights) for group in optimizer(model, optim).groups)
     learning = first + others

@@ -6,12 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from segue.batches import collate
 from segue.batches.batch import Batch
-from segue.batches.encode import encode_texts
-from segue.batches.spelled_words import spelt
-from segue.batches.store import Column, columns_of
-from segue.data.example import Example
 from segue.errors import InputError
 from segue.inference.opened import Opened
 from segue.models.base import Counted, LanguageModel
@@ -42,47 +37,38 @@ def read(opened: Opened, text: str) -> Read:
 
     from segue.layers.probe import record
 
-    tokens, batch = _batch(opened, text)
+    batch, count = _batch(opened, text)
     opened.model.eval()
     with torch.inference_mode(), record() as seen:
         opened.model(batch.to(opened.device))
-    length = batch.tokens_BT.shape[1]
-    note = f"The first {length:,} of {len(tokens):,} tokens are shown." if length < len(tokens) else ""
-    return Read(tuple(tokens[:length]), seen, note)
+    names = _names(opened, batch.tokens_BT[0].tolist())
+    note = f"The first {len(names):,} of {count:,} tokens are shown." if len(names) < count else ""
+    return Read(tuple(names), seen, note)
 
 
-def _batch(opened: Opened, text: str) -> tuple[list[str], Batch]:
-    """The tokens of a text, and the batch of one row that the model reads, cut to what it sees at once."""
-    from segue.models.neural_tagger import NeuralTagger
+def _batch(opened: Opened, text: str) -> tuple[Batch, int]:
+    """The batch of one row that the model reads, cut to what it sees at once, and how many tokens the text has."""
+    codec, window = opened.codec, opened.model.window or MOST_TOKENS
+    if isinstance(opened.model, LanguageModel):
+        ids = np.concatenate([[codec.sizes.start], codec.tokenizer.encode(text)]).astype(np.int64)
+        row = ids[None, : min(MOST_TOKENS, window)]
+        batch = Batch(row, np.zeros_like(row), np.ones_like(row, dtype=bool), np.ones(1, dtype=bool))
+        return batch, len(ids)
+    check_some(text)
+    columns = opened.task.encode([opened.task.asked(text, codec.data)], codec, labelled=False)
+    batch = opened.task.collate(columns, min(MOST_TOKENS, window, opened.limit))
+    return batch, int(columns["text"].lengths()[0])
 
-    model, tokenizer = opened.model, opened.codec.tokenizer
-    if isinstance(model, LanguageModel):
-        ids, surfaces = tokenizer.pieces(text)
-        limit = min(MOST_TOKENS, model.window or MOST_TOKENS)
-        row = np.concatenate([[opened.codec.sizes.start], ids]).astype(np.int64)[None, :limit]
-        return ["<s>", *surfaces], Batch(row, np.zeros_like(row), np.ones_like(row, dtype=bool), np.ones(1, dtype=bool))
+
+def check_some(text: str) -> None:
+    """Refuse a text of blanks, in which a classifier or a tagger reads nothing."""
     if not text.strip():
         raise InputError('There is no text to look at. Write it after the run: segue look RUN "a fine film"')
-    limit = min(MOST_TOKENS, opened.limit)
-    if isinstance(model, NeuralTagger):
-        words = text.split()
-        rows, folded = tokenizer.encode_words(words), tokenizer.fold_words(words)
-        columns = columns_of(text=[rows[:limit]], letters=[spelt(words)], folded=[folded])
-        return words, collate.tag(columns, limit)
-    flat, lengths = encode_texts([example_of(opened, text)], tokenizer)
-    return _names(flat, tokenizer), collate.classify({"text": Column(flat, np.cumsum(lengths))}, limit)
 
 
-def example_of(opened: Opened, text: str) -> Example:
-    """A row for a classifier as it is typed: of a pair, a tab stands between the two texts."""
-    if not opened.codec.data.pairs:
-        return Example(text=text)
-    first, tab, second = text.partition("\t")
-    if not tab:
-        raise InputError(f"This model judges pairs, and '{text[:60]}' has no tab. Expected a tab between two texts.")
-    return Example(text=first, target=second)
-
-
-def _names(ids: Any, tokenizer: Any) -> list[str]:
+def _names(opened: Opened, ids: list[int]) -> list[str]:
+    """Tokens as they stand in a text; a language model's first one is where it begins."""
+    tokenizer, begins = opened.codec.tokenizer, isinstance(opened.model, LanguageModel)
     names = {tokenizer.stop: "</s>", tokenizer.unk: "<unk>"}
-    return [names.get(i) or str(tokenizer.decode([i])).strip() for i in ids.tolist()]
+    found = [names.get(i) or str(tokenizer.decode([i])) for i in ids]
+    return ["<s>", *found[1:]] if begins else [name.strip() or name for name in found]

@@ -28,8 +28,11 @@ def view(opened: Opened, text: str) -> View:
     parts = stream_logprobs(opened.model, stream, 1, codec.sizes.vocab_size, opened.device)
     logp = np.concatenate([rows[0][real[0]] for _, rows, real in parts])
     bits = -logp / math.log(2)
-    unknown = int((ids == codec.tokenizer.unk).sum()) if codec.tokenizer.closed else 0
     note = f"{bits.sum():.2f} bits in all, {bits.mean():.2f} a token; the end of the text is a token too."
-    if unknown:
-        note += f"\n{unknown:,} unknown tokens are scored as <unk>, without the bits for spelling them."
+    if codec.speller:
+        places = np.flatnonzero(ids == codec.tokenizer.unk)
+        for place, word in zip(places, codec.tokenizer.unknown(text, ids), strict=True):
+            bits[place] += codec.speller.bits(word)
+        if places.size:
+            note = f"{bits.sum():.2f} bits in all, with those for spelling {places.size:,} unknown tokens."
     return View("text", "Surprisal", note, ("surprisal",), ("bits",), (*surfaces, "</s>"), bits.reshape(1, 1, -1))

@@ -8,7 +8,7 @@ import numpy as np
 
 from segue.errors import InputError
 from segue.inference.opened import Opened
-from segue.inference.words import FIRST, Words
+from segue.inference.words import FIRST, Words, words_of
 from segue.look.inside.view import View
 from segue.look.page.projection import Place, placed, word_map
 from segue.models.base import WordVectors
@@ -21,9 +21,7 @@ def applies(model: Any) -> bool:
 
 def view(opened: Opened, text: str, top: int = 9) -> View:
     """The words of a text with their `top` nearest; without a text, frequent words that are unlike one another."""
-    sizes, tokenizer = opened.codec.sizes, opened.codec.tokenizer
-    names = [tokenizer.decode([i]) for i in range(FIRST, sizes.vocab_size)]
-    words = Words(names, opened.model.vectors[FIRST:])
+    words = words_of(opened)
     groups = _asked(words, text.split(), top) if text.strip() else _frequent(words, opened.model.counts[FIRST:])
     places = [(place, number) for number, group in enumerate(groups) for place in group]
     return View(

@@ -90,7 +90,8 @@ class Page:
     """All that the page shows."""
 
     title: str
-    task: str
+    judged: str
+    """What is judged one by one: rows or words."""
     summary: list[str]
     """Sentences: what, which data, budget, machine, held-out bytes; the last is the verdict."""
     entries: list[Entry]
@@ -152,7 +153,7 @@ def render(page: Page) -> str:
         ("confusion", "Confusions", _confusion(page)),
         ("classes", "Label by label", _classes(page)),
         ("calibration", "Calibration", _calibration(page)),
-        ("examples", "Translations" if page.task == "seq2seq" else "Errors", _examples(page)),
+        ("examples", "Translations" if _translates(page) else "Errors", _examples(page)),
         ("rows", "Rows to look at", _rows(page)),
         ("corpora", "Corpora", _corpora(page)),
         ("ledger", "Ledger", _ledger(page)),
@@ -453,7 +454,7 @@ def _classes(page: Page) -> str:
                 [text(label), *(figure(share, "f1") for share in score[:3]), f"{score.support:,}"]
                 for label, score in sorted(scores, key=lambda pair: -pair[1].support)
             ]
-            of = "words" if page.task == "tag" else "rows"
+            of = page.judged
             said = f"{swatch(i)}<b>{text(entry.model)}</b>: of what it called so, how much is so (precision); of what "
             said += "is so, how much it found (recall); and F1, the harmonic mean of the two."
             return f"<p>{said}</p>{markup.table(['label', 'precision', 'recall', 'F1', of], rows)}"
@@ -480,9 +481,14 @@ def _rows(page: Page) -> str:
     return f'<p class="aside">{text(" ".join(said))}</p>{markup.table(["text", "labels, and where"], rows)}'
 
 
+def _translates(page: Page) -> bool:
+    """Whether the examples are what models wrote, and not errors."""
+    return any("output" in example for entry in page.entries for example in entry.examples)
+
+
 def _examples(page: Page) -> str:
     having = [(i, entry) for i, entry in enumerate(page.entries) if entry.examples]
-    if page.task == "seq2seq":
+    if _translates(page):
         return _translations(having)
     return errors([Missed(entry.model, i, entry.examples) for i, entry in having])
 

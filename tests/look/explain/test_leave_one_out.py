@@ -8,10 +8,10 @@ from itertools import count, islice
 from typing import Any
 
 import pytest
-
-from segue.data.example import Example
 from segue.inference.leave_one_out import MOST_WORDS, Mattered, explained, mattered, told, words_read
 from segue.inference.predict import Prediction
+
+from segue.data.example import Example
 
 WEIGHTS = {"great": 2.0, "fine": 0.5, "awful": -3.0}
 
