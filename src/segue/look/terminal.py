@@ -173,6 +173,9 @@ def _print_profile(profile: dict[str, Any]) -> None:
     )
 
 
+_NO_FIGURES = ("task", "figure", "confusion", "calibration", "labels", "static", "by_corpus", "sections")
+
+
 def print_figures(result: dict[str, Any]) -> None:
     """The figures of an evaluation, a line each; what adapts has its static figures in a column of their own."""
     static = result.get("static", {})

@@ -4,8 +4,9 @@ Whatever changes while it reads the text that it is scored on is adapted; its fi
 those of the same models standing still. Weights are found by EM on validation text; where a run has held nothing else
 out, that is the text that is scored, and `way` says so.
 
-A model that counts goes on counting (its `adapted()`), a network goes on learning (inference/dynamic_evaluation.py). A cache is
-one of n-grams (ngrams/cache.py), and of the states of every network that shows them (inference/neural_cache.py).
+A model that counts goes on counting (its `adapted()`), a network goes on learning (inference/dynamic_evaluation.py). A
+cache is one of n-grams (ngrams/cache.py), and of the states of every network with hidden states
+(inference/neural_cache.py).
 """
 
 from __future__ import annotations

@@ -452,7 +452,7 @@ def _curves(entries: Sequence[Entry], metric: str, main: str, best: float | None
 
 
 def _facts(claim: Claim, recipe: Recipe, best: Outcome) -> list[str]:
-    held, machine = best.mean.result, files.read_json(best.place / "environment.json")
+    machine = files.read_json(best.place / "environment.json")
     size = recipe.task.amount(best.mean)
     return [
         claim.says,
