@@ -284,9 +284,10 @@ class Trainer:
             self.average = rates.Average(self.model)
 
     def take_best(self) -> None:
-        """Put the best weights into the model."""
+        """Put the best weights into the model, and end its training mode: no more dropout."""
         if self.best_weights:
             self.model.load_state_dict(self.best_weights)
+        self.model.eval()
 
     def summary(self) -> dict[str, Any]:
         """What result.json says of the training."""
