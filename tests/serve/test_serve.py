@@ -108,7 +108,7 @@ def test_runs_are_described(client: TestClient, engine: Engine) -> None:
     by_name = {row["name"]: row for row in rows}
     assert {row["task"] for row in rows} == set(get_args(Task))
     assert by_name["char"]["model"] == "ngram" and by_name["char"]["tokens"] == "char"
-    assert by_name["tags"]["labels"] == engine["tags"].run.labels == ["D", "N", "V"]
+    assert by_name["tags"]["labels"] == list(engine["tags"].run.labels) == ["D", "N", "V"]
     assert by_name["byte"]["figures"]["steps"] == 3
     assert by_name["byte"]["decode"]["temperature"] == 1.0
 
@@ -220,7 +220,9 @@ def test_predict_labels_tags_and_translates(client: TestClient, engine: Engine) 
         assert row["label"] == own.label == max(row["probabilities"], key=row["probabilities"].__getitem__)
         assert list(row["probabilities"]) == ["bad", "good"] and sum(row["probabilities"].values()) == pytest.approx(1)
     (row,) = ask(client, "predict", run="tags", texts=["the  dog eats"])["predictions"]
+    sure = row.pop("probabilities")
     assert row == {"words": ["the", "dog", "eats"], "tags": ["D", "N", "V"], "cut": 0}
+    assert len(sure) == 3 and all(0 < p <= 1 for p in sure)
     (row,) = ask(client, "predict", run="pairs", texts=["the cow"])["predictions"]
     (own,) = engine["pairs"].run.predict(["the cow"])
     assert (row["translation"], row["logprob"]) == (own.text, own.logprob)
@@ -237,7 +239,7 @@ def test_the_words_that_mattered_are_given_when_asked_for(client: TestClient, en
     fine = {word["word"]: word["drop"] for word in rows[0]["words"]}
     assert fine["fine"] == max(fine.values()) > 0
     assert "words" not in ask(client, "predict", run="classes", texts=texts)["predictions"][0]
-    assert "cannot explain" in refused(client, "predict", run="tags", texts=["the cow"], explain=True)
+    assert "cannot predict --explain" in refused(client, "predict", run="tags", texts=["the cow"], explain=True)
     many = ["a film"] * (limits.MAX_EXPLAINED + 1)
     assert "explain" in refused(client, "predict", run="classes", texts=many, explain=True)
     assert len(ask(client, "predict", run="classes", texts=many)["predictions"]) == len(many)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +140,7 @@ def test_surprisal_is_that_of_score(runs: dict[str, Run], name: str) -> None:
     (line,) = runs[name].score(["the cow eats"])
     shown = checked(runs[name].look("the cow eats", "surprisal"))
     assert shown.columns == (*line.tokens[:-1], "</s>")
-    assert shown.values_PRC[0, 0] == pytest.approx([-p / math.log(2) for p in line.logprobs], rel=1e-4)
+    assert shown.values_PRC[0, 0] == pytest.approx(line.token_bits, rel=1e-4)
 
 
 # Attention
