@@ -127,8 +127,8 @@ class Tag(Task):
         targets = np.full_like(tokens_BT, IGNORE)
         if "tags" in columns:
             targets = pad([row[:limit] for row in _rows_of_tags(columns["tags"], columns["text"])], IGNORE)
-        chars_BTC = pad_letters(columns["letters"].rows(), tokens_BT.shape[1])
-        folded_BT = pad(columns["folded"].rows(limit))
+        chars_BTC = pad_letters(columns["letters"].rows(), tokens_BT.shape[1]) if "letters" in columns else None
+        folded_BT = pad(columns["folded"].rows(limit)) if "folded" in columns else None
         return Batch(tokens_BT, targets, mask_of(text), folded_BT=folded_BT, chars_BTC=chars_BTC)
 
     def predict(self, opened: Opened, examples: Iterable[Example]) -> Iterator[Tags]:
