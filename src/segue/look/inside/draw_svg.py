@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from segue.look.inside.view import Floats, View, finite, largest, longest_bar, scaled, visible
-from segue.look.page.markup import figure, text
+from segue.look.inside.view import Floats, View, finite, largest, longest_bar, scaled
+from segue.look.page.markup import figure, text, visible
 
 _HUES = ("#4f83d6", "#d9792f", "#2f9e67", "#c9559f", "#8a63d2", "#1f93a8", "#d65656", "#a08b1d", "#9a6b47", "#6b7a8f")
 _FOR, _AGAINST = "#d9792f", "#4f83d6"

@@ -7,7 +7,8 @@ import unicodedata
 from collections.abc import Sequence
 from itertools import zip_longest
 
-from segue.look.inside.view import Floats, View, finite, largest, longest_bar, scaled, visible
+from segue.look.inside.view import Floats, View, finite, largest, longest_bar, scaled
+from segue.look.page.markup import visible
 
 _SHADES = " ░▒▓█"
 _EIGHTHS = " ▏▎▍▌▋▊▉"

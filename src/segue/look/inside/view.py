@@ -117,11 +117,3 @@ def scaled(values: Floats) -> Floats:
         return values
     values = finite(values)
     return np.asarray((values - values.min()) / (np.ptp(values) or 1.0))
-
-
-def visible(token: str) -> str:
-    """A token on one line: blanks at its ends and line ends as signs."""
-    shown = token.replace("\n", "↵").replace("\t", "⇥")
-    bare = shown.strip(" ")
-    before = len(shown) - len(shown.lstrip(" "))
-    return f"{'␣' * before}{bare}{'␣' * (len(shown) - before - len(bare))}"
