@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import sacrebleu
+from segue.inference.predict import Prediction
 from sklearn.metrics import accuracy_score, confusion_matrix, f1_score
 
 from segue.data.example import Example
 from segue.errors import InputError
 from segue.inference.evaluation import LOWER_IS_BETTER, MAIN, SHOWN, Evaluation, compare, of_rows, of_text
-from segue.inference.predict import Prediction
 from segue.inference.score import Scored
 from segue.models.base import Sizes
 

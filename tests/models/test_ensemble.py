@@ -14,7 +14,6 @@ from scipy.optimize import minimize
 
 import segue
 from segue.batches.batch import IGNORE
-from segue.batches.collate import classify
 from segue.batches.store import columns_of
 from segue.cli import main
 from segue.errors import InputError
@@ -22,6 +21,7 @@ from segue.linear.solve import best_scale
 from segue.models.base import Sizes
 from segue.models.ensemble import HOLD, Ensemble, best_weights, pooled
 from segue.runs.run import Run
+from segue.tasks.classify import TASK
 
 KINDS = {
     "bayes": ("naive_bayes", {}),
@@ -136,7 +136,7 @@ def test_the_words_of_the_contract(place: Path) -> None:
     texts = [
         np.frombuffer(text.encode(), np.uint8).astype(np.int64) + 2 for text in (" the red w1ing", " it", " a wal")
     ]
-    batch = classify(columns_of(text=texts, label=np.array([0, 1, IGNORE])), 9999)
+    batch = TASK.collate(columns_of(text=texts, label=np.array([0, 1, IGNORE])), 9999)
     together, _ = model.logprobs(batch)
     assert together[2] == 0 and (together[:2] < 0).all()
     np.testing.assert_allclose(np.exp(model.class_logprobs(batch)).sum(1), 1, atol=1e-9)
@@ -145,7 +145,7 @@ def test_the_words_of_the_contract(place: Path) -> None:
     )
     np.testing.assert_allclose(model.logprobs(wider)[0], together, atol=1e-6)
     for i, row in enumerate(texts):
-        alone = model.class_logprobs(classify(columns_of(text=[row], label=np.zeros(1)), 9999))
+        alone = model.class_logprobs(TASK.collate(columns_of(text=[row], label=np.zeros(1)), 9999))
         np.testing.assert_allclose(alone[0], model.class_logprobs(batch)[i], atol=1e-5)
 
 
