@@ -640,8 +640,10 @@ def _progress() -> Iterator[Any]:
 
 @contextmanager
 def _compiling(run: Any) -> Iterator[None]:
-    """Says that the loop by which a Transformer writes is compiled, where it is for the first time."""
-    if not hasattr(run.model, "steady") or str(run.device) != "cpu":
+    """Say that the loop by which a Transformer writes is being compiled, the first time that it is."""
+    from segue.layers.one_token import Stacked
+
+    if not isinstance(run.model, Stacked) or str(run.device) != "cpu":
         yield
         return
     from segue.compiling import told

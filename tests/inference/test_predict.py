@@ -130,7 +130,7 @@ class Copied:
     source_BS: Tensor
     place_B: Tensor
 
-    def select(self, rows: Tensor) -> Copied:
+    def select(self, rows: Tensor, same_text: bool = False) -> Copied:
         return Copied(self.source_BS[rows], self.place_B[rows])
 
 

@@ -169,8 +169,12 @@ class LanguageModel(Model, Scorer):
     adapts: ClassVar[bool] = False
     """Whether `adapted` gives a model that goes on counting while it reads."""
 
-    def one_token(self, state: Any) -> OneToken | None:
-        """`step` for T = 1 in fixed memory, so that a GPU can record it; None: it has none."""
+    records: ClassVar[bool] = False
+    """Whether it has a `one_token`, so that a GPU can record its steps."""
+
+    def one_token(self, state: Any, places: int = 0) -> OneToken | None:
+        """`step` for T = 1 in fixed memory; None: it has none. `places`: the memory is its own, with room for so many
+        tokens in the window; 0: the state's memory serves, and grows."""
         return None
 
     def adapted(self) -> LanguageModel:
@@ -199,8 +203,9 @@ class Body(ABC):
         """hidden_LBTD: the tokens' vectors, then what each layer puts out, the last after the final norm; 0 where the
         mask is False."""
 
-    def unembed(self, hidden: Array) -> Array | None:
-        """Logits of a layer's states, as if it were the last (the logit lens); None: it has no such head."""
+    def unembed(self, hidden: Array, last: bool = True) -> Array | None:
+        """Logits of the last layer's states; not `last`: of another layer's, as if it were the last, so that the final
+        norm is applied first (the logit lens). None: it has no such head."""
         return None
 
 

@@ -154,7 +154,7 @@ def test_what_layers_keep_is_estimated_well(values: dict[str, Any]) -> None:
 def test_keys_and_values_are_those_that_stepping_keeps() -> None:
     config = Gpt.Config(width=64, heads=4)
     state = Gpt(config, Sizes(20)).start(3, config.context)
-    kept = state.kept.k_LBHSK.numel() + state.kept.v_LBHSK.numel()
+    kept = state.cache.k_LBHSK.numel() + state.cache.v_LBHSK.numel()
     assert kept == 3 * config.context * costs(config, Sizes(20)).kept
     recurrent = RnnLm.Config(layers=2)
     numbers = sum(part.numel() for part in RnnLm(recurrent, Sizes(20)).start(3, 1).tensors().values())
