@@ -176,7 +176,7 @@ def test_several_tags_from_file_to_figures(tmp_path: Path) -> None:
     path.write_text("\n".join(lines), encoding="utf-8")
     settings = {"data.label": "classes", "train.steps": 60, "model.width": 16, "train.optimizer.rate": 0.01}
     run = segue.train("rnn_tagger", str(path), tmp_path / "run", settings, device="cpu")
-    assert run.labels == ["Name", "Num=Pl", "Pos=N", "Pos=V"]
+    assert run.labels == ("Name", "Num=Pl", "Pos=N", "Pos=V")
     (said,) = run.predict(["the cats ran Bob"])
     assert said.tags == tuple(TABLE[word] for word in ["the", "cats", "ran", "Bob"])
     result = run.evaluate()
@@ -197,7 +197,7 @@ def test_spans_from_file_to_figures(tmp_path: Path) -> None:
     run = segue.train(
         "rnn_tagger", str(path), tmp_path / "run", settings | {"train.optimizer.rate": 0.01}, device="cpu"
     )
-    assert run.labels == ["B-PER", "E-PER", "O", "S-PER"]
+    assert run.labels == ("B-PER", "E-PER", "O", "S-PER")
     assert [one.tags for one in run.predict(["Ann ran", "Cy Bob sat"])] == [("S-PER", "O"), ("B-PER", "E-PER", "O")]
     assert run.evaluate()["span_f1"] == 1.0
 

@@ -39,7 +39,7 @@ def test_equations_of_the_head(window: int) -> None:
     model, row = made(window), [3, 9, 2, 14]
     reach = window // 2
     E = model.word.vectors.weight.detach()
-    W, b = model.window.linear.weight.detach(), model.window.linear.bias.detach()
+    W, b = model.convolution.linear.weight.detach(), model.convolution.linear.bias.detach()
     U, c = model.head.weight.detach(), model.head.bias.detach()
     x = [torch.zeros(4).double()] * reach + [E[word] for word in row] + [torch.zeros(4).double()] * reach
     expected = torch.stack([U @ (W @ torch.cat(x[t : t + window]) + b).tanh() + c for t in range(len(row))])
