@@ -187,7 +187,7 @@ def inside(run: Run, units: Iterable[str]) -> list[View]:
     """What a network does with the first words of a held-out text: its attention, its gates."""
     words = next((unit for unit in units if unit.strip()), "")[:_INSIDE]
     found = views_of(run.model)
-    last = {"layer": run.model.depth - 1} if isinstance(run.model, Body) else {}
+    last: dict[str, Any] = {"layer": run.model.depth - 1} if isinstance(run.model, Body) else {}
     return [look(run.opened, name, words, **last) for name in ("attention", "gates") if name in found]
 
 

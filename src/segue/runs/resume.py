@@ -330,7 +330,7 @@ def check_named(recipe: Recipe, trust: bool) -> None:
         files.check_run(run)
         part = read_recipe(run / "recipe.toml", trust)
         if part.task != recipe.task:
-            raise InputError(f"{run} is a {part.kind}, made for {part.task}. An ensemble is of classifiers.")
+            raise InputError(f"{run} is a {part.kind}, made for {part.task.name}. An ensemble is of classifiers.")
 
 
 def check_parts(recipe: Recipe, corpus: Corpus, trust: bool) -> None:
