@@ -12,8 +12,8 @@ and the STOP at the end is predicted from the source and the target's tokens bef
 
 Departures: "every" shows the decoder the last layer's h and starts it from zero, where Cho et al. also compute d_0
 from the context. One tokenizer serves both sides, so their vectors may be shared. The forget gate's bias begins at 1.
-Given vectors (embeddings) go into both tables, spread as the model's own; train.freeze=target_vectors keeps a shared
-table still, train.freeze=target_vectors,source_vectors two.
+Given vectors (embeddings) go into both tables, spread as the model's own; train.freeze=vectors keeps a shared table
+still, train.freeze=vectors,source_vectors two.
 """
 
 from __future__ import annotations
