@@ -158,7 +158,9 @@ def test_the_runs_own_test_text(place, capsys):
 def test_other_validation_text(place):
     with pytest.raises(InputError, match="--validation FILE"):
         evaluate(Run.open(place / "alone"), str(place / "test.txt"), cache=True)
-    given = evaluate(Run.open(place / "alone"), str(place / "test.txt"), cache=True, validation=str(place / "valid.txt"))
+    given = evaluate(
+        Run.open(place / "alone"), str(place / "test.txt"), cache=True, validation=str(place / "valid.txt")
+    )
     assert given["weights"] == {
         name.replace("two", "alone"): weight
         for name, weight in evaluate(Run.open(place / "two"), str(place / "test.txt"), cache=True)["weights"].items()
