@@ -13,6 +13,9 @@ Array = Any
 class State(ABC):
     """What a language model remembers of the texts it has read, one row a text: hidden states, a KV cache."""
 
+    most: int = 0
+    """No row has more tokens in its window than this; 0 where a state has no window to fill."""
+
     @abstractmethod
     def select(self, rows: Array, same_text: bool = False) -> Self:
         """Return these rows, in this order; a row may come twice. `same_text`: rows moved only within their source."""

@@ -7,6 +7,8 @@ A model is one file in this folder with one public class; the file's name is its
     Network          learns by gradient (models/network.py)
     LanguageModel    predicts the next token; beam search, sampling, scoring and serving need only `start` and `step`
     Body             has hidden states: embeddings, the neural cache, pictures and later heads read them
+    NgramCounts      counted n-grams, and shows the counts behind a probability
+    WordVectors      has a vector for each word, to be asked for the nearest
 
 Callers check for a base class by `isinstance`, never by `hasattr`. This file imports no torch: counting needs none.
 """
@@ -14,7 +16,7 @@ Callers check for a base class by `isinstance`, never by `hasattr`. This file im
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, NoReturn
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
     from segue.batches.store import Store
 
 TaskName = Literal["lm", "classify", "tag", "seq2seq", "embed"]
-Task = TaskName
 Array = Any
 """A numpy array in a counted model, a torch tensor in a network."""
 
@@ -169,13 +170,41 @@ class LanguageModel(Model, Scorer):
     adapts: ClassVar[bool] = False
     """Whether `adapted` returns a model that counts on while it reads."""
 
-    def one_token(self, state: Any) -> OneToken | None:
-        """Return `step` for T = 1 in fixed memory, which a CUDA graph can record; None: there is none."""
+    records: ClassVar[bool] = False
+    """Whether it has a `one_token`, so that a GPU can record its steps."""
+
+    def one_token(self, state: Any, places: int = 0) -> OneToken | None:
+        """Return `step` for T = 1 in fixed memory; None: there is none. `places`: use memory of its own, with room for
+        this many tokens in the window; 0: use the state's memory, which grows."""
         return None
 
     def adapted(self) -> LanguageModel:
         """Return a model that begins as this one and also counts what it reads, if it `adapts`."""
         raise InputError("This model cannot go on counting while it reads. Models that count can.")
+
+
+class NgramCounts(ABC):
+    """A model that counted n-grams, and shows the counts behind its probabilities; its Config has a `smoothing`."""
+
+    orders: list[Any]
+    """One for each order, the first is that of single tokens."""
+
+    @abstractmethod
+    def distribution(self, context_ids: Sequence[int]) -> Array:
+        """(V,) probabilities of what comes after these tokens."""
+
+    @abstractmethod
+    def evidence(self, context_ids: Sequence[int]) -> list[Any]:
+        """What each order knows of what comes after these tokens, the lowest first."""
+
+
+class WordVectors(ABC):
+    """A model that is asked for the vectors of words."""
+
+    vectors: Array
+    """(V, D), a row for each id."""
+    counts: Array
+    """(V,) how often each was seen."""
 
 
 class Body(ABC):
@@ -199,8 +228,9 @@ class Body(ABC):
         """Return hidden_LBTD: the token embeddings, then each layer's output, the last after the final norm; 0 where
         the mask is False."""
 
-    def unembed(self, hidden: Array) -> Array | None:
-        """Compute the logits of a layer's states as if it were the last (the logit lens); None: it has no such head."""
+    def unembed(self, hidden: Array, last: bool = True) -> Array | None:
+        """Compute the logits of the last layer's states; not `last`: of another layer's, as if it were the last, with
+        the final norm applied first (the logit lens). None: it has no such head."""
         return None
 
 
