@@ -70,12 +70,12 @@ class Recipe:
 
     @property
     def task(self) -> Task:
-        """What is asked of the model."""
+        """The task of the model's kind."""
         return tasks.task(self.model_class.task)
 
     @property
     def shape(self) -> Shape:
-        """How the rows of its data look."""
+        """The shape of its data: how a row looks."""
         return self.task.shape
 
     def with_values(self, section: str, **values: Any) -> Recipe:

@@ -12,7 +12,7 @@ CARRIED = "state carried"
 
 
 class Scorer(ABC):
-    """Gives the probability of every token of a text. Evaluation, mixtures and intervals ask nothing else."""
+    """Computes the probability of every token of a text; evaluation, mixtures and intervals need nothing else."""
 
     takes_tensors: ClassVar[bool] = False
     """Whether `logprobs` takes torch tensors on its device, or numpy arrays."""

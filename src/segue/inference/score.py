@@ -23,8 +23,8 @@ LONG_ROW = 1 << 17
 """Least tokens of a row for exact figures."""
 SHORT_ROW = 1 << 12
 """Least tokens of a row during training: many short rows are faster and nearly as exact."""
-"""How a text is read by a model that does not say another `way`."""
 _WARM = 1024
+"""Tokens that a row reads before its own, to warm up its state."""
 _CELLS = 1 << 24
 _TOGETHER = 1 << 14
 """Tokens in the windows of one batch."""

@@ -29,7 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
 Figure = Callable[[Floats], Floats]
-"""From column sums (R, K), one row a resample, to R figures."""
+"""A function from column sums (R, K), one row a resample, to R figures."""
 
 CHUNK = 1 << 21
 """Random numbers drawn at once, which bounds the memory."""

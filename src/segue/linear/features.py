@@ -120,7 +120,7 @@ class Grams:
         return {"keys": self.keys, "columns": self.columns}
 
     def take(self, keys: Array, columns: Array) -> None:
-        """What `arrays` gave."""
+        """Restore from the arrays of a saved model."""
         self._set(np.array(keys), np.array(columns))
         self.slots = _slots(self.keys)
 

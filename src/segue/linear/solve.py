@@ -50,7 +50,7 @@ LARGEST_SCALE = 100.0
 
 
 class Solver(NamedTuple):
-    """How the weights are found."""
+    """Settings of training."""
 
     loss: Loss = "squared_hinge"
     cost: float = 0.0
@@ -164,7 +164,7 @@ class Linear:
         return {"borders": self.borders, "factors": self.factors, "weights": self.weights, "choice": numbers}
 
     def take(self, arrays: dict[str, Array]) -> None:
-        """What `arrays` gave."""
+        """Restore from `arrays`."""
         self.borders, self.factors, self.weights = (
             np.array(arrays[name]) for name in ("borders", "factors", "weights")
         )
@@ -367,7 +367,7 @@ def _weigh(columns, values, starts, factors, borders, normalise):
 
 @njit(cache=True, nogil=True)
 def _sums(columns, values, starts, rows, width):
-    """Of each column, over these rows: the sum of its values, and in how many it is."""
+    """Compute, for each column over these rows, the sum of its values, and the number of rows that have it."""
     sums, having = np.zeros(width), np.zeros(width)
     for r in rows:
         for i in range(starts[r], starts[r + 1]):

@@ -100,7 +100,7 @@ class RnnLm(Network, LanguageModel, Body):
         dropout: float = 0.0
         """Dropout between layers, before the first and after the last: the share of units set to 0."""
         tied: bool = False
-        """Weight tying: use the token embeddings as output weights too; the last of several layers is as wide as they."""
+        """Weight tying: use the token embeddings as output weights too; the last of several layers gets their width."""
         drop: Drop = field(default_factory=Drop)
         """AWD-LSTM's dropouts, beside the plain one."""
         penalty: Penalty = field(default_factory=Penalty)

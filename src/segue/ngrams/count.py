@@ -83,8 +83,8 @@ class Table:
     first: Array
     """The followers of context c are the n-grams first[c] … first[c + 1] - 1."""
     before: Callable[[int, int], Array]
-    """Of the n-grams low … high - 1 of the order below: how many different words stood before each; 0 where none can,
-    because it begins with START."""
+    """Counts how many different words stood before each of the n-grams low … high - 1 of the order below; 0 if it begins
+    with START, which has none before it."""
 
 
 def count_orders(

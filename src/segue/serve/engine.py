@@ -158,7 +158,7 @@ class Served:
         return views_of(self.run.model)
 
     def look(self, text: str, view: str, options: Mapping[str, Any]) -> View:
-        """What the model does with a text."""
+        """Return a view into the model as it reads a text."""
         return self.run.look(text, view, **options)
 
     # Vectors of words
@@ -189,8 +189,7 @@ class Served:
 
 
 class Growth:
-    """What each new token adds to a text.
-
+    """Streams the text of generated tokens.
     A token may bring only part of a character's bytes: the text then ends in a replacement character,
     which waits until the next token shows what it becomes.
     """
@@ -213,5 +212,5 @@ class Growth:
         return new
 
     def rest(self) -> str:
-        """What still waits at the end."""
+        """Return the text that is still waiting at the end."""
         return self._decode(self._ids)[self._sent :]

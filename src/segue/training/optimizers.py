@@ -83,7 +83,7 @@ class Optimizer:
         return {f"{i}.{name}": value for i, kept in enumerate(self.kept.values()) for name, value in kept.items()}
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Goes back to where these were taken."""
+        """Restore the state from a checkpoint."""
         weights = list(self.kept)
         self.kept = {weight: {} for weight in weights}
         for key, value in tensors.items():
@@ -147,7 +147,7 @@ class Muon(AdamW):
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
-    """Of a stack of matrices, each with its singular values moved towards 1 (to between 0.7 and 1.2, in bfloat16)."""
+    """Move the singular values of each matrix of a stack towards 1 (to between 0.7 and 1.2, in bfloat16)."""
     a, b, c = COEFFICIENTS
     tall = matrices.shape[-2] > matrices.shape[-1]
     x = (matrices.mT if tall else matrices).bfloat16()

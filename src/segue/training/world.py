@@ -15,7 +15,7 @@ from segue.models.base import Loss
 
 
 def processes() -> int:
-    """How many processes torchrun has started for this run; 1 without it."""
+    """Return how many processes torchrun has started for this run; 1 without it."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 

@@ -81,13 +81,13 @@ class Outcome:
     place: Path
     """The run of its first seed."""
     evaluations: list[Evaluation]
-    """Of each seed; none where training broke off because the loss was no longer a number."""
+    """The evaluation of each seed; empty if the loss diverged."""
     curve: Curve
     """The means of the validations over the seeds."""
     number: float
-    """Where it stands on the picture's axis; 0 where that has the steps."""
+    """Its value on the x axis of the picture; 0 if that shows the steps."""
     seconds: float
-    """Of training one seed, on the mean."""
+    """Mean seconds of training one seed."""
 
     @property
     def diverged(self) -> bool:
