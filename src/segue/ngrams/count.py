@@ -83,7 +83,7 @@ class Table:
     first: Array
     """The followers of context c are the n-grams first[c] … first[c + 1] - 1."""
     before: Callable[[int, int], Array]
-    """Counts the different words that stood before each of the n-grams low … high - 1 of the order below; 0 if it begins
+    """Counts different words before each of the n-grams low … high - 1 of the order below; 0 if one begins
     with START, which has none before it."""
 
 
