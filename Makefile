@@ -1,8 +1,8 @@
-# make demo: the main job. make test: all tests. Everything lives in .venv, built from nothing.
+# make demo: the main job. make test: all tests. Everything is in .venv, which is built if it is missing.
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo test lint bench
+.PHONY: install demo test lint bench docs docs-test
 
 install: .venv/installed
 demo: .venv/installed
@@ -15,6 +15,12 @@ lint: .venv/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: .venv/installed
+	$(BIN)/python docs/make.py
+
+docs-test: .venv/installed-dev
+	DOCS=slow $(BIN)/python -m pytest -n 2 --dist worksteal --durations=15 tests/test_docs.py -k test_a_block_runs
 
 bench: .venv/installed-dev
 	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done

@@ -17,7 +17,7 @@ WORDS, TOKENS, WIDTH = 60_000, 10_400_000, 20
 EXPORT = """
 import resource, sys, time
 from pathlib import Path
-from segue.interop.arpa import export_arpa
+from segue.interop.arpa.write import export_arpa
 begun = time.perf_counter()
 export_arpa(Path(sys.argv[1]), Path(sys.argv[2]))
 print(time.perf_counter() - begun, time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)

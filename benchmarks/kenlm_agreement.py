@@ -24,7 +24,8 @@ from pathlib import Path
 import numpy as np
 
 import segue
-from segue.interop.arpa import export_arpa, import_arpa
+from segue.interop.arpa.read import import_arpa
+from segue.interop.arpa.write import export_arpa
 
 WORD = "\\u{3c}unk>", "UNKW"
 """The word <unk> of the text, as Segue and as the oracle writes it."""

@@ -28,25 +28,44 @@ from safetensors.torch import load_file
 COMMIT = "8e677eb9af6ec42c027184034b4dda1c536b5c66"
 """The last commit with the old names of the two tables."""
 
-TENSOR_NAMES: dict[str, str] = {}
+TENSOR_NAMES: dict[str, str] = {
+    "embedding": "vectors",
+    "word.embedding": "word.vectors",
+    "rnn_seq2seq: target_vectors": "vectors",
+}
 """Old names of tensors, or the first parts of names, and the new ones. "kind: name" holds for that kind alone."""
 
-RECIPE_KEYS: dict[str, tuple[str, ...]] = {}
-"""Old recipe keys and the new ones. The first new key has the old value; further ones came with it. No new key at all:
-the old one is gone. Keys that replace nothing stand at "". "kind: key" holds for that kind alone."""
+RECIPE_KEYS: dict[str, tuple[str, ...]] = {
+    "": ("batches.tokens",),
+    "batches.blank": ("", "batches.noise", "batches.share"),
+    "data.blank": ("data.blank_lines",),
+    "ngram: model.arpa": ("",),
+    "rnn_seq2seq: model.context": ("model.feeds",),
+    "neural_lm: model.context": ("model.words",),
+}
+"""Old recipe keys and the new ones. The first new key has the old value, none where it is empty; further ones came with
+it. Keys that replace nothing stand at "". "kind: key" holds for that kind alone."""
 
 TIMINGS = {"train_seconds", "tokens_per_second"}
+ADDED = {"figure"}
+"""Keys of result.json that were not there at the commit: they are names, not figures."""
 
 STEPS = "train.steps=20"
 SMALL = "model.width=48"
-RECIPES = {
+RECIPES: dict[str, tuple[Any, ...]] = {
     "ngram/kn7": ("pydoc",),
     "rnn_lm/lstm": ("text.txt", STEPS, SMALL, "train.seed=3"),
     "rnn_lm/paper": (
         *("words.txt", STEPS, SMALL, "model.embedding=24", "batches.size=8", "batches.length=20"),
         *("train.epochs=0", "train.optimizer.average=1", "train.every=4"),
     ),
-    "gpt/rotary": ("text.txt", STEPS, SMALL, "batches.size=8", "batches.blank=0.1"),
+    "gpt/rotary": (
+        "text.txt",
+        STEPS,
+        SMALL,
+        "batches.size=8",
+        ("batches.blank=0.1", "batches.noise=blank batches.share=0.1"),
+    ),
     "neural_lm": ("text.txt", STEPS, SMALL),
     "word2vec": ("words.txt", "model.width=24"),
     "nbsvm": ("labelled.tsv",),
@@ -54,7 +73,7 @@ RECIPES = {
     "rnn_tagger/crf": ("tagged.conll", STEPS, SMALL),
     "rnn_seq2seq": ("pairs.tsv", STEPS, SMALL, "batches.size=16", "tokens.vocab_size=300"),
 }
-"""Recipes with their data and settings, in the new names."""
+"""Recipes with their data and settings, in the new names; where a setting is a pair, as it was and as it is."""
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -70,7 +89,7 @@ def main(commit: str, names: list[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         for name in names:
             new = Path(folder) / slug(name)
-            train(ROOT, command(name, data, _keep), new)
+            train(ROOT, command(name, data, old=False), new)
             found = list(differences(name.partition("/")[0], kept / slug(name), new))
             count = len(load_file(new / "model.safetensors"))
             print(f"{name:<16} " + ("; ".join(found) if found else f"same: {count} tensors, figures and settings"))
@@ -80,10 +99,10 @@ def main(commit: str, names: list[str]) -> int:
 
 
 def print_names() -> None:
-    for title, table in (("tensor", TENSOR_NAMES), ("recipe key", RECIPE_KEYS)):
-        for old, new in table.items():
-            shown = new if isinstance(new, str) else ", ".join(new)
-            print(f"{title}: {old or '(nothing)'} -> {shown or '(nothing)'}")
+    for old, new in TENSOR_NAMES.items():
+        print(f"tensor: {old} -> {new}")
+    for old, keys in RECIPE_KEYS.items():
+        print(f"recipe key: {old or '(none)'} -> {', '.join(filter(None, keys)) or '(none)'}")
 
 
 # Data: small files out of Python's language reference
@@ -109,7 +128,7 @@ def write_data(folder: Path) -> None:
 
 def train_old(commit: str, names: list[str], data: Path, kept: Path) -> None:
     """Trains in a checkout of the commit what is not kept from an earlier run with the same command."""
-    wanted = {name: command(name, data, _old_key) for name in names}
+    wanted = {name: command(name, data, old=True) for name in names}
     missing = [name for name in names if not _is_kept(kept / slug(name), wanted[name])]
     if not missing:
         return
@@ -124,12 +143,16 @@ def train_old(commit: str, names: list[str], data: Path, kept: Path) -> None:
             _git("worktree", "remove", "--force", str(tree))
 
 
-def command(name: str, data: Path, key_of: Callable[[str, str], str]) -> list[str]:
+def command(name: str, data: Path, old: bool) -> list[str]:
     source, *settings = RECIPES[name]
-    source = str(data / source) if "." in source else source
-    kind = name.partition("/")[0]
-    pairs = (setting.partition("=") for setting in settings)
-    return [name, source, *(f"{key_of(kind, key)}={value}" for key, _, value in pairs)]
+    words = [str(data / source) if "." in source else source]
+    for setting in settings:
+        if isinstance(setting, str):
+            key, _, value = setting.partition("=")
+            words.append(f"{old_key(name.partition('/')[0], key) if old else key}={value}")
+        else:
+            words += setting[0 if old else 1].split()
+    return [name, *words]
 
 
 def train(tree: Path, arguments: list[str], out: Path) -> None:
@@ -158,11 +181,7 @@ def _git(*arguments: str) -> str:
 # Names
 
 
-def _keep(kind: str, key: str) -> str:
-    return key
-
-
-def _old_key(kind: str, key: str) -> str:
+def old_key(kind: str, key: str) -> str:
     """What the commit calls a key of this kind's recipe."""
     for old, new in RECIPE_KEYS.items():
         prefix, _, rest = old.rpartition(": ")
@@ -184,11 +203,14 @@ def new_tensor(kind: str, name: str) -> str:
 
 def new_settings(kind: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     """The commit's settings under the new keys. Keys that came with a new one have the value that they have now."""
-    settings = {key: new[key] for key in RECIPE_KEYS.get("", ()) if key in new}
+    came = set(RECIPE_KEYS[""])
+    settings = {}
     for key, value in old.items():
-        names = RECIPE_KEYS.get(f"{kind}: {key}", RECIPE_KEYS.get(key, (key,)))
-        settings.update({other: new[other] for other in names[1:] if other in new})
-        settings.update(dict.fromkeys(names[:1], value))
+        first, *others = RECIPE_KEYS.get(f"{kind}: {key}", RECIPE_KEYS.get(key, (key,)))
+        came.update(others)
+        if first:
+            settings[first] = value
+    settings.update({key: new[key] for key in came & new.keys()})
     return settings
 
 
@@ -229,7 +251,7 @@ def _settings(run: Path) -> dict[str, Any]:
 
 def _figures(run: Path) -> dict[str, Any]:
     result = json.loads((run / "result.json").read_text(encoding="utf-8"))
-    return {key: value for key, value in _flat(result) if key not in TIMINGS}
+    return {key: value for key, value in _flat(result) if key not in TIMINGS | ADDED}
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

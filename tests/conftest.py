@@ -2,6 +2,11 @@
 processes with two threads each on two cores wait for each other most of the time."""
 
 import os
+import signal
 
 os.environ["OMP_NUM_THREADS"] = "1"
 os.fsync = lambda file: None  # waiting for the disk takes longer than a small run does, and no test cuts the power
+
+# A shell that starts the tests in the background makes them ignore Ctrl-C, and so would every process that they start.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)

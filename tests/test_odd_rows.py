@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import segue
-from segue.cli import invoke
+from segue.cli import main
 from segue.errors import InputError
 
 CLASSIFIERS = ["naive_bayes", "nbsvm", "ngram_bag", "bow", "dan", "cnn_classifier", "rnn_classifier"]
@@ -57,7 +57,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, segue.Run]:
 def test_every_text_gets_a_label_with_probabilities(kind: str, runs: dict[str, segue.Run]) -> None:
     run = runs[kind]
     answers = list(run.predict([*ODD, "a dull film"]))
-    assert len(answers) == len(ODD) + 1 and run.labels == ["dull", "good", "odd"]
+    assert len(answers) == len(ODD) + 1 and run.labels == ("dull", "good", "odd")
     for answer in answers:
         assert answer.label in run.labels
         assert math.fsum(answer.probabilities) == pytest.approx(1.0, abs=1e-5) and min(answer.probabilities) >= 0.0
@@ -104,7 +104,7 @@ def test_what_is_cut_of_a_book_is_said(
     runs: dict[str, segue.Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "texts.txt").write_text(f"{LONG}\n\n{HEBREW}\n", encoding="utf-8")
-    assert invoke(["predict", str(runs["bow"].path), str(tmp_path / "texts.txt")]) == 0
+    assert main(["predict", str(runs["bow"].path), str(tmp_path / "texts.txt")]) == 0
     told = capsys.readouterr()
     assert len(told.out.splitlines()) == 3
     assert "tokens beyond 1,024 a line were not read" in told.err
@@ -116,18 +116,18 @@ def test_explained_predictions_on_the_command_line(
     texts = ["a fine film", "", HEBREW]
     (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
     command = ["predict", str(runs["naive_bayes"].path), str(tmp_path / "texts.txt"), "--explain"]
-    assert invoke([*command, "--json"]) == 0
+    assert main([*command, "--json"]) == 0
     answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [[word["word"] for word in answer["words"]] for answer in answers] == [text.split() for text in texts]
     assert all(set(answer["probabilities"]) == {"dull", "good", "odd"} for answer in answers)
-    assert invoke(command) == 0
+    assert main(command) == 0
     label, sure, words = capsys.readouterr().out.splitlines()[0].split("\t")
     assert label == answers[0]["label"] and float(sure) == pytest.approx(
         max(answers[0]["probabilities"].values()), abs=1e-3
     )
     largest = max(answers[0]["words"], key=lambda word: abs(word["drop"]))
     assert words.startswith(f"{largest['word']} {largest['drop']:+.2f}")
-    assert invoke(["predict", str(runs["window_tagger"].path), str(tmp_path / "texts.txt"), "--explain"]) == 2
+    assert main(["predict", str(runs["window_tagger"].path), str(tmp_path / "texts.txt"), "--explain"]) == 2
 
 
 def test_memory_does_not_grow_with_the_texts(runs: dict[str, segue.Run]) -> None:
@@ -158,13 +158,13 @@ def test_a_file_with_its_columns_elsewhere_is_evaluated_when_said(
     turned.write_text("the film number 3 is dull\tdull\na fine film\tgood\n")
     asked = ["evaluate", run, str(turned)]
     for settings, advised in (([], "data.format=tsv"), (["data.format=tsv"], "data.columns")):
-        assert invoke([*asked, *settings]) == 2
+        assert main([*asked, *settings]) == 2
         assert advised in capsys.readouterr().err
-    assert invoke([*asked, "data.format=tsv", "data.columns=2,1", "--json"]) == 0
+    assert main([*asked, "data.format=tsv", "data.columns=2,1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"] == 2
-    assert invoke([*asked, "model.alpha=2"]) == 2
+    assert main([*asked, "model.alpha=2"]) == 2
     assert "stays as it was trained" in capsys.readouterr().err
-    assert invoke(["evaluate", run, "data.columns=2,1"]) == 2
+    assert main(["evaluate", run, "data.columns=2,1"]) == 2
     assert "Name one" in capsys.readouterr().err
 
 
@@ -172,11 +172,11 @@ def test_classifiers_are_not_mixed_but_made_an_ensemble(
     runs: dict[str, segue.Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pair = [str(runs[kind].path) for kind in ("naive_bayes", "nbsvm")]
-    assert invoke(["evaluate", "+".join(pair), "--mix"]) == 2
+    assert main(["evaluate", "+".join(pair), "--mix"]) == 2
     advised = capsys.readouterr().err.strip().partition("segue train ")[2].split()
-    assert invoke(["train", *advised, "--out", str(tmp_path / "both")]) == 0
+    assert main(["train", *advised, "--out", str(tmp_path / "both")]) == 0
     capsys.readouterr()
-    assert invoke(["evaluate", pair[0], "--mix"]) == 2
+    assert main(["evaluate", pair[0], "--mix"]) == 2
     assert "is of several" in capsys.readouterr().err
-    assert invoke(["generate", pair[0]]) == 2
+    assert main(["generate", pair[0]]) == 2
     assert "It can: evaluate, predict, predict --explain, challenge." in capsys.readouterr().err

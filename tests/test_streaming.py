@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from segue.guard import guarded
 
 import segue
-from segue.cli import invoke
+from segue.cli import main
 from segue.errors import InputError
-from segue.guard import guarded
 from segue.inference.stop_texts import cut
 
 TEXTS = ["the cows eat grass", "für die Kühe", "the old king naps well", "a king eats 3 hats"] * 8
@@ -90,13 +90,13 @@ def test_the_command_line_streams(runs: dict[str, segue.Run], capsys: pytest.Cap
     place = str(run.path)
     words = ["generate", place, "--prompt", "the ", "--max-tokens", "30", "--seed", "1"]
     expected = run.generate("the ", max_tokens=30, seed=1)
-    assert invoke(words) == 0
+    assert main(words) == 0
     assert capsys.readouterr() == (f"the {expected}\n", "")
-    assert invoke([*words, "--stop", "s", "--stop", "k"]) == 0
+    assert main([*words, "--stop", "s", "--stop", "k"]) == 0
     assert capsys.readouterr().out == f"the {cut(expected, ['s', 'k'])}\n"
-    assert invoke([*words, "--stop", "s", "--json"]) == 0
+    assert main([*words, "--stop", "s", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["texts"] == [cut(expected, ["s"])]
-    assert invoke([*words, "--stop", ""]) == 2
+    assert main([*words, "--stop", ""]) == 2
     said = capsys.readouterr()
     assert said.out == "" and '--stop ""' in said.err
 
@@ -112,9 +112,9 @@ def test_a_prompt_longer_than_the_window_is_said(
     runs: dict[str, segue.Run], capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["generate", str(runs["gpt"].path), "--max-tokens", "3", "--device", "cpu", "--prompt"]
-    assert invoke([*words, "x" * 15]) == 0
+    assert main([*words, "x" * 15]) == 0
     assert capsys.readouterr().err == ""
-    assert invoke([*words, "x" * 40]) == 0
+    assert main([*words, "x" * 40]) == 0
     said = capsys.readouterr()
     assert said.out.startswith("x" * 40)
     assert "The prompt has 41 tokens, and this model sees 16 at once (model.context)" in said.err

@@ -11,27 +11,31 @@ Nothing heavy is imported before it is used.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from segue.errors import InputError, SegueError
 
 if TYPE_CHECKING:
-    from segue.runs.api import compare, load, train
-    from segue.runs.run import Run
+    from segue.runs.evaluate import evaluate
+    from segue.runs.experiments.compare import compare
+    from segue.runs.run import Run, load
+    from segue.runs.train import train
 
 __version__ = "0.1.0"
-__all__ = ["InputError", "Run", "SegueError", "__version__", "compare", "load", "train"]
+__all__ = ["InputError", "Run", "SegueError", "__version__", "compare", "evaluate", "load", "train"]
+_WHERE = {
+    "train": "segue.runs.train",
+    "load": "segue.runs.run",
+    "Run": "segue.runs.run",
+    "evaluate": "segue.runs.evaluate",
+    "compare": "segue.runs.experiments.compare",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("train", "load", "compare"):
-        from segue.runs import api
-
-        return getattr(api, name)
-    if name == "Run":
-        from segue.runs.run import Run
-
-        return Run
+    if name in _WHERE:
+        return vars(import_module(_WHERE[name]))[name]
     raise AttributeError(f"module 'segue' has no attribute '{name}'")
 
 

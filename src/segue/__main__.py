@@ -1,5 +1,7 @@
 """python -m segue"""
 
+import sys
+
 from segue.cli import main
 
-main()
+sys.exit(main())

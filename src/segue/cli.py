@@ -11,8 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
-from segue.errors import InputError, nearest
-from segue.guard import guarded
+from segue import tasks
+from segue.errors import InputError, exit_code, nearest
+from segue.interop import formats
+from segue.look.inside import views
 
 app = typer.Typer(
     name="segue",
@@ -50,8 +52,8 @@ def compare(
 
     segue compare reviews.tsv --folds 10 --budget 10s
     """
-    from segue.runs import api
-    from segue.runs.terminal import print_comparison
+    from segue.look.terminal import print_comparison
+    from segue.runs.experiments.compare import compare as compare_models
 
     data, settings = _data_and_settings(rest)
     names = [name.strip() for name in models.split(",") if name.strip()]
@@ -59,7 +61,7 @@ def compare(
         raise InputError(f"--models '{models}' names no model. Expected recipes with commas between: ngram,rnn_lm/gru")
     chosen = _checked_task(task)
     with _progress() as progress:
-        result = api.compare(data, names, budget, seeds, folds, out, chosen, settings, progress, trust)
+        result = compare_models(data, names, budget, seeds, folds, out, chosen, settings, progress, trust)
     _print(result) if json else print_comparison(result)
 
 
@@ -85,10 +87,10 @@ def train(
 
     torchrun --nproc-per-node 4 -m segue train gpt book.txt
     """
-    from segue.runs import api
+    from segue.look.terminal import print_result
     from segue.runs.folder import read_json
-    from segue.runs.terminal import print_result
-    from segue.training.setup import is_first
+    from segue.runs.train import train as train_model
+    from segue.training.world import is_first
 
     if resume and model is not None and "=" in model:
         rest = [model, *(rest or [])]
@@ -99,14 +101,14 @@ def train(
         )
     data, settings = _data_and_settings(rest)
     with _progress() as progress:
-        run = api.train(model, data, out, settings, resume, device, threads, trust, progress, profile)
+        run = train_model(model, data, out, settings, resume, device, threads, trust, progress, profile)
     if not is_first():
         return  # of several processes one speaks
     result = read_json(run.path / "result.json")
     if json:
         _print({"run": str(run.path), "result": result})
     else:
-        print_result(run, result)
+        print_result(run, result, read_json(run.path / "ledger.json").get("corpora", []))
 
 
 @app.command()
@@ -133,8 +135,8 @@ def evaluate(
 
     segue evaluate runs/ngram-book+runs/rnn_lm-book other.txt --mix --cache
     """
+    from segue.look.terminal import print_figures
     from segue.runs.evaluate import evaluate as evaluate_runs
-    from segue.runs.terminal import print_figures
 
     data, settings = _data_and_settings(rest)
     with _progress() as progress:
@@ -156,8 +158,8 @@ def score(
     """
     import dataclasses
 
+    from segue.look.terminal import print_line
     from segue.runs.run import load
-    from segue.runs.terminal import print_line
 
     loaded = load(run, device, trust)
     for line in loaded.score(_lines(file)):
@@ -192,8 +194,8 @@ def generate(
     """
     import dataclasses
 
+    from segue.look.terminal import print_novelty
     from segue.runs.run import load
-    from segue.runs.terminal import print_novelty
 
     if n < 1:
         raise InputError(f"-n {n} asks for no text: expected 1 or more.")
@@ -245,8 +247,8 @@ def predict(
 
     printf 'a fine film\\n' | segue predict runs/bow-reviews - --explain
     """
+    from segue.look.terminal import explained_line
     from segue.runs.run import load
-    from segue.runs.terminal import explained_line
 
     loaded = load(run, device, trust)
     cut = 0
@@ -264,11 +266,12 @@ def predict(
     answers = loaded.explain(texts) if explain else ((answer, None) for answer in loaded.predict(texts))
     for text, (answer, words) in zip(again, answers, strict=True):
         if json:
-            _print(_prediction(text, answer, loaded, words))
+            told = {} if words is None else {"words": [word._asdict() for word in words]}
+            _print({"text": text, **answer.json(), **told})
         elif words is not None:
             typer.echo(explained_line(answer, words))
         else:
-            typer.echo(answer.label or " ".join(answer.tags) or answer.text)
+            typer.echo(answer.line())
     if cut:
         typer.echo(f"{cut:,} tokens beyond {loaded.recipe.batches.length:,} a line were not read.", err=True)
 
@@ -286,9 +289,9 @@ def challenge_run(
 
     segue challenge runs/bow-reviews
     """
+    from segue.look.terminal import print_challenge
     from segue.runs.experiments.challenge import challenge
     from segue.runs.run import load
-    from segue.runs.terminal import print_challenge
 
     result = challenge(load(run, device, trust), positive, negative)
     _print(result) if json else print_challenge(result)
@@ -297,34 +300,48 @@ def challenge_run(
 @app.command()
 def look(
     run: RunArgument,
-    context: Annotated[str, typer.Option(help="The text so far.")] = "",
-    top: Annotated[int, typer.Option(help="How many of the likeliest tokens.")] = 10,
+    text: Annotated[str, typer.Argument(help="The text to read; of a pair, with a tab between the two.")] = "",
+    view: Annotated[
+        str, typer.Option(help=f"What to show: {', '.join(views())}; by default the first that applies.")
+    ] = "",
+    layer: Annotated[int | None, typer.Option(help="attention, gates: the layer, counted from 1.")] = None,
+    head: Annotated[int | None, typer.Option(help="attention: the head, counted from 1.")] = None,
+    top: Annotated[int | None, typer.Option(help="How many tokens, words or units.")] = None,
+    other: Annotated[str | None, typer.Option("--with", metavar="RUN", help="The same of a second run.")] = None,
+    html: Annotated[str | None, typer.Option(metavar="FILE", help="Write a page with the picture.")] = None,
+    svg: Annotated[str | None, typer.Option(metavar="FILE", help="Write the picture alone.")] = None,
     json: JsonOption = False,
+    device: DeviceOption = "auto",
     trust: TrustOption = False,
 ) -> None:
-    """What a language model expects next, as bars; of an n-gram model also what each order adds, and why.
+    """What a model does with a text: what it expects next, what surprises it, where it attends, what its gates do.
 
-    segue look runs/ngram-book --context "cows eat"
+    segue look runs/ngram-book "cows eat"
+
+    segue look runs/gpt-book "The cows eat" --view attention --layer 1 --html attention.html
+
+    segue look runs/bow-reviews "a fine film" --view leave_one_out
+
+    segue look runs/ngram-book "The cows" --with runs/rnn_lm-book
     """
-    from segue.look.explain.evidence import followers, has_counts, to_dict
+    from segue.look.terminal import print_view
+    from segue.models.base import LanguageModel
+    from segue.runs.folder import write_atomic
     from segue.runs.run import load
-    from segue.runs.terminal import print_bars, print_followers
 
-    if top < 1:
-        raise InputError(f"--top {top} asks for no token: expected 1 or more.")
-    loaded = load(run, trust=trust)
-    if has_counts(loaded.model):
-        ids = [loaded.sizes.start, *loaded.tokenizer.encode(context).tolist()]
-        found = followers(loaded.model, loaded.tokenizer, ids, top)
-        _tell_unknown(loaded, context)
-        _print({"context": context} | to_dict(found)) if json else print_followers(found)
-        return
-    expected = loaded.next_tokens(context, top)
-    _tell_unknown(loaded, context)
+    options = {key: value for key, value in {"layer": layer, "head": head, "top": top}.items() if value is not None}
+    opened = [load(path, device, trust) for path in (run, *([other] if other else []))]
+    shown = opened[0].look(text, view, opened[1] if other else None, **options)
+    for one in opened:
+        if isinstance(one.model, LanguageModel):
+            _tell_unknown(one, text)
     if json:
-        _print({"context": context, "next": [{"token": token, "probability": p} for token, p in expected]})
-    else:
-        print_bars(expected)
+        typer.echo(shown.json())
+    for file, content in ((html, shown.html), (svg, shown.svg)):
+        if file:
+            write_atomic(Path(file), content())
+    if not (json or html or svg):
+        print_view(shown)
 
 
 @app.command("nearest")
@@ -338,11 +355,10 @@ def nearest_words(
 
     segue nearest runs/word2vec-book king queen
     """
-    from segue.inference.words import words_of
+    from segue.look.terminal import print_nearest
     from segue.runs.run import load
-    from segue.runs.terminal import print_nearest
 
-    asked = words_of(load(run))
+    asked = load(run).words
     found = {word: asked.nearest(word, _checked_top(top)) for word in words}
     if json:
         _print({word: [{"word": name, "cosine": cosine} for name, cosine in near] for word, near in found.items()})
@@ -362,12 +378,12 @@ def analogy(
 
     segue analogy runs/word2vec-book "Paris - France + Japan"
     """
-    from segue.inference.words import signed, words_of
+    from segue.inference.words import signed
+    from segue.look.terminal import print_nearest
     from segue.runs.run import load
-    from segue.runs.terminal import print_nearest
 
     plus, minus = signed(expression)
-    found = words_of(load(run)).analogy(plus, minus, _checked_top(top), multiply)
+    found = load(run).words.analogy(plus, minus, _checked_top(top), multiply)
     if json:
         answers = [{"word": name, "score": score} for name, score in found]
         _print({"plus": plus, "minus": minus, "method": "3CosMul" if multiply else "3CosAdd", "answers": answers})
@@ -397,7 +413,7 @@ def export_run(
     run: RunArgument,
     path: Annotated[str, typer.Argument(help="The file to write (.bin: binary vectors); for hf a folder.")],
     to: Annotated[
-        str, typer.Option("--to", help="zip, a whole run; arpa, an n-gram model; hf, a GPT-2; word2vec, its vectors.")
+        str, typer.Option("--to", help="; ".join(f"{one.name}, {one.what}" for one in reversed(formats.FORMATS)) + ".")
     ] = "zip",
 ) -> None:
     """Write a run in a form that travels.
@@ -410,32 +426,9 @@ def export_run(
 
     segue export runs/word2vec-book --to word2vec book.bin
     """
-    if to not in ("zip", "arpa", "hf", "word2vec"):
-        raise InputError(f"There is no format '{to}'.{nearest(to, ['zip', 'arpa', 'hf', 'word2vec'])}")
-    if to == "word2vec":
-        from segue.interop.word2vec_format import export_word2vec
-
-        notes = export_word2vec(Path(run), Path(path))
-        typer.echo("\n".join([*notes, f"{path} holds the vectors, for gensim and others."]))
-        return
-    if to == "hf":
-        from segue.interop.huggingface import export_huggingface
-
-        notes = export_huggingface(Path(run), Path(path))
-        holds = f"{path} holds the model, for transformers: AutoModelForCausalLM.from_pretrained('{path}')"
-        typer.echo("\n".join([*notes, holds]))
-        return
-    if to == "arpa":
-        from segue.interop.arpa import export_arpa
-
-        with _progress() as progress:
-            notes = export_arpa(Path(run), Path(path), progress)
-        typer.echo("\n".join([*notes, f"{path} holds the model, for KenLM, SRILM and others."]))
-        return
-    from segue.interop.archive import export_zip
-
-    export_zip(Path(run), Path(path))
-    typer.echo(f"{path} holds the run. Elsewhere: segue import {path} --out RUN")
+    with _progress() as progress:
+        notes = formats.export_run(Path(run), Path(path), to, progress)
+    typer.echo("\n".join(notes))
 
 
 @app.command("import")
@@ -456,29 +449,9 @@ def import_run(
 
     segue import vectors.bin --out runs/vectors
     """
-    if _holds_vectors(Path(path)):
-        from segue.interop.word2vec_format import import_word2vec
-
-        notes = import_word2vec(Path(path), Path(out))
-        typer.echo("\n".join([*notes, f"The run: {out}"]))
-        return
-    if Path(path).is_dir() or Path(path).suffix in (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".pkl"):
-        from segue.interop.huggingface import import_huggingface
-
-        notes = import_huggingface(Path(path), Path(out))
-        typer.echo("\n".join([*notes, f"The run: {out}"]))
-        return
-    if Path(path.removesuffix(".gz").removesuffix(".xz")).suffix in (".arpa", ".lm"):
-        from segue.interop.arpa import import_arpa
-
-        with _progress() as progress:
-            notes = import_arpa(Path(path), Path(out), progress)
-        typer.echo("\n".join([*notes, f"The run: {out}"]))
-        return
-    from segue.interop.archive import import_zip
-
-    import_zip(Path(path), Path(out))
-    typer.echo(f"The run: {out}")
+    with _progress() as progress:
+        notes = formats.import_run(Path(path), Path(out), progress)
+    typer.echo("\n".join(notes))
 
 
 @app.command()
@@ -498,8 +471,8 @@ def claim(
 
     segue claim size book.txt --out runs/claim-size     (again with the same --out: what is trained is kept)
     """
+    from segue.look.terminal import print_claim, print_claims
     from segue.runs.experiments.claim import claim_names, read_claim, run_claim
-    from segue.runs.terminal import print_claim, print_claims
 
     if what is None:
         claims = [read_claim(name) for name in claim_names()]
@@ -514,7 +487,7 @@ def claim(
 @app.command("models")
 def list_models() -> None:
     """Every kind of model, with its first sentence."""
-    from segue.runs.terminal import print_models
+    from segue.look.terminal import print_models
 
     print_models()
 
@@ -522,15 +495,17 @@ def list_models() -> None:
 @app.command("recipes")
 def list_recipes() -> None:
     """Every recipe that is shipped, as kind/name."""
-    from segue.runs.terminal import print_recipes
+    from segue.look.terminal import print_named
+    from segue.runs.explain import recipe_heads
 
-    print_recipes()
+    print_named("recipe", recipe_heads(), "what it is")
 
 
 @app.command("runs")
 def list_runs(folder: Annotated[str, typer.Argument(help="Where to look.")] = "runs", json: JsonOption = False) -> None:
     """The runs in a folder, with their figures."""
-    from segue.runs.terminal import find_runs, print_runs
+    from segue.look.terminal import print_runs
+    from segue.runs.find import find_runs
 
     found = find_runs(Path(folder))
     _print({"runs": found}) if json else print_runs(found, folder)
@@ -548,9 +523,9 @@ def explain(
 
     segue explain runs/ngram-book
     """
-    from segue.runs.terminal import print_explanation
+    from segue.runs.explain import explain as explain_model
 
-    print_explanation(model, settings or [], trust)
+    explain_model(model, settings or [], trust)
 
 
 @app.command()
@@ -564,10 +539,11 @@ def data(
 
     segue data reviews.csv data.columns=stars,review data.encoding=latin-1
     """
-    from segue.runs.terminal import print_corpora, print_sample
+    from segue.look.terminal import print_lines, print_named
+    from segue.runs.sample import corpora, sample
 
     if not rest:
-        print_corpora()
+        print_named("corpus", corpora(), "tasks", "what it is")
     elif rest[0] == "get":
         from segue.data.downloads import get
 
@@ -578,7 +554,7 @@ def data(
         typer.echo(f"{rest[1]} is in {path}. Use it by its name: segue compare {rest[1]}")
     else:
         what, settings = _data_and_settings(rest)
-        print_sample(what, tokens, settings)
+        print_lines(list(sample(what, tokens, settings)))
 
 
 # Between the words on the command line and the API
@@ -596,14 +572,6 @@ def _data_and_settings(rest: list[str] | None) -> tuple[str | None, list[str]]:
     return (paths[0] if paths else None), settings
 
 
-def _holds_vectors(path: Path) -> bool:
-    """Vectors of words: known by their first line, or, as GloVe's have none, by their name."""
-    from segue.word_vectors.files import is_vectors
-
-    named = Path(str(path).removesuffix(".gz").removesuffix(".xz")).suffix in (".vec", ".txt")
-    return path.is_file() and (named or is_vectors(path))
-
-
 def _checked_top(top: int) -> int:
     if top < 1:
         raise InputError(f"--top {top} asks for no word: expected 1 or more.")
@@ -611,9 +579,8 @@ def _checked_top(top: int) -> int:
 
 
 def _checked_task(task: str) -> Any:
-    tasks = ("lm", "classify", "tag", "seq2seq", "embed")
-    if task and task not in tasks:
-        raise InputError(f"There is no task '{task}'.{nearest(task, tasks)}")
+    if task and task not in tasks.names():
+        raise InputError(f"There is no task '{task}'.{nearest(task, tasks.names())}")
     return task or None
 
 
@@ -672,16 +639,6 @@ def _tell_long(run: Any, prompt: str) -> None:
         )
 
 
-def _prediction(text: str, answer: Any, run: Any, words: Any = None) -> dict[str, Any]:
-    if run.task == "classify":
-        told = {} if words is None else {"words": [word._asdict() for word in words]}
-        return {"text": text, **answer.judged(run.labels), **told}
-    if run.task == "tag":
-        sure = {"probabilities": list(answer.probabilities)} if answer.probabilities else {}
-        return {"text": text, "words": text.split(), "tags": list(answer.tags), **sure}
-    return {"text": text, "translation": answer.text, "logprob": answer.logprob}
-
-
 def _print(value: Any) -> None:
     from segue.runs.folder import to_json
 
@@ -723,20 +680,25 @@ def _compiling(run: Any) -> Iterator[None]:
 # The way in
 
 
-def main() -> None:
-    """The console script."""
-    debug = "--debug" in sys.argv
-    sys.exit(invoke([word for word in sys.argv[1:] if word != "--debug"], debug))
+def _verbs() -> list[str]:
+    return [
+        command.name or command.callback.__name__.replace("_", "-")
+        for command in app.registered_commands
+        if command.callback
+    ]
 
 
-def invoke(arguments: list[str], debug: bool = False) -> int:
-    """Does what the words say and returns the exit code; no words at all ask for help."""
-    verbs = [command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands]
-    return guarded(lambda: _do(arguments or ["--help"]), verbs, debug)
-
-
-def _do(words: list[str]) -> None:
-    # Not `main` of the command: it has its own way with Ctrl-C and with a reader that leaves.
-    command = typer.main.get_command(app)
-    with command.make_context("segue", words) as context:
-        command.invoke(context)
+def main(arguments: list[str] | None = None) -> int:
+    """Do what the words say and return the exit code: 0 done, 1 failed, 2 the input is wrong. No words ask for help."""
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    debug = "--debug" in words
+    words = [word for word in words if word != "--debug"] or ["--help"]
+    try:
+        # Not `main` of the command: it would handle Ctrl-C and a closed pipe itself.
+        command = typer.main.get_command(app)
+        with command.make_context("segue", words) as context:
+            command.invoke(context)
+        sys.stdout.flush()
+    except BaseException as error:
+        return exit_code(error, _verbs(), debug)
+    return 0

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import errno
+import os
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 
 class SegueError(Exception):
@@ -29,3 +34,90 @@ def nearest(word: str, choices: Iterable[str]) -> str:
     if close:
         return f" Did you mean '{close[0]}'?"
     return f" Choose from: {', '.join(names)}." if 0 < len(names) <= _MOST else ""
+
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What the system says where no more can be written."""
+
+
+def exit_code(error: BaseException, verbs: Sequence[str], debug: bool = False) -> int:
+    """Say what went wrong in one message on standard error; the exit code: 1 failed, 2 the input is wrong."""
+    import typer
+
+    if isinstance(error, typer.Exit):  # the help has been shown
+        return error.exit_code
+    if isinstance(error, BrokenPipeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read us has left
+        return 0
+    if isinstance(error, KeyboardInterrupt | typer.Abort):
+        return _say("Interrupted. A run that had begun goes on with: segue train --out RUN --resume", 1)
+    if debug or not isinstance(error, Exception):
+        raise error
+    return _say(*_message(error, verbs))
+
+
+def _usage_error() -> type[Exception]:
+    """Click's own error, or that of the click inside typer."""
+    import typer
+
+    found: type[Exception] = typer.BadParameter.__base__  # type: ignore[assignment]
+    return found
+
+
+def _message(error: Exception, verbs: Sequence[str]) -> tuple[str, int]:
+    if isinstance(error, SegueError):
+        return str(error), error.exit_code
+    if isinstance(error, _usage_error()):
+        return _usage(error, verbs), 2
+    if type(error).__name__ == "OutOfMemoryError":
+        return _out_of_memory(str(error)), 1
+    if isinstance(error, MemoryError) or re.search("can't allocate memory|could not create a primitive", str(error)):
+        return (
+            "The memory of this machine is full. Turn one of these down: batches.size, batches.length, model.width; "
+            "of generate, -n, --beam and --max-tokens."
+        ), 1
+    if _is_full(error):
+        name = getattr(error, "filename", None) or "a file"
+        return f"The disk is full: {name} could not be written. Free some space and try again.", 2
+    if isinstance(error, PermissionError):
+        return f"No permission for {error.filename}. Choose another place, or change its permissions.", 2
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename} cannot be read or written: {error.strerror}. Check the path.", 2
+    return f"Something went wrong inside Segue: {type(error).__name__}: {error}. With --debug it says where.", 1
+
+
+def _is_full(error: Exception) -> bool:
+    """A full disk, as Python says it or, in words alone, a library below it."""
+    words = r"No space left on device|File too large|\d+ requested and \d+ written"
+    return getattr(error, "errno", None) in FULL or re.search(words, str(error)) is not None
+
+
+def _out_of_memory(message: str) -> str:
+    """What the GPU lacked, in the words of torch's message, and what makes a model or a batch smaller."""
+    sizes = [
+        re.search(pattern + r"([\d.]+) ([KMG]i?B|bytes)", message)
+        for pattern in ("allocate ", "total capacity of ", "of which ")
+    ]
+    found = ""
+    if all(sizes):
+        asked, total, free = (f"{size[1]} {size[2]}" for size in sizes if size)
+        found = f": {asked} more were asked for, and of its {total} only {free} were free"
+    return (
+        f"The GPU's memory is full{found}. Turn one of these down: batches.size, batches.length, model.width; or "
+        "turn batches.accumulate up, which reads a batch in so many parts and learns the same from it. "
+        "Of generate, that is -n and --max-tokens; --device cpu needs no GPU."
+    )
+
+
+def _usage(error: Any, verbs: Sequence[str]) -> str:
+    message = error.format_message()
+    word = message.partition("No such command '")[2].partition("'")[0]
+    if word:
+        return f"There is no verb '{word}'.{nearest(word, verbs)} `segue --help` shows them all."
+    verb = error.ctx.command_path if error.ctx else "segue"
+    return f"{message.rstrip('.')}. `{verb} --help` shows what is expected."
+
+
+def _say(message: str, code: int) -> int:
+    print(f"segue: {message}", file=sys.stderr)
+    return code

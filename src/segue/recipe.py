@@ -21,15 +21,17 @@ from dataclasses import dataclass, is_dataclass
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from segue import models
-from segue.data.builtin import MADE
+from segue import models, tasks
 from segue.data.config import Config as Data
 from segue.data.config import Label
-from segue.data.shapes import LABELLED, PARALLEL, TAGGED, TEXT, Shape
 from segue.errors import InputError, nearest
-from segue.models.base import Counted, Task
+from segue.models.base import Counted, Model
+
+if TYPE_CHECKING:
+    from segue.data.shapes import Shape
+    from segue.tasks.base import Task
 
 RECIPES = Path(__file__).parent / "recipes"
 CLAIMS = "claims"
@@ -42,32 +44,10 @@ _OWNERS = {
     "train": "segue.training.trainer",
     "decode": "segue.inference.decode_settings",
 }
-_TOKENS = {"lm": "char", "classify": "word", "tag": "space", "seq2seq": "bpe", "embed": "space"}
-SHAPES: dict[Task, Shape] = {
-    "lm": TEXT,
-    "classify": LABELLED,
-    "tag": TAGGED,
-    "seq2seq": PARALLEL,
-    "embed": TEXT,
-}
-"""How the rows look that a task reads."""
-TASKS: dict[str, Task] = {shape.name: task for task, shape in SHAPES.items() if task != "embed"}
-"""The task that data of a shape is meant for, if nothing else says so."""
-WHOLE = 1 << 24
-"""Tokens of a row that a classifier which counts reads at most."""
 _FOR_LABELS = {
     **dict.fromkeys(("class", "classes", "number"), "Choose a network for sentences, such as dan or cnn_classifier."),
     **dict.fromkeys(("iob1", "bio", "bioes"), "Choose a tagger, such as rnn_tagger."),
 }
-_OTHER_KINDS = {"char", "byte", "word", "bpe", "wordpiece", "unigram"}
-"""Tokens that are not the words as they were given."""
-_GROUPED = {
-    "rnn_lm": ("penalty", ("ar", "tar")),
-    **dict.fromkeys(
-        ("window_tagger", "cnn_tagger", "rnn_tagger"), ("word", ("folded", "letters", "affixes", "shapes"))
-    ),
-}
-"""Keys of a kind's [model] that stood outside a group before."""
 
 
 @dataclass(frozen=True)
@@ -90,17 +70,17 @@ class Recipe:
 
     @property
     def task(self) -> Task:
-        task: Task = self.model_class.task
-        return task
+        """What is asked of the model."""
+        return tasks.task(self.model_class.task)
 
     @property
     def shape(self) -> Shape:
         """How the rows of its data look."""
-        return SHAPES[self.task]
+        return self.task.shape
 
     def with_values(self, section: str, **values: Any) -> Recipe:
         """The same with other values in one section."""
-        return dataclasses.replace(self, **{section: dataclasses.replace(getattr(self, section), **values)})
+        return dataclasses.replace(self, **{section: dataclasses.replace(vars(self)[section], **values)})
 
 
 def recipe_names(kind: str = "*") -> list[str]:
@@ -184,19 +164,7 @@ def _parse(path: Path) -> tuple[str, str, dict[str, Any]]:
             raise InputError(f"{path}: there is no section [{section}].{nearest(section, SECTIONS)}")
         if not isinstance(entries, dict):
             raise InputError(f"{path}: [{section}] should be a section with keys.")
-    _renew(kind, values)
     return kind, name, values
-
-
-def _renew(kind: str, values: dict[str, Any]) -> None:
-    """Keys of runs made when a fold had one of its own, and before some of a model's were put into a group."""
-    fold = values.get("data", {}).pop("fold", "")
-    if fold:
-        values["data"]["test"] = fold
-    group, keys = _GROUPED.get(kind, ("", ()))
-    model = values.get("model", {})
-    if group not in model and (old := [key for key in keys if key in model]):
-        model[group] = {key: model.pop(key) for key in old}
 
 
 def _override(values: dict[str, Any], override: str) -> None:
@@ -232,46 +200,39 @@ def _build(kind: str, name: str, values: dict[str, Any]) -> Recipe:
     _settle(values, cls)
     parts = {section: make(_section_class(section, cls), values[section], section) for section in SECTIONS}
     try:
-        parts["batches"] = import_module(_OWNERS["batches"]).settled(parts["batches"], cls.task)
+        parts["batches"] = _settled_batches(parts["batches"], tasks.task(cls.task))
     except ValueError as error:
         raise InputError(f"batches: {error}. Leave one of them out.") from None
     return Recipe(kind, name, **parts)
 
 
-def _settle(values: dict[str, dict[str, Any]], model: Any) -> None:
+def _settle(values: dict[str, dict[str, Any]], model: type[Model]) -> None:
     """Defaults that depend on the task, the model and each other."""
-    task: Task = model.task
-    only = model.tokens[0] if model.tokens else None
+    task = tasks.task(model.task)
     if values["tokens"].get("kind", "auto") == "auto":
-        values["tokens"]["kind"] = only or _TOKENS[task]
-    if only and values["tokens"]["kind"] != only:
+        values["tokens"]["kind"] = model.tokens[0] if model.tokens else task.tokens
+    if model.tokens and values["tokens"]["kind"] not in model.tokens:
         raise InputError(
-            f"tokens.kind={values['tokens']['kind']} is not for this model: it reads {only} tokens and cuts them "
-            "itself. Leave it out."
+            f"tokens.kind={values['tokens']['kind']} is not for this model: it reads {model.tokens[0]} tokens and cuts "
+            "them itself. Leave it out."
         )
-    if task == "classify" and issubclass(model, Counted) and not values["batches"].get("length"):
-        values["batches"]["length"] = WHOLE  # counting takes no room for a long row, so that none is cut
-    label, known = str(values["data"].get("label", "class")), model.labels
-    if label not in known and label in typing.get_args(Label):
-        raise InputError(
-            f"data.label={label} is not for this model: it learns {'one class a row' if task == 'classify' else task}. "
-            + _FOR_LABELS[label]
-        )
-    if task == "tag" and values["tokens"]["kind"] in _OTHER_KINDS:
-        raise InputError(f"tokens.kind={values['tokens']['kind']} cannot be tagged: a tag needs a word. Leave it out.")
-    if task in ("lm", "embed") and values["tokens"]["kind"] == "space":
-        # Tokenised text comes a sentence a line, and has one spelling of its blanks.
-        values["data"].setdefault("unit", "line")
-        values["data"].setdefault("canonical", True)
-    if task in ("lm", "embed") and str(values["data"].get("path")) in MADE:
-        values["data"]["unit"] = "line"  # sentences are made one by one, and their true model knows no more
-    if task == "embed" and "min_count" not in values["tokens"]:
-        values["tokens"]["min_count"] = 5  # a vector needs to be met more than once or twice
-    if task == "tag" and "min_count" not in values["tokens"]:
-        values["tokens"]["min_count"] = 2  # words seen once teach the tagger what to do with unknown ones
+    label = str(values["data"].get("label", "class"))
+    if label not in model.labels and label in typing.get_args(Label):
+        learns = "one class a row" if task.shape.labelled else task.name
+        raise InputError(f"data.label={label} is not for this model: it learns {learns}. " + _FOR_LABELS[label])
+    task.defaults(values, model)
 
 
-def _section_class(section: str, model: Any) -> Any:
+def _settled_batches(config: Any, task: Task) -> Any:
+    """[batches] with the defaults of the task put in, and what it cannot do refused."""
+    size = config.size or task.rows
+    if config.accumulate > size:
+        raise ValueError(f"accumulate={config.accumulate} splits a batch of {size} rows into nothing")
+    task.settle_batches(config)
+    return dataclasses.replace(config, size=size, length=config.length or task.length)
+
+
+def _section_class(section: str, model: type[Model]) -> Any:
     if section == "model":
         return model.Config
     if section == "train" and issubclass(model, Counted):
@@ -387,6 +348,29 @@ class Field(NamedTuple):
     doc: str
 
 
+def budgeted(recipe: Recipe, budget: str) -> Recipe:
+    """The recipe under a budget: 60s and 2min are time, a plain number is steps."""
+    units = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600}
+    number = budget.rstrip("abcdefghijklmnopqrstuvwxyz ")
+    unit = budget[len(number) :].strip()
+    try:
+        amount = float(number)
+    except ValueError:
+        amount = 0.0
+    in_steps = unit in ("", "step", "steps")
+    if not 0 < amount < math.inf or not (in_steps or unit in units) or (in_steps and amount != int(amount)):
+        raise InputError(
+            f"--budget {budget} is not understood. Expected seconds such as 60s, 5min, or steps such as 500."
+        )
+    if not recipe.train.has("steps"):
+        if unit in units and recipe.train.has("seconds"):
+            return recipe.with_values("train", seconds=amount * units[unit])
+        return recipe  # a model that counts reads its text once, whatever the budget
+    if unit in units:
+        return recipe.with_values("train", seconds=amount * units[unit], steps=0, epochs=0.0)
+    return recipe.with_values("train", steps=int(amount), seconds=0.0, epochs=0.0)
+
+
 def fields_of(path: Path, class_name: str = "Config") -> list[Field]:
     """The fields of a config class in a source file, with their docs; nothing is imported."""
     found = _classes(path.read_text(encoding="utf-8")).get(class_name)
@@ -438,15 +422,15 @@ def to_toml(recipe: Recipe) -> str:
         docs = {f.name: f.doc for f in section_fields(section, recipe.kind)}
         lines += ["", f"[{section}]"]
         groups = []
-        for f in dataclasses.fields(getattr(recipe, section)):
-            value = getattr(getattr(recipe, section), f.name)
+        for f in dataclasses.fields(vars(recipe)[section]):
+            value = vars(vars(recipe)[section])[f.name]
             if is_dataclass(value):
                 groups.append((f.name, value))
             else:
                 lines.append(f"{f.name} = {_toml(value)}" + (f"  # {docs[f.name]}" if docs.get(f.name) else ""))
         for name, group in groups:
             lines += ["", f"[{section}.{name}]"]
-            lines += [f"{key} = {_toml(getattr(group, key))}  # {doc}" for key, doc in group_docs(group).items()]
+            lines += [f"{key} = {_toml(vars(group)[key])}  # {doc}" for key, doc in group_docs(group).items()]
     return "\n".join(lines) + "\n"
 
 

@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from segue.batches.batch import IGNORE, Batch
-from segue.batches.encode import Held, encode_held
+from segue.batches.encode import HeldText, encode_held_out
+from segue.batches.scorer import Scorer
 from segue.batches.store import StoreWriter
 from segue.data.example import Example
 from segue.inference.score import BLOCK, Scored, score_held, stream_logprobs
@@ -27,7 +28,7 @@ from segue.tokens.tokenizer import Tokenizer
 LN2 = math.log(2)
 
 
-class Told:
+class Told(Scorer):
     """A model whose log p is a given function of the token before and the target; it notes what it was asked."""
 
     def __init__(self, logp: Callable[[Any, Any], Any]) -> None:
@@ -46,16 +47,16 @@ def uniform(vocab_size: int) -> Told:
     return Told(lambda before, target: np.full(target.shape, -math.log(vocab_size)))
 
 
-def held_of(tokens: Any, sizes: Any, folder: Path, spelled: dict[int, float] | None = None) -> Held:
+def held_of(tokens: Any, sizes: Any, folder: Path, spelled: dict[int, float] | None = None) -> HeldText:
     writer = StoreWriter(folder, {"text": "uint16", "bytes": "uint32"})
     writer.append("text", np.asarray(tokens))
     writer.append("bytes", np.asarray(sizes))
-    return Held(writer.close(), spelled or {}, int(np.sum(sizes)))
+    return HeldText(writer.close(), spelled or {}, int(np.sum(sizes)))
 
 
 def encoded(texts: list[str], unit: str, folder: Path, kind: str = "char", speller: Speller | None = None) -> Any:
     tokenizer = Tokenizer.train(Tokens(kind=kind, min_count=1), texts)
-    held = encode_held([Example(text=text) for text in texts], tokenizer, speller, unit, folder)
+    held = encode_held_out([([Example(text=text) for text in texts], 0)], tokenizer, speller, unit, folder)
     return tokenizer, held
 
 
@@ -99,7 +100,7 @@ def test_perplexity_as_the_literature_counts(tmp_path: Path) -> None:
 def test_a_single_unit_without_a_stop_is_scored_too(tmp_path: Path) -> None:
     """A piece of a document ends nowhere: its last token is a character."""
     tokenizer = Tokenizer.train(Tokens(kind="char"), ["abc"])
-    held = encode_held([Example(text="abca", ends=False)], tokenizer, None, "document", tmp_path)
+    held = encode_held_out([([Example(text="abca", ends=False)], 0)], tokenizer, None, "document", tmp_path)
     scored = score_held(uniform(5), held, 5)
     assert scored.tokens == 4 and scored.bits.sum() == pytest.approx(4 * math.log2(5))
 
@@ -215,7 +216,7 @@ def test_spelling_is_paid_where_the_word_begins(tmp_path: Path) -> None:
 def test_unknown_words_are_spelled_by_the_one_character_model(tmp_path: Path) -> None:
     tokenizer = Tokenizer.train(Tokens(kind="word", min_count=1), ["the cow eats", "the cow"])
     speller = Speller.learn(["the cow eats", "the cow"])
-    held = encode_held([Example(text="the hen eats hay")], tokenizer, speller, "line", tmp_path)
+    held = encode_held_out([([Example(text="the hen eats hay")], 0)], tokenizer, speller, "line", tmp_path)
     scored = score_held(uniform(tokenizer.vocab_size), held, tokenizer.vocab_size)
     assert scored.unknown == 2
     assert scored.spelling_bits == pytest.approx(speller.bits(" hen") + speller.bits(" hay"))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import segue
-from segue.cli import invoke
+from segue.cli import main
 from segue.interop.archive import FILES, export_zip, import_zip
 
 ROWS = [("a fine film", "good"), ("a dull film", "bad")] * 10
@@ -38,12 +38,12 @@ def test_the_same_run_gives_the_same_bytes(run: segue.Run, tmp_path: Path) -> No
 
 def test_the_verbs(run: segue.Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, out = tmp_path / "bow.zip", tmp_path / "again"
-    assert invoke(["export", str(run.path), "--to", "zip", str(path)]) == 0
-    assert invoke(["import", str(path), "--out", str(out)]) == 0
+    assert main(["export", str(run.path), "--to", "zip", str(path)]) == 0
+    assert main(["import", str(path), "--out", str(out)]) == 0
     assert (out / "model.safetensors").exists()
     for words in (["export", str(run.path), str(path)], ["import", str(path), "--out", str(out)]):
-        assert invoke(words) == 2  # nothing is overwritten
-    assert invoke(["export", str(run.path), "--to", "zib", str(tmp_path / "c")]) == 2
+        assert main(words) == 2  # nothing is overwritten
+    assert main(["export", str(run.path), "--to", "zib", str(tmp_path / "c")]) == 2
     assert "Did you mean 'zip'?" in capsys.readouterr().err
 
 

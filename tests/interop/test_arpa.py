@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 import segue
-from segue.cli import invoke
-from segue.interop.arpa import _number, export_arpa, import_arpa
+from segue.cli import main
+from segue.interop.arpa.numbers import write_number
+from segue.interop.arpa.read import import_arpa
+from segue.interop.arpa.write import export_arpa
 
 LINES = {"data.unit": "line", "tokens.kind": "space", "data.validation": 0, "data.test": 0}
 
@@ -143,7 +145,7 @@ def test_other_models_are_refused(tmp_path: Path) -> None:
 def test_words_that_arpa_cannot_spell_come_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = "a <unk> b\n<s> a \\u{20} </s>\na\u00a0b c\\d\n"
     run = trained(tmp_path, text, order=2)
-    assert invoke(["export", str(run.path), "--to", "arpa", str(tmp_path / "a.arpa")]) == 0
+    assert main(["export", str(run.path), "--to", "arpa", str(tmp_path / "a.arpa")]) == 0
     assert "tokens are written otherwise" in capsys.readouterr().out
     names = set(entries(tmp_path / "a.arpa"))
     assert {"\\u{3c}unk>", "\\u{3c}s>", "\\u{3c}/s>", "\\u{5c}u{20}", "c\\d", "<s>", "</s>", "<unk>"} <= names
@@ -195,7 +197,7 @@ def test_numbers_read_back_as_the_same_bits() -> None:
     values = np.concatenate([-(10.0 ** draw.uniform(-7, 2, 20_000)), [0, -99, -1, 0.5, -100, 3e7, -0.30103, 9.9999999]])
     out = np.zeros(64, np.uint8)
     for value in values.astype(np.float32):
-        text = bytes(out[: _number(out, 0, value)]).decode()
+        text = bytes(out[: write_number(out, 0, value)]).decode()
         assert np.float32(float(text)) == value
         assert len(text) <= 19
 
@@ -268,7 +270,7 @@ def test_there_and_back_is_the_same_file(tmp_path: Path) -> None:
 def test_without_unk_an_unknown_word_has_probability_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "a.arpa"
     path.write_text(ARPA.replace("-1.0\t<unk>\n", "").replace("ngram 1=5", "ngram 1=4"))
-    assert invoke(["import", str(path), "--out", str(tmp_path / "run")]) == 0
+    assert main(["import", str(path), "--out", str(tmp_path / "run")]) == 0
     assert "there is no <unk>" in capsys.readouterr().out
     run = segue.load(tmp_path / "run")
     assert next(run.score(["a x"])).logprob == -math.inf
@@ -294,16 +296,16 @@ def test_an_imported_run_is_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert run.generate("a", max_tokens=3, seed=1) == run.generate("a", max_tokens=3, seed=1)
     assert run.next_tokens("a", 1)[0][0] == "b"
     for words in (
-        ["look", path, "--context", "a"],
+        ["look", path, "a"],
         ["evaluate", path, str(text)],
         ["runs", str(tmp_path)],
         ["export", path, "--to", "zip", str(tmp_path / "a.zip")],
         ["import", str(tmp_path / "a.zip"), "--out", str(tmp_path / "b")],
     ):
-        assert invoke(words) == 0, words
+        assert main(words) == 0, words
     assert next(segue.load(tmp_path / "b").score(["a b"])) == next(run.score(["a b"]))
-    assert invoke(["import", str(tmp_path / "given.arpa"), "--out", path]) == 2  # nothing is overwritten
-    assert invoke(["export", path, "--to", "arpa", str(text)]) == 2
+    assert main(["import", str(tmp_path / "given.arpa"), "--out", path]) == 2  # nothing is overwritten
+    assert main(["export", path, "--to", "arpa", str(text)]) == 2
     assert "nothing is overwritten" in capsys.readouterr().err
 
 
@@ -341,7 +343,7 @@ def test_a_damaged_file_is_refused_with_its_line(name: str, tmp_path: Path, caps
     content, line, found = DAMAGES[name]
     path = tmp_path / "a.arpa"
     path.write_bytes(content.encode() if isinstance(content, str) else content)
-    assert invoke(["import", str(path), "--out", str(tmp_path / "new" / "run")]) == 2
+    assert main(["import", str(path), "--out", str(tmp_path / "new" / "run")]) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert f"a.arpa:{line}: " in said
     assert " ".join(found.split()) in said
@@ -359,8 +361,20 @@ def test_a_damaged_gzip_file(tmp_path: Path) -> None:
         import_arpa(tmp_path / "none.arpa", tmp_path / "run")
 
 
-def test_given_probabilities_cannot_be_trained(tmp_path: Path) -> None:
-    for settings in ({"model.smoothing": "given"}, {"model.smoothing": "given", "model.arpa": "a.arpa"}):
-        with pytest.raises(segue.InputError, match="given"):
-            segue.train("ngram", ["a b", "b a"], tmp_path / "run", settings)
+def test_an_imported_kind_cannot_be_trained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "book.txt").write_text("a b\nb a\n")
+    assert main(["train", "arpa_lm", str(tmp_path / "book.txt"), "--out", str(tmp_path / "run")]) == 2
+    assert "arpa_lm is not trained but imported: segue import FILE.arpa --out RUN" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+    with pytest.raises(segue.InputError, match="is not trained but imported"):
+        imported(tmp_path, ARPA).model.fit(None, None)
+
+
+def test_an_imported_run_is_of_its_own_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = imported(tmp_path, ARPA)
+    assert run.recipe.kind == run.recipe.name == "arpa_lm" and run.recipe.model.order == 3
+    assert run.imported == str(tmp_path / "given.arpa")
+    assert main(["explain", str(run.path)]) == 0
+    assert "model.order" in capsys.readouterr().out
+    assert main(["evaluate", str(run.path), str(tmp_path / "given.arpa"), "--adapt"]) == 2
+    assert "arpa_lm cannot go on learning while it reads" in capsys.readouterr().err

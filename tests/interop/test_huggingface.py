@@ -19,8 +19,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LM
 
 import segue
 from segue.batches.batch import Batch
-from segue.cli import invoke
-from segue.interop.huggingface import END, export_huggingface, import_huggingface
+from segue.cli import main
+from segue.interop.huggingface.folder import END
+from segue.interop.huggingface.gpt2 import export_gpt2, import_gpt2
 
 BOOK = "".join(
     f"The {a} cow eats {b} apples, it's {n} o'clock.\n"
@@ -113,20 +114,20 @@ def check_same(run: segue.Run, model: Any, tokenizer: Any) -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_in_gives_the_same_model(bpe: Tokenizer, tmp_path: Path, shape: str) -> None:
     model = write_theirs(tmp_path / "hf", bpe, **SHAPES[shape])
-    assert import_huggingface(tmp_path / "hf", tmp_path / "run") == []
+    assert import_gpt2(tmp_path / "hf", tmp_path / "run") == []
     check_same(segue.load(tmp_path / "run", "cpu"), model, AutoTokenizer.from_pretrained(tmp_path / "hf"))
 
 
 def test_the_two_files_before_tokenizer_json(bpe: Tokenizer, tmp_path: Path) -> None:
     write_theirs(tmp_path / "hf", bpe)
-    import_huggingface(tmp_path / "hf", tmp_path / "one")
+    import_gpt2(tmp_path / "hf", tmp_path / "one")
     file = json.loads((tmp_path / "hf" / "tokenizer.json").read_text(encoding="utf-8"))
     (tmp_path / "hf" / "tokenizer.json").unlink()
     vocab = {**file["model"]["vocab"], END: VOCAB - 1}
     (tmp_path / "hf" / "vocab.json").write_text(json.dumps(vocab), encoding="utf-8")
     merges = ["#version: 0.2", *(" ".join(pair) for pair in file["model"]["merges"]), ""]
     (tmp_path / "hf" / "merges.txt").write_text("\n".join(merges), encoding="utf-8")
-    import_huggingface(tmp_path / "hf", tmp_path / "two")
+    import_gpt2(tmp_path / "hf", tmp_path / "two")
     for name in ("tokenizer.json", "model.safetensors"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
@@ -139,7 +140,7 @@ def test_unk_takes_next_to_nothing(bpe: Tokenizer, tmp_path: Path, low: float) -
         model.transformer.ln_f.bias[0] = 20.0
         model.transformer.wte.weight[:, 0] += low / 20
     model.save_pretrained(tmp_path / "hf")
-    import_huggingface(tmp_path / "hf", tmp_path / "run")
+    import_gpt2(tmp_path / "hf", tmp_path / "run")
     run = segue.load(tmp_path / "run", "cpu")
     order = torch.tensor(order_of(run))
     theirs_BT = torch.randint(VOCAB, (8, 40), generator=torch.Generator().manual_seed(2))
@@ -159,7 +160,7 @@ def test_in_parts_in_half_precision_and_without_a_prefix(bpe: Tokenizer, tmp_pat
     path = tmp_path / "hf" / "model.safetensors"
     weights = {name.removeprefix("transformer."): tensor.half() for name, tensor in load_file(path).items()}
     save_file({name: tensor.float() for name, tensor in weights.items()}, path, {"format": "pt"})
-    import_huggingface(tmp_path / "hf", tmp_path / "one")
+    import_gpt2(tmp_path / "hf", tmp_path / "one")
     path.unlink()
     weights["h.0.attn.bias"] = torch.ones(1, 1, 40, 40).tril().bool()
     weights["h.0.attn.masked_bias"] = torch.tensor(-1e4)
@@ -167,7 +168,7 @@ def test_in_parts_in_half_precision_and_without_a_prefix(bpe: Tokenizer, tmp_pat
     for file in set(halves.values()):
         save_file({name: weights[name] for name in weights if halves[name] == file}, tmp_path / "hf" / file)
     (tmp_path / "hf" / "model.safetensors.index.json").write_text(json.dumps({"weight_map": halves}))
-    import_huggingface(tmp_path / "hf", tmp_path / "two")
+    import_gpt2(tmp_path / "hf", tmp_path / "two")
     names = ("model.safetensors", "tokenizer.json")
     assert all((tmp_path / "one" / n).read_bytes() == (tmp_path / "two" / n).read_bytes() for n in names)
 
@@ -179,7 +180,7 @@ def test_what_its_owner_should_know(bpe: Tokenizer, tmp_path: Path) -> None:
     model = write_theirs(
         *(tmp_path / "hf", more), vocab_size=VOCAB + 8, bos_token_id=5, eos_token_id=VOCAB - 1, embd_pdrop=0.2
     )
-    notes = "\n".join(import_huggingface(tmp_path / "hf", tmp_path / "run"))
+    notes = "\n".join(import_gpt2(tmp_path / "hf", tmp_path / "run"))
     for told in ("7 rows without a token", f"begins with token {VOCAB - 1} here", "dropout is 0.1 everywhere"):
         assert told in notes
     run = segue.load(tmp_path / "run", "cpu")
@@ -193,7 +194,7 @@ def test_what_its_owner_should_know(bpe: Tokenizer, tmp_path: Path) -> None:
 
 def test_fine_tuning_begins_where_the_weights_are(bpe: Tokenizer, tmp_path: Path) -> None:
     write_theirs(tmp_path / "hf", bpe)
-    import_huggingface(tmp_path / "hf", tmp_path / "run")
+    import_gpt2(tmp_path / "hf", tmp_path / "run")
     (tmp_path / "book.txt").write_text(BOOK, encoding="utf-8")
     before = segue.load(tmp_path / "run", "cpu")
     shape = {f"model.{key}": getattr(before.recipe.model, key) for key in ("layers", "width", "heads", "context")}
@@ -219,7 +220,7 @@ def test_out_gives_the_same_model(tmp_path: Path, kind: str) -> None:
     settings |= {"model.tied": kind != "char", "model.activation": "relu" if kind == "byte" else "gelu"}
     settings |= {"train.steps": 20, "train.optimizer.rate": 0.01, "data.validation": 0}
     run = segue.train("gpt", tmp_path / "book.txt", tmp_path / "run", settings)
-    export_huggingface(run.path, tmp_path / "hf")
+    export_gpt2(run.path, tmp_path / "hf")
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "hf")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "hf")
     assert type(model) is GPT2LMHeadModel
@@ -236,8 +237,8 @@ def test_out_gives_the_same_model(tmp_path: Path, kind: str) -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_in_and_out_again_is_the_same_folder(bpe: Tokenizer, tmp_path: Path, shape: str) -> None:
     write_theirs(tmp_path / "hf", bpe, **SHAPES[shape])
-    import_huggingface(tmp_path / "hf", tmp_path / "run")
-    export_huggingface(tmp_path / "run", tmp_path / "again")
+    import_gpt2(tmp_path / "hf", tmp_path / "run")
+    export_gpt2(tmp_path / "run", tmp_path / "again")
     old, new = (load_file(tmp_path / name / "model.safetensors") for name in ("hf", "again"))
     assert old.keys() == new.keys()
     assert all(torch.equal(old[name], new[name]) for name in old)
@@ -245,7 +246,7 @@ def test_in_and_out_again_is_the_same_folder(bpe: Tokenizer, tmp_path: Path, sha
     assert all(old[key] == new[key] for key in old.keys() & new.keys() - {"torch_dtype"})
     theirs, ours = (AutoTokenizer.from_pretrained(tmp_path / name) for name in ("hf", "again"))
     assert ours(STRANGE, add_special_tokens=False)["input_ids"] == theirs(STRANGE)["input_ids"]
-    import_huggingface(tmp_path / "again", tmp_path / "third")
+    import_gpt2(tmp_path / "again", tmp_path / "third")
     for name in ("model.safetensors", "tokenizer.json"):
         assert (tmp_path / "third" / name).read_bytes() == (tmp_path / "run" / name).read_bytes()
 
@@ -254,7 +255,7 @@ def test_a_word_that_is_spelt_like_the_end(tmp_path: Path) -> None:
     (tmp_path / "book.txt").write_text(f"a b {END} c\n" * 30, encoding="utf-8")
     settings = {"tokens.kind": "space", "model.layers": 1, "model.width": 8, "model.heads": 1, "train.steps": 2}
     run = segue.train("gpt", tmp_path / "book.txt", tmp_path / "run", settings)
-    export_huggingface(run.path, tmp_path / "hf")
+    export_gpt2(run.path, tmp_path / "hf")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "hf")
     ids = [i - 2 for i in run.tokenizer.encode(f"a {END} c").tolist()]
     assert tokenizer(f"a {END} c", add_special_tokens=False)["input_ids"] == ids
@@ -264,15 +265,15 @@ def test_a_word_that_is_spelt_like_the_end(tmp_path: Path) -> None:
 def test_the_verbs(bpe: Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_theirs(tmp_path / "hf", bpe)
     run, again = str(tmp_path / "run"), str(tmp_path / "again")
-    assert invoke(["import", str(tmp_path / "hf"), "--out", run]) == 0
-    assert invoke(["export", run, "--to", "hf", again]) == 0
+    assert main(["import", str(tmp_path / "hf"), "--out", run]) == 0
+    assert main(["export", run, "--to", "hf", again]) == 0
     assert "AutoModelForCausalLM" in capsys.readouterr().out
-    assert invoke(["import", again, "--out", run]) == 2  # nothing is overwritten
-    assert invoke(["export", run, "--to", "hf", again]) == 2
-    assert invoke(["import", run, "--out", str(tmp_path / "x")]) == 2
+    assert main(["import", again, "--out", run]) == 2  # nothing is overwritten
+    assert main(["export", run, "--to", "hf", again]) == 2
+    assert main(["import", run, "--out", str(tmp_path / "x")]) == 2
     assert "is a run folder already" in capsys.readouterr().err
-    assert invoke(["export", run, "--to", "zip", str(tmp_path / "run.zip")]) == 0
-    assert invoke(["evaluate", run, "--json"]) == 2
+    assert main(["export", run, "--to", "zip", str(tmp_path / "run.zip")]) == 0
+    assert main(["evaluate", run, "--json"]) == 2
     assert "name a file to evaluate on" in capsys.readouterr().err
 
 
@@ -294,30 +295,30 @@ def test_what_gpt2_cannot_be_is_not_exported(tmp_path: Path, settings: dict[str,
     small = {"model.layers": 1, "model.width": 8, "model.heads": 2, "train.steps": 1, "data.validation": 0}
     run = segue.train("gpt", tmp_path / "book.txt", tmp_path / "run", small | settings)
     with pytest.raises(segue.InputError, match=said):
-        export_huggingface(run.path, tmp_path / "hf")
+        export_gpt2(run.path, tmp_path / "hf")
     assert not (tmp_path / "hf").exists()
 
 
 def test_another_model_is_not_exported(tmp_path: Path) -> None:
     run = segue.train("ngram", ["a b c"] * 9, tmp_path / "run", {"data.validation": 0})
     with pytest.raises(segue.InputError, match=r"is a ngram\. Only a gpt"):
-        export_huggingface(run.path, tmp_path / "hf")
+        export_gpt2(run.path, tmp_path / "hf")
 
 
 def test_a_pickle_is_refused_and_the_message_converts_it(bpe: Tokenizer, tmp_path: Path) -> None:
     folder = tmp_path / "hf"
     model = write_theirs(folder, bpe)
-    import_huggingface(folder, tmp_path / "one")
+    import_gpt2(folder, tmp_path / "one")
     (folder / "model.safetensors").unlink()
     torch.save(model.state_dict(), folder / "pytorch_model.bin")
     before = sorted(tmp_path.rglob("*"))
     for given in (folder, folder / "pytorch_model.bin"):
         with pytest.raises(segue.InputError, match="is a pickle file") as raised:
-            import_huggingface(given, tmp_path / "run")
+            import_gpt2(given, tmp_path / "run")
         assert sorted(tmp_path.rglob("*")) == before
     [code] = re.findall(r'python -c "(.+)" and', str(raised.value))
     exec(code, {})
-    import_huggingface(tmp_path / "hf-safe", tmp_path / "run")
+    import_gpt2(tmp_path / "hf-safe", tmp_path / "run")
     for name in ("model.safetensors", "tokenizer.json"):
         assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "one" / name).read_bytes()
 
@@ -401,5 +402,5 @@ def test_what_is_no_gpt2_is_refused_and_leaves_nothing(bpe: Tokenizer, tmp_path:
     change(tmp_path / "hf")
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(segue.InputError, match=said):
-        import_huggingface(tmp_path / "hf", tmp_path / "deep" / "run")
+        import_gpt2(tmp_path / "hf", tmp_path / "deep" / "run")
     assert sorted(tmp_path.rglob("*")) == before

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import segue
-from segue.cli import invoke
+from segue.cli import main
 from segue.errors import InputError
 from segue.inference.words import words_of
 from segue.interop.word2vec_format import export_word2vec, import_word2vec
@@ -127,7 +127,7 @@ def test_a_damaged_file_leaves_nothing(tmp_path: Path) -> None:
 
 def test_verbs(run: segue.Run, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     def said(*words: str) -> str:
-        assert invoke(list(words)) == 0
+        assert main(list(words)) == 0
         return capfd.readouterr().out
 
     near = json.loads(said("nearest", str(run.path), "king", "queen", "--top", "2", "--json"))
@@ -156,7 +156,7 @@ def test_threads_on_the_command_line_are_those_of_the_recipe(tmp_path: Path) -> 
     text = tmp_path / "text.txt"
     text.write_text("the old king sees no queen\n" * 20)
     for copy in "ab":
-        assert invoke(["train", "word2vec", str(text), "--out", str(tmp_path / copy), "--threads", "1"]) == 0
+        assert main(["train", "word2vec", str(text), "--out", str(tmp_path / copy), "--threads", "1"]) == 0
     one, two = (segue.load(tmp_path / copy) for copy in "ab")
     assert one.recipe.train.threads == 1 and np.array_equal(one.model.vectors, two.model.vectors)
 
@@ -171,5 +171,5 @@ def test_threads_on_the_command_line_are_those_of_the_recipe(tmp_path: Path) -> 
     ],
 )
 def test_wrong_words(run: segue.Run, words: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
-    assert invoke([str(run.path) if word == "RUN" else word for word in words]) == 2
+    assert main([str(run.path) if word == "RUN" else word for word in words]) == 2
     assert said in capfd.readouterr().err

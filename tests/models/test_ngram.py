@@ -21,14 +21,14 @@ from scipy.stats import chisquare
 
 from segue.batches.batch import IGNORE, Batch
 from segue.errors import InputError
-from segue.models import ngram
+from segue.models import markov_lm, ngram
 from segue.models.base import Sizes
 from segue.models.ngram import Ngram
 from segue.ngrams import count, trie
 
 STOP = 0
 CHOICES = typing.get_args(typing.get_type_hints(Ngram.Config)["smoothing"])
-SMOOTHINGS = [choice for choice in CHOICES if choice != "given"]
+SMOOTHINGS = list(CHOICES)
 DISTRIBUTIONS = [smoothing for smoothing in SMOOTHINGS if smoothing != "stupid_backoff"]
 
 # Eleven snippets that agree with every stated fact: 64 tokens, 33 types, and the counts of N1, N3 and N4 to N6.
@@ -532,7 +532,7 @@ def test_state_carries_across_batches(smoothing, monkeypatch):
         parts.append(logp)
     assert np.array_equal(np.concatenate(parts, axis=1), whole)
     assert np.array_equal(state.history_BT, end.history_BT)
-    monkeypatch.setattr(ngram, "POSITIONS_AT_ONCE", 7)
+    monkeypatch.setattr(markov_lm, "POSITIONS_AT_ONCE", 7)
     assert np.array_equal(model.logprobs(stream(tokens, targets))[0], whole)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from segue.batches.batch import Batch
 from segue.ngrams import cache
-from segue.ngrams.cache import DECAY, LONGEST, Cache
+from segue.ngrams.cache import DECAY, LONGEST, CacheLm
 
 V = 7
 
@@ -33,10 +33,10 @@ def slow(text: list[int], place: int, word: int) -> float:
 def test_equals_its_equation_in_any_pieces(monkeypatch):
     text = np.random.default_rng(0).integers(0, V, 300).tolist()
     expected = [slow(text, i, word) for i, word in enumerate(text)]
-    whole, _ = Cache(V).logprobs(stream(text, True, 0))
+    whole, _ = CacheLm(V).logprobs(stream(text, True, 0))
     assert np.exp(whole[0]) == pytest.approx(expected, abs=1e-12)
     monkeypatch.setattr(cache, "_AT_ONCE", 10)
-    one, parts = Cache(V), []
+    one, parts = CacheLm(V), []
     one._make(2)  # and the table grows
     for begin in (0, 100):
         end = 100 if begin == 0 else 300
@@ -47,10 +47,10 @@ def test_equals_its_equation_in_any_pieces(monkeypatch):
 def test_sums_to_one():
     text = np.random.default_rng(1).integers(0, V, 50).tolist()
     assert sum(slow(text, 40, word) for word in range(V)) == pytest.approx(1, abs=1e-12)
-    found = [np.exp(Cache(V).logprobs(stream([*text[:40], w], True, 0))[0][0, -1]) for w in range(V)]
+    found = [np.exp(CacheLm(V).logprobs(stream([*text[:40], w], True, 0))[0][0, -1]) for w in range(V)]
     assert sum(found) == pytest.approx(1, abs=1e-12)
 
 
 def test_one_row():
     with pytest.raises(ValueError, match="one text"):
-        Cache(V).logprobs(Batch(np.zeros((2, 3)), np.zeros((2, 3)), np.ones((2, 3), bool)))
+        CacheLm(V).logprobs(Batch(np.zeros((2, 3)), np.zeros((2, 3)), np.ones((2, 3), bool)))

@@ -7,8 +7,8 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
-from segue.ngrams import hashed_ngrams
-from segue.ngrams.hashed_ngrams import CLASS, WORD, Cache, KneserNey, best_weights
+from segue.ngrams.discounts import THREE_DISCOUNTS
+from segue.ngrams.hashed_ngrams import CLASS, WORD, KneserNey, RecentCounts
 
 VOCAB, SKIP = 7, 4
 CLASSES = np.array([0, 1, 1, 2, 2, 0, 3])
@@ -71,7 +71,7 @@ def events_of(text: np.ndarray, make: str) -> list:
     return [context(text, i, *MAKES[make], text[i]) for i in range(SKIP, len(text))]
 
 
-def read(part: KneserNey | Cache, text: np.ndarray, learn: int, word: int, begin: int = SKIP) -> np.ndarray:
+def read(part: KneserNey | RecentCounts, text: np.ndarray, learn: int, word: int, begin: int = SKIP) -> np.ndarray:
     return part.read(text, begin, learn, np.full(len(text) - begin, word), CLASSES)
 
 
@@ -86,9 +86,7 @@ def test_counts_are_those_of_dictionaries(make: str) -> None:
             y = n1 / (n1 + 2 * n2)
             right = np.array([1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3])
             usual = ((right < 0) | (right > [1, 2, 3])).any()
-        np.testing.assert_allclose(
-            taken[1:], hashed_ngrams.THREE_DISCOUNTS if not (n1 and n2 and n3) or usual else right, rtol=1e-12
-        )
+        np.testing.assert_allclose(taken[1:], THREE_DISCOUNTS if not (n1 and n2 and n3) or usual else right, rtol=1e-12)
     for word in range(VOCAB):
         p = read(part, test, len(test), word)
         for i in range(SKIP, len(test)):
@@ -119,7 +117,7 @@ def test_the_cache_is_a_sum_over_what_was_read(make: str, decay: float) -> None:
     base = np.array([0.3, 0.7, 0.5, 0.4, 0.6, 0.7, 1.0]) if inside else np.array([0.1, 0.2, 0.3, 0.4])
     events = events_of(text, make)
     for word in range(VOCAB):
-        part = Cache(np.array(symbols, np.int64).reshape(-1, 2), inside, base, decay)
+        part = RecentCounts(np.array(symbols, np.int64).reshape(-1, 2), inside, base, decay)
         p = read(part, text, SKIP, word)
         for i in range(len(events)):
             asked, target = context(text, SKIP + i + 1, *MAKES[make], word)
@@ -140,7 +138,7 @@ def test_tables_grow_and_reading_in_pieces_is_reading() -> None:
         array = np.array(symbols, np.int64).reshape(-1, 2)
         for made in (
             lambda make=make: part_of(train, make).going_on(),
-            lambda a=array, i=inside: Cache(a, i, base_of(i), 0.99),
+            lambda a=array, i=inside: RecentCounts(a, i, base_of(i), 0.99),
         ):
             whole, pieces = made(), made()
             p = read(whole, text, SKIP, 2)
@@ -153,28 +151,3 @@ def test_tables_grow_and_reading_in_pieces_is_reading() -> None:
             sums = np.bincount(CLASSES, dense) if inside else dense.sum()
             np.testing.assert_allclose(sums, 1, rtol=1e-12)
             assert dense[2 if inside else CLASSES[2]] == pytest.approx(p[-1], rel=1e-12)
-
-
-def test_weights_are_found_again_and_are_the_best() -> None:
-    draw = np.random.default_rng(7)
-    true = np.array([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]])
-    models = draw.dirichlet(np.ones(20) * 0.3, 3)
-    groups = draw.integers(0, 2, 20_000)
-    outcome = np.array([draw.choice(20, p=true[g] @ models) for g in groups])
-    p = models[:, outcome].T.copy()
-    found = best_weights(p, groups, 2, 1e-9)
-    np.testing.assert_allclose(found, true, atol=0.03)
-
-    def nats(weights: np.ndarray) -> float:
-        return -float(np.log((p * weights[groups]).sum(1)).sum())
-
-    assert nats(found) < nats(true)
-    for _ in range(20):
-        other = 0.9 * found + 0.1 * draw.dirichlet(np.ones(3), 2)
-        assert nats(found) < nats(other) + 1e-3
-    np.testing.assert_allclose(best_weights(p, groups, 2, 1e12)[0], best_weights(p, groups, 2, 1e12)[1])
-
-
-def test_weights_without_events_are_even() -> None:
-    found = best_weights(np.empty((0, 2)), np.empty(0, np.int64), 3, 20.0)
-    np.testing.assert_array_equal(found, np.full((3, 2), 0.5))

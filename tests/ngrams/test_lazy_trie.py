@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from segue.ngrams.discounts import update_discounts
 from segue.ngrams.lazy_trie import (
     BREAK,
     COUNT,
@@ -23,7 +24,6 @@ from segue.ngrams.lazy_trie import (
     Trie,
     Weights,
     beginning,
-    estimate,
     follow,
     score,
     score_next,
@@ -165,7 +165,7 @@ def random_weights(order: int, seed: int) -> Weights:
 
 def discounts_of(trie: Trie) -> np.ndarray:
     discounts = np.zeros((len(trie.tally), 4))
-    estimate(trie.tally, discounts)
+    update_discounts(trie.tally, discounts)
     return discounts
 
 

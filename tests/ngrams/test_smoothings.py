@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import segue
-from segue.cli import invoke
+from segue.cli import main
 from segue.look.page.charts import Axes, Line, line_chart
 from segue.look.page.report import Curve, Entry, Page, render
 from segue.models.ngram import Ngram
@@ -46,7 +46,7 @@ def test_they_are_compared_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixtu
     names = ["add-1", "add-2", "jm-1", "jm-2", "unigram", "bigram", "ml-3", "sb-3"]
     models = ",".join(f"ngram/{name}" for name in names)
     words = ["compare", str(tmp_path / "book.txt"), "--models", models, "--out", str(tmp_path / "c")]
-    assert invoke(words) == 0
+    assert main(words) == 0
     said = capsys.readouterr().out
     assert all(f"ngram/{name}" in said for name in names)
     row = next(line for line in said.splitlines() if line.startswith("ngram/sb-3"))
@@ -63,7 +63,7 @@ def test_scores_alone_are_told_to_be_that(tmp_path: Path, capsys: pytest.Capture
     (tmp_path / "book.txt").write_text(TEXT, encoding="utf-8")
     result = segue.compare(str(tmp_path / "book.txt"), ["ngram/sb-3"], out=tmp_path / "c")
     assert result["rows"][0]["bits_per_byte"] is None and "scores are no probabilities" in result["verdict"]
-    assert invoke(["runs", str(tmp_path / "c")]) == 0
+    assert main(["runs", str(tmp_path / "c")]) == 0
     assert "mean" in capsys.readouterr().out
 
 

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 import segue
-from segue.cli import invoke
+from segue.cli import main
 from segue.errors import InputError
 
 TINY = {"model.width": 8, "model.embedding": 8, "train.steps": 3}
@@ -45,7 +45,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, segue.Run]:
 def command(capsys: pytest.CaptureFixture[str], *words: str | Path) -> list[Any]:
     """What the command line says to the same question."""
     capsys.readouterr()
-    assert invoke([str(word) for word in words]) == 0
+    assert main([str(word) for word in words]) == 0
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
@@ -71,8 +71,8 @@ def test_a_list_is_written_beside_the_run(runs: dict[str, segue.Run], kind: str,
 
 
 def test_what_a_list_says_is_what_is_learnt(runs: dict[str, segue.Run]) -> None:
-    assert runs["bow"].labels == ["bad", "good"]
-    assert runs["window_tagger"].labels == ["D", "N", "V"]
+    assert runs["bow"].labels == ("bad", "good")
+    assert runs["window_tagger"].labels == ("D", "N", "V")
     assert [p.label for p in runs["bow"].predict(["a dull film", "a fine film"])] == ["bad", "good"]
     assert [p.tags for p in runs["window_tagger"].predict(["the dog eats"])] == [("D", "N", "V")]
 

@@ -15,7 +15,7 @@ from scipy import stats  # scikit-learn brings it
 from sklearn import metrics as theirs
 
 import segue
-from segue.cli import invoke
+from segue.cli import main
 from segue.errors import InputError
 from segue.inference import metrics
 from segue.recipe import load_recipe
@@ -51,14 +51,15 @@ def test_several_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     figures = json.loads((tmp_path / "run" / "result.json").read_text())
     assert figures["accuracy"] > 0.8 and figures["micro_f1"] > 0.9 and figures["macro_f1"] > 0.9
     both, none = run.predict(["the soup of some team", "the a of"])
-    assert (both.label, both.tags) == ("food,sport", ("food", "sport")) and none.label == "" and none.tags == ()
+    assert (both.label, both.chosen) == ("food,sport", ("food", "sport"))
+    assert none.label == "" and none.chosen == ()
     assert sum(both.probabilities) > 1.5  # each by itself
     (tmp_path / "in.txt").write_text("the soup of some team\nthe a of\n")
-    assert invoke(["predict", "run", "in.txt", "--json"]) == 0
+    assert main(["predict", "run", "in.txt", "--json"]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["labels"] for line in lines] == [["food", "sport"], []]
     assert set(lines[0]["probabilities"]) == set(WORDS)
-    assert invoke(["predict", "run", "in.txt"]) == 0
+    assert main(["predict", "run", "in.txt"]) == 0
     assert capsys.readouterr().out == "food,sport\n\n"
 
 
@@ -70,7 +71,7 @@ def test_a_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     (found,) = run.predict(["good film good film good"])
     assert found.number == pytest.approx(1150, abs=50) and float(found.label) == pytest.approx(found.number, rel=1e-4)
     (tmp_path / "in.txt").write_text("good film\n")
-    assert invoke(["predict", "run", "in.txt", "--json"]) == 0
+    assert main(["predict", "run", "in.txt", "--json"]) == 0
     assert json.loads(capsys.readouterr().out).keys() == {"text", "number"}
     again = segue.load(tmp_path / "run").evaluate(str(_written(numbers(40), tmp_path)))
     assert again["rows"] == 40
@@ -159,7 +160,7 @@ def test_words_begin_with_their_vectors(vectors: Path, tmp_path: Path) -> None:
 
 
 def test_a_word2vec_run_serves_as_well(vectors: Path, tmp_path: Path) -> None:
-    assert invoke(["import", str(vectors), "--out", str(tmp_path / "words")]) == 0
+    assert main(["import", str(vectors), "--out", str(tmp_path / "words")]) == 0
     from_run, _ = begun(tmp_path / "words", tmp_path / "a")
     from_file, _ = begun(vectors, tmp_path / "b")
     torch.testing.assert_close(from_run["vectors.weight"], from_file["vectors.weight"])
@@ -167,7 +168,7 @@ def test_a_word2vec_run_serves_as_well(vectors: Path, tmp_path: Path) -> None:
 
 def test_still_vectors_stay_and_the_second_channel_does(vectors: Path, tmp_path: Path) -> None:
     rate = {"train__optimizer__rate": 0.1, "train__steps": 5, "model__filters": 4}
-    frozen, tokenizer = begun(vectors, tmp_path / "a", "cnn_classifier", train__freeze="embedding", **rate)
+    frozen, tokenizer = begun(vectors, tmp_path / "a", "cnn_classifier", train__freeze="vectors", **rate)
     moved, _ = begun(vectors, tmp_path / "b", "cnn_classifier", model__channels=2, **rate)
     soup, vector = int(tokenizer.encode(" soup")[0]), torch.tensor([1.0, 2, 3, 4])
     torch.testing.assert_close(frozen["vectors.weight"][soup], vector)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import segue
-from segue.batches.encode import encode_split
 from segue.batches.corpus_mix import STRETCH
-from segue.cli import invoke
+from segue.batches.encode import encode_split
+from segue.cli import main
 from segue.data.corpus import Config, Corpus
 from segue.data.shapes import TEXT
 from segue.errors import InputError
@@ -62,7 +62,7 @@ def test_the_epochs_of_each_corpus_are_said_everywhere(capsys: pytest.CaptureFix
     assert "epochs elapsed" in page and f"<td>{farm['epochs']:.2f}</td>" in page.replace(
         ' data-label="epochs elapsed"', ""
     )
-    assert invoke(["train", "rnn_lm", "--out", "r", "--resume"]) == 0
+    assert main(["train", "rnn_lm", "--out", "r", "--resume"]) == 0
     said = capsys.readouterr().out
     assert "epochs elapsed" in said and f"{farm['epochs']:.2f}" in said and "75.0%" in said
 
@@ -160,7 +160,7 @@ def test_the_tokens_are_learnt_from_all() -> None:
 def test_places_that_are_never_trained_are_told(length: int, told: bool, capsys: pytest.CaptureFixture[str]) -> None:
     small = ["model.layers=1", "model.width=8", "model.heads=2", "model.context=16", f"batches.length={length}"]
     words = ["train", "gpt", "farm.txt", "--out", "r", "data.unit=line", "train.steps=1", *small, "--json"]
-    assert invoke(words) == 0
+    assert main(words) == 0
     captured = capsys.readouterr()
     assert ("places from 9 on are never trained" in captured.err) == told
     assert json.loads(captured.out)["result"]["steps"] == 1

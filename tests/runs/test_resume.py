@@ -30,12 +30,19 @@ TINY = [
 ]
 STEPS, EVERY = 60, 4
 STABLE = r"""
-import json, os, signal, sys, time
+import gc, json, os, signal, sys, time
 from pathlib import Path
-import torch, segue.cli, segue.runs.api, segue.runs.run, segue.runs.gather, segue.runs.terminal
+import torch, segue.cli, segue.runs.api, segue.runs.run, segue.runs.gather, segue.look.terminal
 import segue.inference.score, segue.inference.decode
-import segue.models.rnn_lm, segue.training.trainer, torch._dynamo
+import segue.inference.stop_texts, segue.models.rnn_lm, segue.training.trainer, torch._dynamo
 from segue.training import checkpoint
+from segue.recipe import load_recipe, to_toml
+
+to_toml(load_recipe("rnn_lm"))  # reads the sources of all sections, once for all runs
+sys.stdout, kept = open(os.devnull, "w"), sys.stdout
+segue.cli.invoke(["explain", "rnn_lm"])  # loads what the command line loads late
+sys.stdout = kept
+gc.freeze()  # or the collector of each fork would copy all pages
 
 def fault_at(number):
     '''Dies at the number-th time that it touches the disk.'''

@@ -15,7 +15,7 @@ import pytest
 import segue
 from segue.batches.batch import Batch
 from segue.errors import InputError
-from segue.training.distributed import World
+from segue.training.distributed import Processes
 
 # Rows that do not divide evenly, by processes or by parts; state that is carried; terms beside the loss.
 RECURRENT = [
@@ -121,16 +121,16 @@ def test_bad_input_is_said_once_and_the_others_say_who_knows(tmp_path: Path) -> 
 
 def test_rows_are_shared_out_once_each() -> None:
     batch = Batch(np.arange(10).reshape(5, 2), np.arange(5), np.ones((5, 2), bool), unpadded=True)
-    parts = [World(rank, 3).share(batch) for rank in range(3)]
+    parts = [Processes(rank, 3).share(batch) for rank in range(3)]
     assert np.concatenate([part.targets for part in parts]).tolist() == [0, 1, 2, 3, 4]
     assert all(part.unpadded for part in parts)
     one = Batch(batch.tokens_BT[:1], batch.targets[:1], batch.mask_BT[:1])
-    shares = [World(rank, 2).share(one) for rank in range(2)]
+    shares = [Processes(rank, 2).share(one) for rank in range(2)]
     assert type(shares[0]) is Batch and type(shares[1]) is not Batch  # the second has no row of its own
     assert type(shares[1].to("cpu")) is type(shares[1])
 
 
 def test_too_many_processes_for_the_rows_are_refused() -> None:
-    World(0, 4).check(8, 2)
+    Processes(0, 4).check(8, 2)
     with pytest.raises(InputError, match=r"batches\.size=8"):
-        World(0, 4).check(7, 2)
+        Processes(0, 4).check(7, 2)

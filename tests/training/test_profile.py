@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from segue.cli import invoke
+from segue.cli import main
 from segue.training.profile import PHASES, Profile
 
 
@@ -32,8 +32,8 @@ def test_phases_add_up():
 def test_the_command_says_it(tmp_path, capsys):
     small = ["train.steps=8", "model.width=8"]
     words = ["train", "rnn_lm", "grammar", "--out", str(tmp_path / "run"), *small, "--profile"]
-    assert invoke([*words, "--json"]) == 0
+    assert main([*words, "--json"]) == 0
     profile = json.loads(capsys.readouterr().out)["result"]["profile"]
     assert set(profile["phases"]) == set(PHASES) and all(p["seconds"] > 0 for p in profile["phases"].values())
     assert 0 < profile["share_of_peak"] < 1.5
-    assert invoke(["train", "ngram", "grammar", "--out", str(tmp_path / "counted"), "--profile"]) == 0
+    assert main(["train", "ngram", "grammar", "--out", str(tmp_path / "counted"), "--profile"]) == 0

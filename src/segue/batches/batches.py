@@ -8,7 +8,7 @@ else.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from segue.batches.batch import Batch
 from segue.batches.noise import Noise
@@ -38,20 +38,6 @@ class Config:
             raise ValueError("size, length and tokens must be 0 or more, accumulate 1 or more")
         if not 0 <= self.share < 1:
             raise ValueError(f"share={self.share} is not a share: expected 0 or more and less than 1")
-
-
-def settled(config: Config, task: str) -> Config:
-    """Put in the defaults of the task, and refuse what it cannot do."""
-    size = config.size or (32 if task == "lm" else 64)
-    if config.accumulate > size:
-        raise ValueError(f"accumulate={config.accumulate} splits a batch of {size} rows into nothing")
-    if config.vary and task != "lm":
-        raise ValueError(f"vary=true draws the lengths of running text, and {task} reads rows")
-    if config.tokens and task in ("lm", "embed"):
-        raise ValueError(f"tokens={config.tokens} is for rows, and {task} reads running text")
-    if config.noise != "none" and task != "lm":
-        raise ValueError(f"noise={config.noise} is for running text, and {task} reads rows")
-    return replace(config, size=size, length=config.length or (128 if task == "lm" else 1024))
 
 
 class Batches(ABC):

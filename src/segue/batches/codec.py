@@ -9,6 +9,7 @@ from segue.data.config import Config as Data
 from segue.data.config import Label
 
 if TYPE_CHECKING:
+    from segue.tokens.spelling import Speller
     from segue.tokens.tokenizer import Tokenizer
 
 
@@ -53,5 +54,5 @@ class Codec(NamedTuple):
     """Every class or tag, in the order of its number."""
     data: Data
     sizes: Sizes
-    inputs: tuple[str, ...] = ()
-    """Optional fields of Batch that the model reads."""
+    speller: Speller | None = None
+    """What unknown words cost, where the vocabulary is closed and a text is scored in bits."""

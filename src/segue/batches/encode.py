@@ -6,25 +6,21 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
-from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from segue.batches.spelled_words import spelt
-from segue.batches.store import Store, StoreWriter, id_dtype
-from segue.data.config import Label
+from segue.batches.store import Column, Columns, Store, StoreWriter, id_dtype
 from segue.data.corpus import Corpus, Example
-from segue.data.example import names_of
-from segue.errors import InputError, nearest
+from segue.errors import InputError
 from segue.tokens.spelling import Speller
 from segue.tokens.tokenizer import Tokenizer
 
 STOP_BYTES = {"line": 1, "paragraph": 2, "document": 0}
 """Bytes of the raw text that the STOP of a unit stands for: its line end, its blank line, nothing."""
-LABELS: dict[Label, str] = {"class": "int32", "classes": "uint8", "number": "float32"}
-"""How each kind of label is stored: its class, a yes or no for every class, or the number."""
+_IDS = ("source", "text")
+"""The columns that are text."""
 _GROUP = 1 << 20
 
 
@@ -39,94 +35,60 @@ class Encoded(NamedTuple):
 
 def encode(
     examples: Iterable[Example],
+    to_columns: Callable[[Sequence[Example]], Columns],
     tokenizer: Tokenizer,
-    task: str,
-    labels: Sequence[str],
     folder: Path,
     limit: int = 0,
     done: Callable[[int], None] = lambda rows: None,
-    label: Label = "class",
 ) -> Encoded:
-    """Writes the columns of a task. What is longer than `limit` counts as cut (batches leave it out)."""
-    ids = id_dtype(tokenizer.vocab_size)
-    columns = {
-        "lm": {},
-        "classify": {"label": LABELS.get(label, "int32")},
-        "tag": {"tags": "uint8" if label == "classes" else "int32", "letters": "uint32", "folded": ids},
-        "seq2seq": {"source": ids},
-    }[task]
-    writer = StoreWriter(folder, {"text": ids, **columns})
-    index = {label: i for i, label in enumerate(labels)}
+    """Write rows, group by group, as a task lays them out. What is longer than `limit` counts as cut."""
+    writer: StoreWriter | None = None
     unknown = cut = rows = 0
-
-    def put(name: str, texts: list[str], stop: bool = False) -> None:
-        nonlocal unknown, cut
-        flat, lengths = tokenizer.encode_many(texts, stop)
-        unknown += int((flat == tokenizer.unk).sum()) if tokenizer.closed else 0
-        cut += int(np.maximum(lengths - limit, 0).sum()) if limit else 0
-        writer.append(name, flat, None if task == "lm" else lengths)
-
     for group in grouped(examples):
-        if task == "lm":
-            put("text", [example.text for example in group], stop=group[0].ends)
-        elif task == "classify":
-            flat, lengths = encode_texts(group, tokenizer)
-            unknown += int((flat == tokenizer.unk).sum()) if tokenizer.closed else 0
-            cut += int(np.maximum(lengths - limit, 0).sum()) if limit else 0
-            writer.append("text", flat, lengths)
-            targets = _targets(group, index, label)
-            writer.append("label", targets.ravel(), np.full(len(group), targets[0].size))
-        elif task == "tag":
-            words = [tokenizer.encode_words(example.words) for example in group]
-            unknown += sum(int((row == tokenizer.unk).sum()) for row in words)
-            lengths = np.array([len(row) for row in words])
-            cut += int(np.maximum(lengths - limit, 0).sum()) if limit else 0
-            writer.append("text", np.concatenate(words), lengths)
-            tags = _tags(group, index, label)
-            writer.append("tags", tags.ravel(), lengths * (tags.size // max(1, len(tags))))
-            letters = [spelt(example.words) for example in group]
-            writer.append("folded", np.concatenate([tokenizer.fold_words(e.words) for e in group]), lengths)
-            writer.append("letters", np.concatenate(letters), np.array([len(row) for row in letters]))
-        else:
-            put("source", [example.text for example in group])
-            put("text", [example.target for example in group])
+        columns = to_columns(group)
+        if writer is None:
+            writer = StoreWriter(folder, {name: str(column.flat.dtype) for name, column in columns.items()})
+        for name, column in columns.items():
+            writer.append(name, column.flat, column.lengths())
+            if name in _IDS:
+                unknown += int((column.flat == tokenizer.unk).sum()) if tokenizer.closed else 0
+                cut += int(np.maximum(column.lengths() - limit, 0).sum()) if limit else 0
         rows += len(group)
         done(rows)
-    return Encoded(writer.close(), writer.sizes["text"] + writer.sizes.get("source", 0), unknown, cut)
+    if writer is None:
+        raise InputError("There are no rows to read. Check the file and data.columns.")
+    return Encoded(writer.close(), sum(writer.sizes.get(name, 0) for name in _IDS), unknown, cut)
 
 
-def encode_texts(group: Sequence[Example], tokenizer: Tokenizer) -> tuple[Any, Any]:
-    """The ids of texts to classify, end to end, and how many each has. Of a pair, STOP stands between the two."""
+def encode_text(
+    examples: Iterable[Example],
+    tokenizer: Tokenizer,
+    folder: Path,
+    done: Callable[[int], None] = lambda rows: None,
+) -> Encoded:
+    """Write running text: w1 … wn STOP w1 …, one stream."""
+    writer = StoreWriter(folder, {"text": id_dtype(tokenizer.vocab_size)})
+    unknown = rows = 0
+    for group in grouped(examples):
+        flat, _ = tokenizer.encode_many([example.text for example in group], group[0].ends)
+        unknown += int((flat == tokenizer.unk).sum()) if tokenizer.closed else 0
+        writer.append("text", flat)
+        rows += len(group)
+        done(rows)
+    return Encoded(writer.close(), writer.sizes["text"], unknown, 0)
+
+
+def encode_texts(group: Sequence[Example], tokenizer: Tokenizer) -> Column:
+    """The ids of texts to classify. In a pair, STOP stands between the two."""
+    dtype = id_dtype(tokenizer.vocab_size)
     if not any(example.target for example in group):
-        return tokenizer.encode_many([" " + example.text for example in group])
+        flat, lengths = tokenizer.encode_many([" " + example.text for example in group])
+        return Column(flat.astype(dtype, copy=False), np.cumsum(lengths, dtype=np.int64))
     rows = []
     for example in group:
         first, second = (tokenizer.encode(" " + text) for text in (example.text, example.target))
         rows.append(np.concatenate([first, [tokenizer.stop], second]) if example.target else first)
-    return np.concatenate(rows), np.array([len(row) for row in rows])
-
-
-def _targets(group: Sequence[Example], index: dict[str, int], label: Label) -> Any:
-    """What rows are labelled with: the class of each, (rows, classes) of yes and no, or a number."""
-    if label == "number":
-        return np.array([float(example.label) for example in group])
-    if label == "class":
-        return np.array([_index(index, example.label, example) for example in group])
-    yes = np.zeros((len(group), len(index)), np.uint8)
-    for row, example in enumerate(group):
-        yes[row, [_index(index, name, example) for name in example.tags]] = 1
-    return yes
-
-
-def _tags(group: Sequence[Example], index: dict[str, int], label: Label) -> Any:
-    """The tags of all words, end to end; where a word may have several, (words, tags) of yes and no."""
-    words = [(example, tag) for example in group for tag in example.tags]
-    if label != "classes":
-        return np.array([_index(index, tag, example) for example, tag in words])
-    yes = np.zeros((len(words), len(index)), np.uint8)
-    for row, (example, tag) in enumerate(words):
-        yes[row, [_index(index, name, example) for name in names_of(tag)]] = 1
-    return yes
+    return Column(np.concatenate(rows).astype(dtype), np.cumsum([len(row) for row in rows], dtype=np.int64))
 
 
 def encode_mixed(
@@ -171,16 +133,7 @@ def grouped(examples: Iterable[Example]) -> Iterator[list[Example]]:
         yield group
 
 
-def _index(index: dict[str, int], label: str, example: Example) -> int:
-    try:
-        return index[label]
-    except KeyError:
-        raise InputError(
-            f"{example.path}:{example.line}: the label '{label}' was never seen in training.{nearest(label, index)}"
-        ) from None
-
-
-class Held(NamedTuple):
+class HeldText(NamedTuple):
     """Held-out running text, ready to be scored: ids, the bytes each stands for, and what unknown words cost."""
 
     store: Store
@@ -193,31 +146,25 @@ class Held(NamedTuple):
     """Whether there was more than the limit."""
 
 
-def encode_held(
-    examples: Iterable[Example], tokenizer: Tokenizer, speller: Speller | None, unit: str, folder: Path, limit: int = 0
-) -> Held:
-    """Running text with the bytes of every token (`bytes`); stops after about `limit` tokens if that is not 0."""
-    return _encode_held([(examples, limit)], tokenizer, speller, unit, folder)
-
-
 def encode_split(
     corpus: Corpus, split: str, tokenizer: Tokenizer, speller: Speller | None, folder: Path, limit: int = 0
-) -> Held:
+) -> HeldText:
     """A split of running text, all its corpora; of a limit, each gets as much as it has of the text."""
     shares = corpus.shares(split) if limit else [0.0] * len(corpus.parts_of(split))
     limits = [math.ceil(limit * share) for share in shares]
     texts = zip(corpus.texts(split), limits, strict=True)
-    return _encode_held(texts, tokenizer, speller, corpus.config.unit, folder)
+    return encode_held_out(texts, tokenizer, speller, corpus.config.unit, folder)
 
 
-def _encode_held(
+def encode_held_out(
     texts: Iterable[tuple[Iterable[Example], int]],
     tokenizer: Tokenizer,
     speller: Speller | None,
     unit: str,
     folder: Path,
-) -> Held:
-    """Texts one after the other, each with its limit."""
+) -> HeldText:
+    """Encode running text, with the bytes of every token (`bytes`): texts one after the other, each with its limit of
+    about so many tokens (0: all of them)."""
     writer = StoreWriter(folder, {"text": id_dtype(tokenizer.vocab_size), "bytes": "uint32"})
     spelled: dict[int, float] = {}
     ends: list[int] = []
@@ -241,24 +188,4 @@ def _encode_held(
             total += int(sizes[:left].sum())
             cut = cut or len(ids) > left
         ends.append(writer.sizes["text"])
-    return Held(writer.close(), spelled, total, tuple(ends), cut)
-
-
-def labels_of(examples: Iterable[Example], task: str, label: Label = "class") -> list[str]:
-    """Every label or tag, sorted; numbers in the order of numbers. Where the label is itself a number there is none."""
-    if label == "number":
-        return []
-    found: set[str] = set()
-    for example in examples:
-        found.update(tags_of(example, label) if task == "tag" or label == "classes" else (example.label,))
-    return sorted(found, key=_as_number)
-
-
-def tags_of(example: Example, label: Label) -> Iterable[str]:
-    """Every tag of a sentence, or class of a text, that can be predicted by itself."""
-    several = label == "classes" and example.words
-    return chain.from_iterable(map(names_of, example.tags)) if several else example.tags
-
-
-def _as_number(label: str) -> tuple[Any, ...]:
-    return (0, float(label), label) if label.isdecimal() else (1, 0.0, label)
+    return HeldText(writer.close(), spelled, total, tuple(ends), cut)

@@ -12,6 +12,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from segue.data.atomic import atomic_file
 from segue.errors import InputError, SegueError, nearest
 
 TIMEOUT = 60
@@ -95,15 +96,11 @@ def get(
         handle, written = tempfile.mkstemp(prefix=f".{name}-", dir=place.parent)
     except OSError as error:
         raise SegueError(f"{place.parent} cannot be written to: {error.strerror or error}.") from None
-    beside = Path(written)
-    try:
+    with atomic_file(place, Path(written)) as beside:
         with os.fdopen(handle, "wb") as file:
             _download(name, url or entry.url, file, progress)
         _check(name, beside, url or entry.url)
         beside.chmod(0o644)
-        beside.replace(place)
-    finally:
-        beside.unlink(missing_ok=True)
     return place
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from segue.data.atomic import atomic_file, of_process
 from segue.data.shapes import Shape
 from segue.errors import InputError
 
@@ -23,12 +23,8 @@ def write_rows(rows: Iterable[Any], path: Path, shape: Shape) -> bool:
             raise InputError(f"{path} holds other rows than those given. Choose another place (out=…).")
         return False
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with atomic_file(path, of_process(path)) as beside:
         beside.write_bytes(data)
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
     return True
 
 

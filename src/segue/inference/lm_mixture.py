@@ -12,7 +12,6 @@ from segue.batches.batch import Batch
 from segue.batches.scorer import Scorer
 from segue.inference.score import stream_logprobs
 
-ROUNDS = 200
 Floats = NDArray[np.float64]
 
 
@@ -48,16 +47,3 @@ def probabilities(part: Any, tokens: NDArray[Any], vocab_size: int, device: str)
     """p of every token of a text, read as one stream."""
     found = [np.exp(logp[0][real[0]]) for _, logp, real in stream_logprobs(part, tokens, 1, vocab_size, device)]
     return np.concatenate(found)
-
-
-def em_weights(p: Floats) -> Floats:
-    """(parts, tokens) -> the weights that make the tokens likeliest: each token is divided among the parts by how well
-    each explains it, and a weight becomes the share of the tokens that its part got."""
-    weights = np.full(len(p), 1.0 / len(p))
-    for _ in range(ROUNDS):
-        together = weights @ p
-        seen = together > 0  # what no part allows says nothing of the weights
-        if not seen.any():
-            return weights
-        weights = weights * (p[:, seen] / together[seen]).mean(1)
-    return weights

@@ -1,4 +1,4 @@
-"""The scale: bits of a held-out text over its bytes, each token scored once.
+"""The scale, bits per byte: bits of a held-out text over its bytes, each token scored once.
 
 Text is read as one stream with the state carried along. Long texts are read in rows side by side; each
 row first reads the tokens before it, so that it begins with a state that knows where it is.
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segue.batches.batch import IGNORE, Batch
-from segue.batches.encode import Held
+from segue.batches.encode import HeldText
 
 BLOCK = 2048
 """Bytes of raw text in a block of the bootstrap."""
@@ -72,7 +72,7 @@ class Scored(NamedTuple):
 
 def score_held(
     model: Any,
-    held: Held,
+    held: HeldText,
     vocab_size: int,
     device: str = "cpu",
     row: int = LONG_ROW,
@@ -108,7 +108,7 @@ def score_held(
     return Scored(bits, block_bytes, nats, len(tokens), spelling, len(held.spelled), zeros, way, parts)
 
 
-def _part(held: Held, low: int, high: int, nats: float) -> PartScored:
+def _part(held: HeldText, low: int, high: int, nats: float) -> PartScored:
     spelled = math.fsum(cost for place, cost in held.spelled.items() if low <= place < high)
     size = int(np.asarray(held.store.columns["bytes"].flat[low:high], dtype=np.int64).sum())
     return PartScored(nats / math.log(2) + spelled, size, nats, high - low)
@@ -200,7 +200,7 @@ def _byte_starts(sizes: NDArray[Any], tokens: int, rows: int) -> list[int]:
     return starts
 
 
-def _add_spelling(bits: Floats, held: Held, sizes: NDArray[Any]) -> float:
+def _add_spelling(bits: Floats, held: HeldText, sizes: NDArray[Any]) -> float:
     if not held.spelled:
         return 0.0
     places = np.array(sorted(held.spelled))

@@ -6,7 +6,7 @@ piece, and one `figure` of its column sums is enough for all of them.
 
     interval    percentile bootstrap (Efron 1979): draw as many pieces as there are, with replacement,
                 make the figure anew; the interval holds the middle `level` of these figures
-    p           approximate randomisation (Noreen 1989; Riezler and Maxwell 2005): if the two models were
+    p-value     approximate randomisation (Noreen 1989; Riezler and Maxwell 2005): if the two models were
                 alike, swapping their results on any piece would change nothing but chance; p is the share
                 of random swaps, the real order counted among them, whose difference is as large as the real one
 
@@ -50,14 +50,14 @@ def bootstrap(
     numerators: ArrayLike, denominators: ArrayLike, resamples: int = 1000, seed: int = 0, level: float = 0.95
 ) -> tuple[float, float]:
     """The interval of sum(numerators) / sum(denominators). Infinite numerators give an infinite upper end."""
-    return corpus_bootstrap(_columns(numerators, denominators), _ratio, resamples, seed, level)
+    return corpus_bootstrap(_columns(numerators, denominators), ratio, resamples, seed, level)
 
 
 def share_interval(right: ArrayLike, answers: ArrayLike) -> tuple[float, float]:
     """The 95 % interval of a share of right answers, by bootstrap. Where all resamples have the same share, Wilson's, a
     piece counting as one answer, since those of one piece may go together."""
     table = _columns(right, answers)
-    low, high = corpus_bootstrap(table, _ratio)
+    low, high = corpus_bootstrap(table, ratio)
     if low < high:
         return low, high
     pieces = int((table[:, 1] > 0).sum())
@@ -92,13 +92,13 @@ def paired(
     """
     a, b = _columns(a, denominators), _columns(b, denominators)
     if np.isfinite(a).all() and np.isfinite(b).all():
-        return corpus_paired(a, b, _ratio, resamples, seed, level)
+        return corpus_paired(a, b, ratio, resamples, seed, level)
     alone_a, alone_b = np.isinf(a[:, 0]) & ~np.isinf(b[:, 0]), np.isinf(b[:, 0]) & ~np.isinf(a[:, 0])
     ones = np.ones(len(a))
-    p = corpus_paired(_columns(alone_a, ones), _columns(alone_b, ones), _ratio, resamples, seed, level).p
+    p = corpus_paired(_columns(alone_a, ones), _columns(alone_b, ones), ratio, resamples, seed, level).p
     if np.isinf(a[:, 0]).any() and np.isinf(b[:, 0]).any():
         return Paired(math.nan, -math.inf, math.inf, p)
-    lo, hi = _difference_interval(a, b, _ratio, resamples, seed, level)
+    lo, hi = _difference_interval(a, b, ratio, resamples, seed, level)
     return Paired(math.inf if alone_a.any() else -math.inf, lo, hi, p)
 
 
@@ -167,7 +167,7 @@ def _middle(figures: Floats, level: float) -> tuple[float, float]:
     return float(figures[below]), float(figures[last - below])
 
 
-def _ratio(sums: Floats) -> Floats:
+def ratio(sums: Floats) -> Floats:
     """First column by second; nan where a resample has nothing to divide by (it is left out)."""
     result = np.full(len(sums), math.nan)
     np.divide(sums[:, 0], sums[:, 1], out=result, where=sums[:, 1] > 0)

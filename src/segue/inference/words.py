@@ -30,6 +30,7 @@ from segue.data.ledger import Ledger
 from segue.errors import InputError, nearest
 from segue.inference.evaluation import Evaluation
 from segue.inference.metrics import spearman
+from segue.inference.opened import Opened
 from segue.inference.statistics import share_interval
 
 Floats = NDArray[np.float64]
@@ -104,12 +105,11 @@ def combined(plus: NDArray[Any], minus: NDArray[Any], multiply: bool) -> NDArray
     return np.asarray(plus.sum(-1) - minus.sum(-1))
 
 
-def words_of(run: Any) -> Words:
-    """The words of a run, STOP and UNK left out."""
-    if run.task != "embed":
-        raise InputError(f"{run.recipe.name} is made for {run.task} and has no vectors to ask. word2vec has.")
-    names = [run.tokenizer.decode([i]) for i in range(FIRST, run.sizes.vocab_size)]
-    return Words(names, run.model.vectors[FIRST:])
+def words_of(opened: Opened) -> Words:
+    """The words of a word2vec model, STOP and UNK left out."""
+    codec = opened.codec
+    names = [codec.tokenizer.decode([i]) for i in range(FIRST, codec.sizes.vocab_size)]
+    return Words(names, opened.model.vectors[FIRST:])
 
 
 def signed(expression: str) -> tuple[list[str], list[str]]:
@@ -246,6 +246,7 @@ def _similarity(words: Words, pairs: list[Pair]) -> Evaluation:
     value = spearman(np.array(scores), cosines)
     result = {
         "task": "embed",
+        "figure": "spearman",
         "spearman": value,
         "spearman_ci": list(spearman_interval(value, len(known))),
         "pairs": len(known),
@@ -273,6 +274,7 @@ def _answers(words: Words, questions: list[Question]) -> Evaluation:
         sections.setdefault(questions[i].section, []).append(place)
     result = {
         "task": "embed",
+        "figure": "accuracy",
         "accuracy": float(right[False].mean()),
         "accuracy_ci": list(share_interval(right[False], np.ones(len(rows)))),
         "accuracy_3cosmul": float(right[True].mean()),
@@ -288,7 +290,7 @@ def _answers(words: Words, questions: list[Question]) -> Evaluation:
             for name, of in sections.items()
         ],
     }
-    return Evaluation(result, np.stack([right[False], np.ones(len(rows))], 1))
+    return Evaluation(result, np.stack([right[False], np.ones(len(rows))], 1), share=True)
 
 
 def _right(unit: NDArray[Any], rows: Ids, multiply: bool) -> Floats:
@@ -364,10 +366,11 @@ def of_text(model: Any, tokens: NDArray[Any], done: Callable[[float], None] = la
         )
     result = {
         "task": "embed",
+        "figure": "cloze",
         "cloze": answered.accuracy,
         "cloze_ci": list(share_interval(answered.right, answered.asked)),
         "places": int(answered.asked.sum()),
         "unknown_tokens": int((np.asarray(tokens) == 1).sum()),
         "way": f"which of {CANDIDATES} words stood there; a guess is right {1 / CANDIDATES:.0%} of the time",
     }
-    return Evaluation(result, np.stack([answered.right, answered.asked], 1))
+    return Evaluation(result, np.stack([answered.right, answered.asked], 1), share=True)

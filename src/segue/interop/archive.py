@@ -5,12 +5,11 @@ Checkpoints stay behind: they are for going on, not for using. The same run alwa
 
 from __future__ import annotations
 
-import os
-import shutil
 import zipfile
 import zlib
 from pathlib import Path
 
+from segue.data.atomic import atomic_file, atomic_folder, of_process
 from segue.errors import InputError
 from segue.runs.folder import check_run
 
@@ -29,16 +28,11 @@ def export_zip(run: Path, path: Path) -> None:
     missing = [name for name in FILES if name not in OPTIONAL and not (run / name).is_file()]
     if missing:
         raise InputError(f"The run in {run} is not whole: {', '.join(missing)} missing. Go on with it by --resume.")
-    beside = path.with_name(f".{path.name}.{os.getpid()}.writing")
-    try:
-        with zipfile.ZipFile(beside, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name in FILES:
-                if (run / name).is_file():
-                    # A date of its own would make two exports of one run differ.
-                    archive.writestr(zipfile.ZipInfo(name), (run / name).read_bytes(), zipfile.ZIP_DEFLATED)
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    with atomic_file(path, of_process(path)) as beside, zipfile.ZipFile(beside, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in FILES:
+            if (run / name).is_file():
+                # Without a date, or two exports of one run would differ.
+                archive.writestr(zipfile.ZipInfo(name), (run / name).read_bytes(), zipfile.ZIP_DEFLATED)
 
 
 def import_zip(path: Path, out: Path) -> None:
@@ -47,13 +41,9 @@ def import_zip(path: Path, out: Path) -> None:
         raise InputError(f"There is no file {path}. Expected what `segue export RUN --to zip PATH` wrote.")
     if out.exists():
         raise InputError(f"{out} exists already; nothing is overwritten. Choose another --out.")
-    beside = out.with_name(f".{out.name}.{os.getpid()}.writing")
-    try:
+    with atomic_folder(out) as beside:
         _unpack(path, beside)
         check_run(beside)
-        beside.replace(out)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
 
 
 def _unpack(path: Path, folder: Path) -> None:
@@ -66,7 +56,6 @@ def _unpack(path: Path, folder: Path) -> None:
             if strange or missing:
                 found = f"it holds {strange[0]}" if strange else f"{missing[0]} is missing"
                 raise InputError(f"{path} is not an exported run: {found}.")
-            folder.mkdir(parents=True)
             for name in sorted(names):
                 (folder / name).write_bytes(archive.read(name))
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError) as error:

@@ -9,8 +9,9 @@ For each head, with d_k its width and x_t the vector at place t:
 With the causal mask, t sees itself and the places before it; without it, all places. In cross-attention k_j and v_j are
 of another sequence, the memory (what an encoder has made of the source); they are computed once.
 
-The heads' x'_t stand side by side. So far the lectures; the paper, and every Transformer since, multiplies them by one
-more matrix, W_O, which lets the heads mix. One matrix `qkv` holds W_q, W_k and W_v of all heads, in that order.
+This is scaled dot-product attention; the condition j <= t is the causal mask. The heads' x'_t stand side by side. So
+far the lectures; the paper, and every Transformer since, multiplies them by one more matrix, W_O, which lets the heads
+mix. One matrix `qkv` holds W_q, W_k and W_v of all heads, in that order.
 
 Nothing here knows where a token stands: what tells it is added to x_t, turns q and k, or is added to the scores
 (layers/position.py). The fused kernel runs, except while a probe records: the weights a_tj exist only then.

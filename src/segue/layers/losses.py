@@ -1,6 +1,6 @@
 """Losses as sums with their counts, never means: only so does accumulating equal the big batch.
 
-l = sum over t of -log softmax(logits_t)[target_t]        (natural logarithm)
+l = sum over t of -log softmax(logits_t)[target_t]        cross-entropy, in natural logarithms
 
 Of one class a row, several yes/no classes, or a number, for each row or yes/no by itself, so that they can be weighed:
 
@@ -37,18 +37,19 @@ WIDE = 1 << 20
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """(sum of -log p(target), number of targets) over all positions that are not IGNORE."""
-    return _cross_entropy(logits, targets, "sum"), (targets != IGNORE).sum()
+    flat = _full(logits).flatten(0, -2), targets.flatten()
+    return F.cross_entropy(*flat, ignore_index=IGNORE, reduction="sum"), (targets != IGNORE).sum()
 
 
 def target_logprobs(logits: Tensor, targets: Tensor) -> Tensor:
     """log p of each target, in the shape of `targets`; 0 where the target is IGNORE."""
-    return -_cross_entropy(logits, targets, "none").view(targets.shape)
+    flat = _full(logits).flatten(0, -2), targets.flatten()
+    return -F.cross_entropy(*flat, ignore_index=IGNORE, reduction="none").view(targets.shape)
 
 
-def _cross_entropy(logits: Tensor, targets: Tensor, reduction: str) -> Tensor:
-    # Half precision would lose small losses in a large sum; double stays double.
-    full = logits if logits.dtype == torch.float64 else logits.float()
-    return F.cross_entropy(full.flatten(0, -2), targets.flatten(), ignore_index=IGNORE, reduction=reduction)
+def _full(logits: Tensor) -> Tensor:
+    """Half precision would lose small losses in a large sum; double stays double."""
+    return logits if logits.dtype == torch.float64 else logits.float()
 
 
 def hinge(scores_BC: Tensor, targets_B: Tensor) -> Tensor:
@@ -77,8 +78,10 @@ def linear_cross_entropy(
     """
     many = targets.numel() * len(weight_VD) > SMALL or _in_halves(x, weight_VD)
     if not many or not torch.is_grad_enabled():
-        return cross_entropy(F.linear(x, weight_VD, bias_V), targets)
-    total: Tensor = _InParts.apply(x.flatten(0, -2), weight_VD, bias_V, targets.flatten())  # type: ignore[no-untyped-call]
+        logits = _full(F.linear(x, weight_VD, bias_V))
+        total = F.cross_entropy(logits.flatten(0, -2), targets.flatten(), ignore_index=IGNORE, reduction="sum")
+        return total, (targets != IGNORE).sum()
+    total = _InParts.apply(x.flatten(0, -2), weight_VD, bias_V, targets.flatten())  # type: ignore[no-untyped-call]
     return total, (targets != IGNORE).sum()
 
 

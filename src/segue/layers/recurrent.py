@@ -1,6 +1,6 @@
 """Recurrent layers: Elman, LSTM and GRU, from their equations.
 
-x_t is the input, h the state, c the LSTM's memory; W reads the input, U the state; s is the logistic function.
+x_t is the input, h the hidden state, c the LSTM's memory; W reads the input, U the state; s is the logistic function.
 
     Elman (1990)                             h_t = phi(W x_t + U h_{t-1} + b)        phi: tanh, ReLU or s
     LSTM (Hochreiter and Schmidhuber 1997,   i, f, o = s(W x_t + U h_{t-1} + b)      one W, U, b for each gate

@@ -1,7 +1,7 @@
 """The layer of a Transformer (Vaswani et al. 2017): attention, then a feed-forward network at each place by itself.
 
     LN(a) = gamma * (a - mu) / sigma + beta         mu, sigma: mean and deviation over the D coordinates of a place
-    FF(x) = W_2 f(W_1 x + b_1) + b_2                f: ReLU or GELU; W_1 makes x 4 times as wide, W_2 narrows it
+    FF(x) = W_2 f(W_1 x + b_1) + b_2                feed-forward; f: ReLU or GELU; W_1 widens x 4 times, W_2 narrows it
 
     post-LN, as the paper:                 x <- LN(x + Attention(x))          x <- LN(x + FF(x))
     pre-LN, as GPT-2 and all since:        x <- x + Attention(LN(x))          x <- x + FF(LN(x))

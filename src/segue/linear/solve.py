@@ -8,7 +8,7 @@ For labels y_i = ±1 and rows x_i (with a last feature that is always 1, so that
     logistic        loss(m) = log(1 + exp(-m))                                          Yu, Huang and Lin 2011
 
 In the dual there is one number a_i for each row, with w = sum of a_i y_i x_i, and a step makes the best of one a_i
-while the others stand still. For the hinges that has a closed form; rows whose a_i rests at a bound are passed over
+while the others stay. For the hinges that has a closed form; rows whose a_i rests at a bound are passed over
 until the others are done (shrinking). For logistic it is one equation in u, where a_i = C_i / (1 + exp(-u)):
 
     |x_i|² (a_i - a_i before) + y_i w·x_i + u = 0
@@ -47,7 +47,6 @@ SMALLER_COSTS: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 ALPHA = 1.0
 """ratio: what is added to the count of every feature in every class."""
 LARGEST_SCALE = 100.0
-_LOSSES = {"squared_hinge": 0, "hinge": 1, "logistic": 2}
 
 
 class Solver(NamedTuple):
@@ -60,7 +59,7 @@ class Solver(NamedTuple):
     """Each class counts as much as any other, however many rows it has."""
     seed: int = 0
     tolerance: float = 0.01
-    """Descent ends when no row's gradient is farther from 0 (liblinear's measure)."""
+    """Stop when the projected gradients span less than this (liblinear's criterion)."""
     rounds: int = 100
     """Or after this many times through the rows."""
 
@@ -186,16 +185,18 @@ class _Problem:
             part = parts_of(self.labels, self.linear.solver.seed)
             folds = 1 if self.linear.solver.cost else FOLDS  # one is enough for the scale alone
             splits = [(np.flatnonzero(part != i), np.flatnonzero(part == i)) for i in range(folds)]
-        judges = np.concatenate([held for _, held in splits])
-        tasks = [(_One(self, training, k), held, i) for training, held in splits for i, k in enumerate(self.against)]
+        judges = np.concatenate([held_out for _, held_out in splits])
+        tasks = [
+            (_One(self, training, k), held_out, i) for training, held_out in splits for i, k in enumerate(self.against)
+        ]
         scores = np.zeros((len(self.labels), len(self.against)))
         best: list[float] = []
         for cost in self._costs():
 
             def one(task: tuple[_One, Array, int], cost: float = cost) -> None:
-                problem, held, place = task
+                problem, held_out, place = task
                 bags, weights = problem.solve(cost)
-                scores[held, place] = feature_scores(bags, weights[:, None])[held, 0]
+                scores[held_out, place] = feature_scores(bags, weights[:, None])[held_out, 0]
 
             at_once(one, tasks)
             scale = best_scale(scores[judges], self.labels[judges])
@@ -255,8 +256,12 @@ class _One:
     def solve(self, cost: float) -> tuple[Bags, Floats]:
         """All rows as this class sees them, and its weights. Descent goes on from a smaller cost that came before."""
         bags, solver = self.problem.seen(self.rows, self.k), self.problem.linear.solver
-        settings = (_LOSSES[solver.loss], solver.tolerance, solver.rounds, solver.seed)
-        _descend(*bags[:3], self.rows, self.signs, cost * self.share, self.w, self.alpha, *settings)
+        problem = (*bags[:3], self.rows, self.signs, cost * self.share, self.w, self.alpha)
+        settings = (solver.tolerance, solver.rounds, solver.seed)
+        if solver.loss == "logistic":
+            _descend_logistic(*problem, *settings)
+        else:
+            _descend_hinge(*problem, solver.loss == "squared_hinge", *settings)
         return bags, self.problem.linear.mixed(self.w, self.odds)
 
 
@@ -380,40 +385,56 @@ def _shuffle(rows, size, state):
 
 
 @njit(cache=True, nogil=True)
-def _descend(columns, values, starts, rows, signs, upper, w, alpha, loss, tolerance, rounds, seed):
-    """Makes w the weights for one class against the others; alpha holds each row's a, which w is the sum of."""
+def _random_state(seed):
+    return np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(88172645463325252)
+
+
+@njit(cache=True, nogil=True)
+def _squares(values, starts, rows):
+    """|x|² of each row, with the feature that is always 1."""
     squares = np.empty(len(rows))
-    order = np.arange(len(rows))
-    state = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(88172645463325252)
     for n in range(len(rows)):
         total = np.float64(1)
         for i in range(starts[rows[n]], starts[rows[n] + 1]):
             total += values[i] * values[i]
         squares[n] = total
-    if loss == 2:
-        u = np.empty(len(rows))
-        for n in range(len(rows)):
+    return squares
+
+
+@njit(cache=True, nogil=True)
+def _descend_logistic(columns, values, starts, rows, signs, upper, w, alpha, tolerance, rounds, seed):
+    """Dual coordinate descent for the logistic loss (Yu, Huang and Lin 2011): makes w the weights for one class against
+    the others; alpha holds each row's a, which w is the sum of."""
+    squares, order, state = _squares(values, starts, rows), np.arange(len(rows)), _random_state(seed)
+    u = np.empty(len(rows))
+    for n in range(len(rows)):
+        r = rows[n]
+        if alpha[n] == 0.0:  # no a is 0 at the minimum, so all rows begin a little above it
+            alpha[n] = 0.001 * upper[r]
+            _add(columns, values, starts, r, signs[r] * alpha[n], w)
+        u[n] = np.log(alpha[n] / max(upper[r] - alpha[n], 1e-300))
+    for _ in range(rounds):
+        state = _shuffle(order, len(order), state)
+        worst = 0.0
+        for n in order:
             r = rows[n]
-            if alpha[n] == 0.0:  # it never is, so that all rows begin a little inside
-                alpha[n] = 0.001 * upper[r]
-                _add(columns, values, starts, r, signs[r] * alpha[n], w)
-            u[n] = np.log(alpha[n] / max(upper[r] - alpha[n], 1e-300))
-        for _ in range(rounds):
-            state = _shuffle(order, len(order), state)
-            worst = 0.0
-            for n in order:
-                r = rows[n]
-                margin = signs[r] * _dot(columns, values, starts, r, w)
-                worst = max(worst, abs(margin + u[n]) * _slope(u[n]))
-                new = _root(squares[n], margin, u[n], upper[r])
-                step = upper[r] * _sigmoid(new) - alpha[n]
-                u[n] = new
-                if step != 0.0:
-                    _add(columns, values, starts, r, step * signs[r], w)
-                    alpha[n] += step
-            if worst < tolerance:
-                break
-        return
+            margin = signs[r] * _dot(columns, values, starts, r, w)
+            worst = max(worst, abs(margin + u[n]) * _slope(u[n]))
+            new = _root(squares[n], margin, u[n], upper[r])
+            step = upper[r] * _sigmoid(new) - alpha[n]
+            u[n] = new
+            if step != 0.0:
+                _add(columns, values, starts, r, step * signs[r], w)
+                alpha[n] += step
+        if worst < tolerance:
+            break
+
+
+@njit(cache=True, nogil=True)
+def _descend_hinge(columns, values, starts, rows, signs, upper, w, alpha, squared, tolerance, rounds, seed):
+    """Dual coordinate descent for the hinge loss or its square (Hsieh et al. 2008), with shrinking: rows whose a rests
+    at a bound are passed over until the others are done. w and alpha as in _descend_logistic."""
+    squares, order, state = _squares(values, starts, rows), np.arange(len(rows)), _random_state(seed)
     active = len(order)
     high_before, low_before = np.inf, -np.inf
     for _ in range(rounds):
@@ -423,18 +444,14 @@ def _descend(columns, values, starts, rows, signs, upper, w, alpha, loss, tolera
         while place < active:
             n = order[place]
             r = rows[n]
-            most = np.inf if loss == 0 else upper[r]
-            diagonal = 0.5 / upper[r] if loss == 0 else 0.0
+            most = np.inf if squared else upper[r]
+            diagonal = 0.5 / upper[r] if squared else 0.0
             gradient = signs[r] * _dot(columns, values, starts, r, w) - 1.0 + alpha[n] * diagonal
-            projected = gradient
+            projected, shrink = gradient, False
             if alpha[n] == 0.0:
-                projected = min(gradient, 0.0)
-                shrink = gradient > high_before
+                projected, shrink = min(gradient, 0.0), gradient > high_before
             elif alpha[n] == most:
-                projected = max(gradient, 0.0)
-                shrink = gradient < low_before
-            else:
-                shrink = False
+                projected, shrink = max(gradient, 0.0), gradient < low_before
             if shrink:
                 active -= 1
                 order[place], order[active] = order[active], order[place]
@@ -449,7 +466,7 @@ def _descend(columns, values, starts, rows, signs, upper, w, alpha, loss, tolera
         if high - low <= tolerance:
             if active == len(order):
                 break
-            active = len(order)  # those passed over are looked at once more
+            active = len(order)  # look once more at the rows that were passed over
             high_before, low_before = np.inf, -np.inf
             continue
         high_before = high if high > 0 else np.inf

@@ -16,7 +16,7 @@ from segue.errors import InputError, nearest
 from segue.models.base import Model
 
 _HERE = Path(__file__).parent
-_SHARED = {"__init__", "base", "network", "counted_classifier", "neural_classifier", "neural_tagger"}
+_SHARED = {"__init__", "base", "network", "markov_lm", "counted_classifier", "neural_classifier", "neural_tagger"}
 
 
 def kinds() -> list[str]:

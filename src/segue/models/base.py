@@ -7,6 +7,8 @@ A model is one file in this folder with one public class; the file's name is its
     Network          learns by gradient (models/network.py)
     LanguageModel    predicts the next token; beam search, sampling, scoring and serving need only `start` and `step`
     Body             has hidden states: embeddings, the neural cache, pictures and later heads read them
+    NgramCounts      counted n-grams, and shows the counts behind a probability
+    WordVectors      has a vector for each word, to be asked for the nearest
 
 A class is asked what it is by `isinstance`, never by `hasattr`. This file imports no torch: counting needs none.
 """
@@ -14,10 +16,10 @@ A class is asked what it is by `isinstance`, never by `hasattr`. This file impor
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, NoReturn
 
 from segue.batches.codec import Sizes as Sizes
 from segue.batches.scorer import Scorer
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
     from segue.batches.store import Store
 
 TaskName = Literal["lm", "classify", "tag", "seq2seq", "embed"]
-Task = TaskName
 Array = Any
 """A numpy array in a model that counts, a torch tensor in a network."""
 
@@ -138,6 +139,22 @@ class Counted(Model):
         return "all of it"
 
 
+class Imported(Counted):
+    """A model that no training makes: `segue import` does, from a file of another toolkit."""
+
+    imports: ClassVar[str]
+    """What `segue import` reads, as its command has it: FILE.arpa."""
+
+    @classmethod
+    def refuse_training(cls) -> NoReturn:
+        """Name the command that makes one."""
+        kind = cls.__module__.rpartition(".")[2]
+        raise InputError(f"{kind} is not trained but imported: segue import {cls.imports} --out RUN")
+
+    def fit(self, *_: Any, **__: Any) -> NoReturn:
+        self.refuse_training()
+
+
 class LanguageModel(Model, Scorer):
     """Predicts the next token, given a source or not: the decoder of a translator is a language model too."""
 
@@ -164,6 +181,30 @@ class LanguageModel(Model, Scorer):
     def adapted(self) -> LanguageModel:
         """A model that begins as this one and goes on counting what it reads, where it `adapts`."""
         raise InputError("This model cannot go on counting while it reads. Models that count can.")
+
+
+class NgramCounts(ABC):
+    """A model that counted n-grams, and shows the counts behind its probabilities; its Config has a `smoothing`."""
+
+    orders: list[Any]
+    """One for each order, the first is that of single tokens."""
+
+    @abstractmethod
+    def distribution(self, context_ids: Sequence[int]) -> Array:
+        """(V,) probabilities of what comes after these tokens."""
+
+    @abstractmethod
+    def evidence(self, context_ids: Sequence[int]) -> list[Any]:
+        """What each order knows of what comes after these tokens, the lowest first."""
+
+
+class WordVectors(ABC):
+    """A model that is asked for the vectors of words."""
+
+    vectors: Array
+    """(V, D), a row for each id."""
+    counts: Array
+    """(V,) how often each was seen."""
 
 
 class Body(ABC):

@@ -44,7 +44,8 @@ from segue.batches.state import State
 from segue.models.base import Counted, LanguageModel, ModelConfig, Record, Sizes, TrainConfig
 from segue.ngrams.classes import cluster
 from segue.ngrams.count import check_text
-from segue.ngrams.hashed_ngrams import CLASS, WORD, Cache, KneserNey, best_weights
+from segue.ngrams.em import em_weights_by_group
+from segue.ngrams.hashed_ngrams import CLASS, WORD, KneserNey, RecentCounts
 from segue.ngrams.trie import map_arrays, write_arrays
 
 if TYPE_CHECKING:
@@ -98,8 +99,8 @@ class _Mixture:
     """The class of each word."""
     words: Ids
     """All words, those of a class together."""
-    of_class: list[KneserNey | Cache]
-    of_word: list[KneserNey | Cache]
+    of_class: list[KneserNey | RecentCounts]
+    of_word: list[KneserNey | RecentCounts]
     class_weights: Floats
     """(classes, parts), by the class of the last word."""
     word_weights: Floats
@@ -189,24 +190,24 @@ class ClassNgram(Counted, LanguageModel):
         self,
         store: Any,
         train: Train,
-        held: NDArray[Any] | None = None,
+        held_out: NDArray[Any] | None = None,
         done: Callable[[float], None] = lambda share: None,
     ) -> Iterator[Record]:
-        """Find classes for `store.tokens`, count, and find weights on `held`, ids of held-out text."""
+        """Find classes for `store.tokens`, count, and find weights on `held_out`, ids of held-out text."""
         words = store.tokens
         check_text(words, self.sizes.vocab_size)
         text = np.concatenate((np.zeros(self.width, np.int64), words))
         words = text[self.width :]
         self.classes = cluster(words, self.sizes.vocab_size, self.config.classes, train.sweeps, _part(done, 0.0, 0.4))
         yield Record(step=1, kind="train", values={"classes": self._kinds})
-        if held is None:
+        if held_out is None:
             most = max(1, len(words) * 9 // 10)
             self._count(text[: self.width + most], _part(done, 0.4, 0.6))
             self._choose(words[most:])
             self._count(text, _part(done, 0.6, 1.0))
         else:
             self._count(text, _part(done, 0.4, 0.8))
-            self._choose(np.asarray(held[:HELD_OUT], np.int64))
+            self._choose(np.asarray(held_out[:HELD_OUT], np.int64))
         self._still = self._mixture("still")
         done(1.0)
         yield Record(step=2, kind="train", values={"ngrams": self.parameters_count})
@@ -234,27 +235,27 @@ class ClassNgram(Counted, LanguageModel):
             for k, make in enumerate(self._makes)
         ]
 
-    def _choose(self, held: Ids) -> None:
+    def _choose(self, held_out: Ids) -> None:
         """The weights that make held-out text likeliest, of both ways."""
-        text = np.concatenate((np.zeros(self.width + 1, np.int64), held[:-1]))[: self.width + len(held)]
-        last, kind = self.classes[text[self.width :]], self.classes[held]
+        text = np.concatenate((np.zeros(self.width + 1, np.int64), held_out[:-1]))[: self.width + len(held_out)]
+        last, kind = self.classes[text[self.width :]], self.classes[held_out]
         for way, learn in (("still", len(text)), ("adapted", self.width + 1)):
-            of_class, of_word = self._mixture(way).parts(text, self.width, learn, held)
-            self.weights[f"{way}.class"] = best_weights(of_class, last, self._kinds, PRIOR)
-            self.weights[f"{way}.word"] = best_weights(of_word, kind, self._kinds, PRIOR)
+            of_class, of_word = self._mixture(way).parts(text, self.width, learn, held_out)
+            self.weights[f"{way}.class"] = em_weights_by_group(of_class, last, self._kinds, PRIOR)
+            self.weights[f"{way}.word"] = em_weights_by_group(of_word, kind, self._kinds, PRIOR)
 
     def _mixture(self, way: str) -> _Mixture:
         """The model as it stands (still), or one that counts what it reads (adapted)."""
-        parts: list[KneserNey | Cache] = [*self.counted]
-        caches: list[KneserNey | Cache] = []
+        parts: list[KneserNey | RecentCounts] = [*self.counted]
+        caches: list[KneserNey | RecentCounts] = []
         if way == "adapted":
             seen = np.maximum(self.counts, UNSEEN)
             kinds = np.bincount(self.classes, seen)
             recent = _symbols(RECENT, WORD)
             parts = [part.going_on() for part in self.counted]
             caches = [
-                Cache(recent, False, kinds / kinds.sum(), self.config.decay),
-                Cache(recent, True, seen / kinds[self.classes], self.config.decay),
+                RecentCounts(recent, False, kinds / kinds.sum(), self.config.decay),
+                RecentCounts(recent, True, seen / kinds[self.classes], self.config.decay),
             ]
         none = np.empty((0, 0))
         weights = (self.weights.get(f"{way}.{what}", none) for what in ("class", "word"))

@@ -27,9 +27,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from segue.batches import collate
+from segue.batches.batch import Batch
+from segue.batches.collate import mask_of, pad
 from segue.batches.encode import encode_texts
-from segue.batches.store import Column
 from segue.data.example import Example
 from segue.errors import InputError
 from segue.linear.features import Rows, rows_of_lengths
@@ -148,19 +148,20 @@ class _Part:
 
     def class_logprobs(self, texts: list[Example]) -> Floats:
         """(texts, C): what it says of each class."""
-        flat, lengths = encode_texts(texts, self.tokenizer)
+        column = encode_texts(texts, self.tokenizer)
         if isinstance(self.model, CountedClassifier):
-            said: Floats = self.model.rows_logprobs(rows_of_lengths(flat, lengths, self.limit))
+            said: Floats = self.model.rows_logprobs(rows_of_lengths(column.flat, column.lengths(), self.limit))
             return np.maximum(said, LEAST)
-        text = Column(flat, np.cumsum(lengths))
-        found = [self._forward(text.take(np.arange(i, min(i + _ROWS, len(text))))) for i in range(0, len(text), _ROWS)]
+        rows = column.rows(self.limit)
+        found = [self._forward(rows[i : i + _ROWS]) for i in range(0, len(rows), _ROWS)]
         return np.maximum(np.concatenate(found), LEAST)
 
-    def _forward(self, text: Column) -> Floats:
+    def _forward(self, rows: list[NDArray[Any]]) -> Floats:
         import torch
 
         with torch.inference_mode():
-            logits, _ = self.model(collate.classify({"text": text}, self.limit).to("cpu"))
+            batch = Batch(pad(rows), np.zeros(len(rows), np.int64), mask_of(rows))
+            logits, _ = self.model(batch.to("cpu"))
             return logits.double().log_softmax(-1).numpy()  # type: ignore[no-any-return]
 
 

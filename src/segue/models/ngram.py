@@ -33,8 +33,6 @@ In a context that was never seen, add_alpha gives 1/V, as its equation says; stu
 the next shorter context, p(w|h) = p'. With `min_count`, n-grams seen too seldom are left out after everything is
 counted and the discounts are known; what they had goes to p' (maximum_likelihood, add_alpha and stupid_backoff forget
 it). stupid_backoff gives scores that do not sum to one, so it has neither perplexity nor bits.
-
-A ninth way counts nothing: `given`, the probabilities and back-off weights of an ARPA file that was imported.
 """
 
 from __future__ import annotations
@@ -44,32 +42,21 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from segue.batches.batch import IGNORE, Batch
-from segue.batches.state import State
-from segue.errors import InputError
-from segue.models.base import Counted, LanguageModel, ModelConfig, Record, Sizes, TrainConfig
+from segue.models.base import Counted, LanguageModel, ModelConfig, NgramCounts, Record, Sizes, TrainConfig
+from segue.models.markov_lm import Floats, Ids, MarkovLm
 from segue.ngrams import adaptive_counts
 from segue.ngrams.adaptive_counts import Reading
-from segue.ngrams.backoff_table import Given, add_given, given_of_arrays, given_to_arrays, score_given
 from segue.ngrams.count import Column, Table, check_text, count_orders, forget
+from segue.ngrams.discounts import one_discount, three_discounts
+from segue.ngrams.em import em_lambdas
 from segue.ngrams.lookup import BACKOFF, DISCOUNTED, UNIFORM, UNKNOWN, add_order, score_order
 from segue.ngrams.trie import Level, levels_of_arrays, levels_to_arrays, map_arrays, pack, write_arrays
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-Ids = NDArray[np.int64]
-Floats = NDArray[np.float64]
-
-ONE_DISCOUNT, THREE_DISCOUNTS = 0.75, (0.5, 1.0, 1.5)
-"""Used where the counts of counts give none."""
-POSITIONS_AT_ONCE = 1 << 16
-"""Scoring takes this many positions at a time: its arrays stay near the processor."""
 HELD_OUT = 1_000_000
 """Tokens of held-out text that are enough to choose by."""
 BUCKETS = 20
@@ -77,29 +64,6 @@ BUCKETS = 20
 _CODE, _LEAST_MEMORY = 100 << 20, 64 << 20
 """Of `train.memory`: for compiled code and small things; the least that is left to count with."""
 _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-
-
-@dataclass(frozen=True)
-class _State(State):
-    """The last tokens that each row has read; UNKNOWN where there were fewer."""
-
-    history_BT: Ids
-
-    def select(self, rows: ArrayLike, same_text: bool = False) -> _State:
-        return _State(self.history_BT[np.asarray(rows)])
-
-    def join(self, others: Sequence[_State]) -> _State:
-        return _State(np.concatenate([self.history_BT, *(other.history_BT for other in others)]))
-
-    def read(self, tokens_BT: Ids, mask_BT: NDArray[np.bool_]) -> _State:
-        """The state after the real tokens of `tokens_BT`, wherever in the row the padding lies."""
-        width = self.history_BT.shape[1]
-        if mask_BT.all():
-            return _State(np.concatenate((self.history_BT, tokens_BT[:, -width:]), axis=1)[:, -width:])
-        tokens = np.concatenate((self.history_BT, tokens_BT), axis=1)
-        real = np.concatenate((np.ones_like(self.history_BT, dtype=bool), mask_BT), axis=1)
-        real_last = np.argsort(real, axis=1, kind="stable")[:, -width:]
-        return _State(np.take_along_axis(tokens, real_last, axis=1))
 
 
 _KEYS_OF = {
@@ -151,11 +115,9 @@ class Evidence:
     """As in _Order."""
 
 
-class Ngram(Counted, LanguageModel):
+class Ngram(Counted, MarkovLm, NgramCounts):
     """A language model that counts n-grams."""
 
-    task = "lm"
-    inputs = ("fresh_B",)
     adapts = True
 
     @dataclass(frozen=True)
@@ -171,7 +133,6 @@ class Ngram(Counted, LanguageModel):
             "kneser_ney",
             "modified_kneser_ney",
             "stupid_backoff",
-            "given",
         ] = "modified_kneser_ney"
         """How counts become probabilities."""
         alpha: float = 0.0
@@ -184,8 +145,6 @@ class Ngram(Counted, LanguageModel):
         """absolute_discounting, kneser_ney: what is taken from every count; 0: estimated for each order."""
         min_count: tuple[int, ...] = ()
         """N-grams seen fewer times are left out: a number for order 2, 3, …, the last one for all above; 1,2 or 2."""
-        arpa: str = ""
-        """given: the ARPA file that was imported."""
 
         def __post_init__(self) -> None:
             if self.order < 1:
@@ -203,8 +162,6 @@ class Ngram(Counted, LanguageModel):
             for key, smoothings in _KEYS_OF.items():
                 if getattr(self, key) and self.smoothing not in smoothings:
                     raise ValueError(f"{key} is of smoothing={' or '.join(smoothings)}; found {self.smoothing}")
-            if (self.smoothing == "given") != bool(self.arpa):
-                raise ValueError("smoothing=given is of a model that `segue import FILE.arpa --out RUN` makes")
             if any(a > b for a, b in zip((1, *self.min_count), self.min_count, strict=False)):
                 raise ValueError(
                     f"min_count is {self.min_count}; expected 1 or more, and no order below the one before"
@@ -224,8 +181,6 @@ class Ngram(Counted, LanguageModel):
         super().__init__(config, sizes)
         self.orders: list[_Order] = []
         """Lowest first; empty until the model is fitted or loaded."""
-        self.given: list[Given] = []
-        """In place of `orders`, where the smoothing is given."""
         self.discounts: Floats = np.zeros((config.order, 3))
         """For each order: what is taken from a count of 1, of 2, and of 3 or more."""
         self.lambdas: Floats = np.zeros((config.order, BUCKETS))
@@ -237,14 +192,14 @@ class Ngram(Counted, LanguageModel):
     def parameters_count(self) -> int:
         """How many different n-grams, of all orders, are stored."""
         if not self.orders:
-            return sum(map(len, self.given))
+            return 0
         first = self.orders[0].level
         return int((first.counts > 0).sum()) + sum(len(order.level) for order in self.orders[1:])
 
     @property
     def normalised(self) -> bool:
         """Whether what it says sums to one."""
-        return self.config.smoothing != "stupid_backoff"
+        return bool(self.config.smoothing != "stupid_backoff")
 
     # Learning
 
@@ -252,22 +207,20 @@ class Ngram(Counted, LanguageModel):
         self,
         store: Any,
         train: Train,
-        held: NDArray[Any] | None = None,
+        held_out: NDArray[Any] | None = None,
         done: Callable[[float], None] = lambda share: None,
     ) -> Iterator[Record]:
-        """Count `store.tokens`, ids w1 … wn STOP w1 …; a record for each order. `held` are ids of held-out text."""
+        """Count `store.tokens`, ids w1 … wn STOP w1 …; a record for each order. `held_out` are ids of held-out text."""
         words = store.tokens
-        if self.config.smoothing == "given":
-            raise InputError("model.smoothing=given counts nothing: it is imported. Leave it out, and model.arpa too.")
         check_text(words, self.sizes.vocab_size)
         memory = max(_LEAST_MEMORY, bytes_of(train.memory) - _taken() - _CODE)
         with tempfile.TemporaryDirectory(prefix=".counting-", dir=getattr(store, "folder", None)) as folder:
-            if self._held_out_decides and held is None:
+            if self._held_out_decides and held_out is None:
                 most = max(1, len(words) * 9 // 10)
                 self._choose(self._count(words[:most], Path(folder), memory, done)[0], words[most:])
             levels, counts_of_counts = self._count(words, Path(folder), memory, done)
-            if self._held_out_decides and held is not None:
-                self._choose(levels, held)
+            if self._held_out_decides and held_out is not None:
+                self._choose(levels, held_out)
             self.discounts = np.array([self._discounts(n) for n in counts_of_counts])
             self._ready(levels)
         for k, level in enumerate(levels, 1):
@@ -306,13 +259,9 @@ class Ngram(Counted, LanguageModel):
     def _discounts(self, n: NDArray[np.int64]) -> Sequence[float]:
         """What is taken from counts of 1, 2, and 3 or more, by the numbers of n-grams with count 1, 2, 3, 4."""
         if self.config.smoothing == "modified_kneser_ney":
-            if not n[:3].all():
-                return THREE_DISCOUNTS
-            one = n[0] / (n[0] + 2 * n[1])
-            three = [float(c - (c + 1) * one * n[c] / n[c - 1]) for c in (1, 2, 3)]
-            return three if all(0 <= d <= c for c, d in enumerate(three, 1)) else THREE_DISCOUNTS
+            return three_discounts(n)
         if self.config.smoothing in ("kneser_ney", "absolute_discounting"):
-            return [self.config.discount or (float(n[0] / (n[0] + 2 * n[1])) if n[0] and n[1] else ONE_DISCOUNT)] * 3
+            return [self.config.discount or one_discount(n)] * 3
         return (0.0, 0.0, 0.0)
 
     @property
@@ -322,19 +271,22 @@ class Ngram(Counted, LanguageModel):
             smoothing == "interpolation" and not self.config.lambdas
         )
 
-    def _choose(self, levels: list[Level], held: NDArray[Any]) -> None:
+    def _choose(self, levels: list[Level], held_out: NDArray[Any]) -> None:
         """The a of add_alpha or the l of interpolation that make held-out text likeliest."""
-        counts, totals = self._evidence(levels, held)
+        counts, totals = self._evidence(levels, held_out)
         if self.config.smoothing == "add_alpha":
             self.alpha = best_alpha(counts, totals, self.sizes.vocab_size)
         else:
-            self.lambdas = best_lambdas(counts, totals, self.sizes.vocab_size, self.config.buckets)
+            seen = totals > 0
+            own = np.divide(counts, totals, out=np.zeros_like(counts), where=seen)
+            groups = bucket(totals) if self.config.buckets else np.zeros(totals.shape, np.int64)
+            self.lambdas = em_lambdas(own, seen, groups, BUCKETS, 1.0 / self.sizes.vocab_size)
 
-    def _evidence(self, levels: list[Level], held: NDArray[Any]) -> tuple[Floats, Floats]:
+    def _evidence(self, levels: list[Level], held_out: NDArray[Any]) -> tuple[Floats, Floats]:
         """(orders, tokens): c(h,w) of every held-out token, and c(h), which is 0 where h was never seen and -1 where
         the text began after it."""
-        size = min(len(held), HELD_OUT)
-        targets = np.asarray(held[:size], dtype=np.int64)
+        size = min(len(held_out), HELD_OUT)
+        targets = np.asarray(held_out[:size], dtype=np.int64)
         text = np.concatenate(([self.sizes.stop], targets))[:size]
         counts, totals = np.zeros((len(levels), size)), np.zeros((len(levels), size))
         counts[0] = levels[0].plain_counts(0, self.sizes.vocab_size)[targets]
@@ -393,9 +345,6 @@ class Ngram(Counted, LanguageModel):
 
     def save(self, folder: Path) -> None:
         """Write `model.safetensors`: the packed n-grams, and the numbers that were estimated or chosen."""
-        if self.given:
-            write_arrays(Path(folder) / "model.safetensors", given_to_arrays(self.given))
-            return
         chosen = {"discounts": self.discounts, "lambdas": self.lambdas, "alpha": np.array([self.alpha])}
         write_arrays(
             Path(folder) / "model.safetensors", levels_to_arrays([order.level for order in self.orders]) | chosen
@@ -403,22 +352,12 @@ class Ngram(Counted, LanguageModel):
 
     def load(self, folder: Path) -> None:
         arrays = map_arrays(Path(folder) / "model.safetensors")
-        if self.config.smoothing == "given":
-            self.take(given_of_arrays(arrays, self.config.order))
-            return
         self.discounts, self.lambdas, self.alpha = arrays["discounts"], arrays["lambdas"], float(arrays["alpha"][0])
         self._ready(levels_of_arrays(arrays, self.config.order))
-
-    def take(self, levels: list[Given]) -> None:
-        """Probabilities that are given, instead of `fit`."""
-        self.given = levels
-        self._unigram = 10.0 ** levels[0].logp.astype(np.float64)
 
     def adapted(self) -> _Adapted:
         """A model that begins as this one and goes on counting while it reads."""
         smoothing = self.config.smoothing
-        if smoothing == "given":
-            raise InputError("An imported model has no counts to go on with. Train one on text of your own.")
         kind = {
             "maximum_likelihood": adaptive_counts.LIKELIHOOD,
             "add_alpha": adaptive_counts.ADD_ALPHA,
@@ -434,47 +373,10 @@ class Ngram(Counted, LanguageModel):
 
     # Predicting
 
-    def logprobs(self, batch: Batch, state: _State | None = None) -> tuple[Floats, _State]:
-        """log p of each target, 0 at IGNORE and -inf where p is 0, and the state after the batch."""
-        tokens_BT, targets_BT = (np.asarray(a).astype(np.int64, copy=False) for a in (batch.tokens_BT, batch.targets))
-        rows, length = tokens_BT.shape
-        state = state or self.start(rows, 0)
-        if batch.fresh_B is not None:
-            state = _State(np.where(np.asarray(batch.fresh_B)[:, None], UNKNOWN, state.history_BT))
-        after = state.read(tokens_BT, np.asarray(batch.mask_BT))
-        logp_BT = np.zeros((rows, length))
-        for row in range(rows):
-            text = np.concatenate((state.history_BT[row], tokens_BT[row]))
-            skip = len(text) - length
-            for begin in range(0, length, POSITIONS_AT_ONCE):
-                end = min(length, begin + POSITIONS_AT_ONCE)
-                p = self._score(text[begin : skip + end], targets_BT[row, begin:end])
-                logp_BT[row, begin:end] = _log(p)
-        return np.where(targets_BT == IGNORE, 0.0, logp_BT), after
-
-    def start(self, rows: int, capacity: int, source: Any = None, source_mask: Any = None) -> _State:
-        """Rows that have read nothing. (`capacity` and `source` are for other models.)"""
-        width = max(1, self.config.order - 1)
-        return _State(np.full((rows, width), UNKNOWN, dtype=np.int64))
-
-    def step(self, tokens_BT: Any, mask_BT: Any, state: _State) -> tuple[Tensor, _State]:
-        """Read tokens; the log-probabilities of what comes next."""
-        import torch
-
-        state = state.read(np.asarray(tokens_BT).astype(np.int64), np.asarray(mask_BT))
-        return torch.from_numpy(_log(np.stack([self._dense(row) for row in state.history_BT]))).float(), state
-
-    def distribution(self, context_ids: Sequence[int]) -> Floats:
-        """(V,) probabilities of what comes after these tokens; begin them with STOP if a text begins there."""
-        context_BT = np.asarray(context_ids, dtype=np.int64).reshape(1, -1)
-        state = self.start(1, 0).read(context_BT, np.ones_like(context_BT, dtype=bool))
-        return self._dense(state.history_BT[0])
-
     def evidence(self, context_ids: Sequence[int]) -> list[Evidence]:
         """What each order knows of what comes after these tokens, the lowest first; an order that would look beyond
         the beginning of the text is left out."""
-        context_BT = np.asarray(context_ids, dtype=np.int64).reshape(1, -1)
-        history = self.start(1, 0).read(context_BT, np.ones_like(context_BT, dtype=bool)).history_BT[0]
+        history = self.history(context_ids)
         known = []
         for k, (order, context) in enumerate(zip(self.orders, self.contexts(history), strict=True)):
             if context == UNKNOWN:
@@ -497,41 +399,12 @@ class Ngram(Counted, LanguageModel):
             )
         return known
 
-    def _score(self, text: Ids, targets: Ids) -> Floats:
-        """p of the targets, which follow the last tokens of the text."""
-        skip = len(text) - len(targets)
-        targets = np.concatenate((np.full(skip, IGNORE), targets))
-        p = self._unigram[np.maximum(targets, 0)]
-        for _ in self._walk(text, targets, p):
-            pass
-        return p[skip:]
+    def _score_order(self, k: int, text: Ids, targets: Ids, contexts: Ids, p: Floats) -> None:
+        even = 1.0 / self.sizes.vocab_size
+        score_order(*self.orders[k].arrays, self._mode, even, text, targets, self.sizes.stop, contexts, p)
 
-    def _walk(self, text: Ids, targets: Ids, p: Floats) -> Iterator[Ids]:
-        """Orders from the second: yields the id of the context that ends at each place, then improves p by it."""
-        contexts = text.copy()
-        for given in self.given[1:]:
-            yield contexts
-            score_given(*given.arrays, text, targets, self.sizes.stop, contexts, p)
-        for order in self.orders[1:]:
-            yield contexts
-            score_order(
-                *order.arrays, self._mode, 1.0 / self.sizes.vocab_size, text, targets, self.sizes.stop, contexts, p
-            )
-
-    def contexts(self, history: Ids) -> list[int]:
-        """For each order, the id of the context at the end of a history; negative where it was never seen."""
-        nothing = np.full(len(history), IGNORE)
-        return [0, *(int(contexts[-1]) for contexts in self._walk(history, nothing, np.ones(len(history))))]
-
-    def _dense(self, history: Ids) -> Floats:
-        """(V,) probabilities of what comes after a history."""
-        p = self._unigram.copy()
-        contexts = self.contexts(history)[1:]
-        for given, context in zip(self.given[1:], contexts, strict=False):
-            add_given(*given.arrays, context, p)
-        for order, context in zip(self.orders[1:], contexts, strict=False):
-            add_order(*order.arrays, self._mode, 1.0 / self.sizes.vocab_size, context, p)
-        return p
+    def _add_order(self, k: int, context: int, p: Floats) -> None:
+        add_order(*self.orders[k].arrays, self._mode, 1.0 / self.sizes.vocab_size, context, p)
 
 
 class _Adapted(Reading, LanguageModel):
@@ -584,31 +457,6 @@ def best_alpha(counts: Floats, totals: Floats, vocab_size: int) -> float:
     return float(np.exp((low + high) / 2)) if len(count) else 1.0
 
 
-def best_lambdas(counts: Floats, totals: Floats, vocab_size: int, buckets: bool) -> Floats:
-    """EM: each held-out token is divided among the orders by how well each explains it, and each weight becomes the
-    share of the tokens that came as far as its order and stayed."""
-    orders, _ = counts.shape
-    seen = totals > 0
-    own = np.divide(counts, totals, out=np.zeros_like(counts), where=seen)
-    group = np.stack([bucket(total) if buckets else np.zeros(len(total), np.int64) for total in totals])
-    lambdas = np.full((orders, BUCKETS), 0.5)
-    for _ in range(50):
-        p = np.empty((orders + 1, counts.shape[1]))
-        p[0] = 1.0 / vocab_size
-        for k in range(orders):
-            weight = lambdas[k][group[k]]
-            p[k + 1] = np.where(seen[k], weight * own[k] + (1 - weight) * p[k], p[k])
-        came = np.ones(counts.shape[1])
-        for k in reversed(range(orders)):
-            stayed = np.where(seen[k], came * lambdas[k][group[k]] * own[k] / p[k + 1], 0.0)
-            reached = np.bincount(group[k][seen[k]], came[seen[k]], BUCKETS)
-            share = np.bincount(group[k][seen[k]], stayed[seen[k]], BUCKETS)
-            # One made-up token for each side keeps a weight that nothing speaks for between 0 and 1.
-            lambdas[k] = (share + 1) / (reached + 2)
-            came = came - stayed
-    return lambdas
-
-
 def _continuations(table: Table, above: Table, path: Path, memory: int) -> NDArray[Any]:
     """After how many different tokens each n-gram stands; its plain count where nothing can stand before it."""
     column = Column(path, np.uint32)
@@ -619,8 +467,3 @@ def _continuations(table: Table, above: Table, path: Path, memory: int) -> NDArr
         column.append(np.where(before > 0, before, table.counts[low:high]))
         forget(table.counts)
     return column.close()
-
-
-def _log(p: Floats) -> Floats:
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.log(p))

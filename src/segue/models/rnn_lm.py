@@ -10,7 +10,7 @@ the state). Rows that begin a new text (`fresh_B`) begin with the zero state.
 
 What AWD-LSTM adds, each off unless a recipe says otherwise (h~ is h after dropout, the mean is over units and times):
 
-    tied      V = E (Inan et al. 2017; Press and Wolf 2017): the last layer is then as wide as the vectors
+    tied      V = E, weight tying (Inan et al. 2017; Press and Wolf 2017): the last layer is then as wide as the vectors
     drop      variational dropout, whole words, entries of U (layers/dropout.py)
     ar        + alpha mean(h~_t^2)                  activation regularisation: small outputs
     tar       + beta mean((h_{t+1} - h_t)^2)        temporal activation regularisation: slow outputs

@@ -57,7 +57,8 @@ from segue.batches.batch import IGNORE, Batch
 from segue.batches.state import State
 from segue.models.base import Counted, LanguageModel, ModelConfig, Record, Sizes, TrainConfig
 from segue.ngrams.count import check_text
-from segue.ngrams.lazy_trie import BREAK, NONE, Trie, Weights, beginning, estimate, score, score_next
+from segue.ngrams.discounts import update_discounts
+from segue.ngrams.lazy_trie import BREAK, NONE, Trie, Weights, beginning, score, score_next
 from segue.ngrams.trie import map_arrays, write_arrays
 
 if TYPE_CHECKING:
@@ -132,10 +133,10 @@ class WeightedNgram(Counted, LanguageModel):
         self,
         store: Any,
         train: Train,
-        held: NDArray[Any] | None = None,
+        held_out: NDArray[Any] | None = None,
         done: Callable[[float], None] = lambda share: None,
     ) -> Iterator[Record]:
-        """Learn weights on parts of `store.tokens`, and count all of it. (`held`, validation text, is not needed.)"""
+        """Learn weights on parts of `store.tokens`, and count all of it. (`held_out` is not needed.)"""
         words = store.tokens
         check_text(words, self.sizes.vocab_size)
         text = np.asarray(words, np.int32)
@@ -152,7 +153,7 @@ class WeightedNgram(Counted, LanguageModel):
         """The weights of the model as it stands, on text[low:high] with the counts of the rest. Nats a token."""
         trie = Trie(self.config.order)
         trie.count(np.concatenate((text[:low], [BREAK], text[high:])), _part(done, 0.0, 0.6))
-        estimate(trie.tally, self.discounts)
+        update_discounts(trie.tally, self.discounts)
         tokens, targets = np.concatenate(([BREAK], text[low : high - 1])), text[low:high]
         logp = self._score(*trie.finished(), beginning(self.config.order), tokens, targets, self.config.rate)
         done(1.0)
@@ -162,11 +163,11 @@ class WeightedNgram(Counted, LanguageModel):
         """All of the text, and the weights of adapted() on what comes after text[:most]."""
         trie = Trie(self.config.order)
         trie.count(text[:most], _part(done, 0.0, 0.5))
-        estimate(trie.tally, self.discounts)
+        update_discounts(trie.tally, self.discounts)
         trie.learn(
             text[most:], self.moving, self.discounts, self.config.rate, self.sizes.vocab_size, _part(done, 0.5, 1.0)
         )
-        estimate(trie.tally, self.discounts)
+        update_discounts(trie.tally, self.discounts)
         self.tally = trie.tally
         self.nodes, self.text = trie.finished()
 
@@ -184,7 +185,7 @@ class WeightedNgram(Counted, LanguageModel):
         arrays = map_arrays(Path(folder) / "model.safetensors")
         self.nodes, self.text = arrays["nodes"].view(np.int32), arrays["text"].view(np.int32)
         self.tally = np.array(arrays["tally"])
-        estimate(self.tally, self.discounts)
+        update_discounts(self.tally, self.discounts)
         still = np.array(arrays["still"])
         self.still = Weights(still, np.ones_like(still))
         self.moving = Weights(np.array(arrays["moving"]), np.array(arrays["moving.squares"]))

@@ -28,7 +28,7 @@ DISCOUNTED, WITTEN_BELL, INTERPOLATED, ADD_ALPHA, LIKELIHOOD, STUPID_BACKOFF = r
 """How counts become probabilities; see models/ngram.py."""
 
 
-def laid_out(levels: list[Level]) -> tuple[Any, ...]:
+def flattened(levels: list[Level]) -> tuple[Any, ...]:
     """All orders in one array of each kind, and where each order begins in them; nothing is copied of a mapped file."""
     columns, begins = [], []
     for name in FIELDS:
@@ -74,7 +74,7 @@ class Reading:
         """`settings`: how counts become probabilities, whether they are continuation counts, then discounts by order,
         lambdas by order, alpha, and the size of the vocabulary."""
         self.config, self.sizes = model.config, model.sizes
-        self.packed, self.settings, self.overlay = laid_out(levels), settings, Overlay(levels)
+        self.packed, self.settings, self.overlay = flattened(levels), settings, Overlay(levels)
         self.contexts = np.full(len(levels), UNKNOWN, np.int64)
         self.contexts[0] = 0
 

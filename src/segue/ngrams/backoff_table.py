@@ -25,7 +25,7 @@ from segue.ngrams.lookup import UNKNOWN, UNSEEN, find
 
 
 @dataclass(frozen=True)
-class Given:
+class BackoffTable:
     """The n-grams of one order."""
 
     words: Array
@@ -41,13 +41,13 @@ class Given:
         return self.words, self.logp, self.first, self.backoff
 
 
-def unigrams(logp: Array) -> Given:
+def unigrams(logp: Array) -> BackoffTable:
     """Order 1, of the whole vocabulary."""
     words = np.arange(len(logp), dtype=np.uint16 if len(logp) <= 1 << 16 else np.uint32)
-    return Given(words, logp, np.array([0, len(logp)], np.uint32), np.zeros(1, np.float32))
+    return BackoffTable(words, logp, np.array([0, len(logp)], np.uint32), np.zeros(1, np.float32))
 
 
-def contexts_of(ids: Array, levels: Sequence[Given]) -> Array:
+def contexts_of(ids: Array, levels: Sequence[BackoffTable]) -> Array:
     """The id of the context of each row of words, (rows, k); negative where the levels do not hold it."""
     contexts = ids[:, 0].astype(np.int64)
     for level, column in zip(levels[1:], range(1, ids.shape[1] - 1), strict=True):
@@ -61,19 +61,20 @@ def sort(contexts: Array, words: Array) -> Array:
     return np.arange(len(keys)) if (keys[1:] > keys[:-1]).all() else np.argsort(keys, kind="stable")
 
 
-def level_of(contexts: Array, words: Array, logp: Array, backoff: Array) -> Given:
+def level_of(contexts: Array, words: Array, logp: Array, backoff: Array) -> BackoffTable:
     """A level of sorted n-grams; `backoff` is that of the order below."""
     first = np.zeros(len(backoff) + 1, np.uint32)
     np.cumsum(np.bincount(contexts, minlength=len(backoff)), out=first[1:])
-    return Given(words, logp, first, backoff)
+    return BackoffTable(words, logp, first, backoff)
 
 
-def given_to_arrays(levels: Sequence[Given]) -> dict[str, Array]:
+def tables_to_arrays(levels: Sequence[BackoffTable]) -> dict[str, Array]:
     return {f"{name}.{k}": array for k, level in enumerate(levels, 1) for name, array in vars(level).items()}
 
 
-def given_of_arrays(arrays: dict[str, Array], order: int) -> list[Given]:
-    return [Given(*(arrays[f"{name}.{k}"] for name in Given.__annotations__)) for k in range(1, order + 1)]
+def tables_of_arrays(arrays: dict[str, Array], order: int) -> list[BackoffTable]:
+    names = BackoffTable.__annotations__
+    return [BackoffTable(*(arrays[f"{name}.{k}"] for name in names)) for k in range(1, order + 1)]
 
 
 @njit(cache=True, nogil=True)
@@ -85,7 +86,7 @@ def _descend(words, first, column, contexts):
 
 
 @njit(cache=True, nogil=True)
-def score_given(words, logp, first, backoff, text, targets, stop, contexts, p):
+def score_backoff(words, logp, first, backoff, text, targets, stop, contexts, p):
     """One order over a row of text, as lookup.score_order."""
     size = len(text)
     carried = np.int64(UNKNOWN)
@@ -109,7 +110,7 @@ def score_given(words, logp, first, backoff, text, targets, stop, contexts, p):
 
 
 @njit(cache=True, nogil=True)
-def add_given(words, logp, first, backoff, context, p):
+def add_backoff(words, logp, first, backoff, context, p):
     """One order for every word of the vocabulary, as lookup.add_order."""
     if context < 0:
         return

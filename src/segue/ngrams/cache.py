@@ -24,7 +24,7 @@ LONGEST = 3
 _AT_ONCE = 1 << 14
 
 
-class Cache(Scorer):
+class CacheLm(Scorer):
     """Reads one text; its `logprobs` are those of a language model."""
 
     def __init__(self, vocab_size: int) -> None:

@@ -10,14 +10,14 @@ n_k(t) is how often t followed the context at the highest level, and at a lower 
 of one symbol more; N_k is the sum of n_k, and n1, n2, n3 are how many targets have n_k = 1, 2, 3 or more. A context
 that was never seen leaves p as it is; below level 0 p is even. D are Chen and Goodman's three discounts of each level.
 
-    Cache        p_k(t) = (c_k(t) + p_{k-1}(t)) / (C_k + 1)
+    Recent counts (a cache)   p_k(t) = (c_k(t) + p_{k-1}(t)) / (C_k + 1)
 
 c_k(t) counts what was read, each time worth `decay` to the power of the tokens since; C_k is its sum.
 
-What was counted in training lies still: the hashes are dealt out by their first bits into buckets of six or so, and 32
-bits more of each are kept. Of ten million n-grams, two are taken for one in about one model of a hundred. What is
-counted afterwards goes into a second table, which holds the differences and grows with the different n-grams that are
-read. A pair of context and target that is seen adds one at the highest level; at the next level down only if it was
+What was counted in training is in a fixed table: the first bits of a hash are its bucket, of six n-grams or so, and 32
+bits more are kept to tell these apart. With ten million n-grams, two share a hash in about one model of a hundred. What
+is counted afterwards goes into a second table, which holds the differences and grows with the different n-grams that
+are read. A pair of context and target adds one at the highest level; at the next level down only if it was
 new at this one; and so on. That gives what counting both texts at once would give, with the discounts of the first.
 """
 
@@ -31,11 +31,10 @@ import numpy as np
 from numba import njit
 
 from segue.ngrams.count import Array
+from segue.ngrams.discounts import three_discounts
 
 WORD, CLASS = 0, 1
 """What a symbol of a context is: the word so many places back, or its class."""
-THREE_DISCOUNTS = (0.5, 1.0, 1.5)
-"""Used where the counts of counts give none."""
 _BUCKET = 6
 _LEAST = 1 << 10
 """Places of a table that begins to grow."""
@@ -43,7 +42,7 @@ _SEED = np.uint64(88172645463325252)
 
 
 class Table(NamedTuple):
-    """Numbers by hash, lying still."""
+    """Numbers by hash, which no longer change."""
 
     shift: int
     """So many bits of a hash come after the first ones."""
@@ -60,7 +59,7 @@ _ARRAYS = Table._fields[1:]
 
 
 class Added(NamedTuple):
-    """Differences by hash; a hash lies at its own place or at the next that was free, and 0 is a free place."""
+    """Differences by hash (open addressing): a hash stands at its own place or at the next free one; 0 is free."""
 
     contexts: Array
     context_rows: Array
@@ -110,7 +109,7 @@ class KneserNey:
             positions, context = positions[order], context[order]
             pairs.append(pair[order])
             counts.append(count)
-            discounts.append(_discounts(np.bincount(np.minimum(count, 5), minlength=6)[1:5]))
+            discounts.append((0.0, *three_discounts(np.bincount(np.minimum(count, 5), minlength=6)[1:5])))
             order = np.argsort(context)
             context, count = context[order], count[order]
             begin = _begins(context)
@@ -122,8 +121,8 @@ class KneserNey:
             symbols,
             inside,
             base,
-            _still(np.concatenate(pairs), np.concatenate(counts)[:, None]),
-            _still(np.concatenate(contexts), np.concatenate(profiles)),
+            _fixed_table(np.concatenate(pairs), np.concatenate(counts)[:, None]),
+            _fixed_table(np.concatenate(contexts), np.concatenate(profiles)),
             np.array(discounts[::-1]),
         )
 
@@ -167,7 +166,7 @@ class KneserNey:
 
 
 @dataclass
-class Cache:
+class RecentCounts:
     """One part that knows only what it has read, the latest best."""
 
     symbols: Array
@@ -200,15 +199,6 @@ class Cache:
         return p
 
 
-def best_weights(p: Array, groups: Array, size: int, prior: float) -> Array:
-    """(size, parts) weights of a mixture that make what was seen likeliest, by EM: p is (events, parts), and each
-    event is of a group. A group has its own weights, drawn towards those of all as if by `prior` events of theirs."""
-    parts = p.shape[1]
-    even = np.full((1, parts), 1 / parts)
-    flat = _em(p, np.zeros(len(p), np.int64), even, 1.0, 50)
-    return np.asarray(_em(p, groups, np.repeat(flat, size, axis=0), prior, 30))
-
-
 # Tables
 
 
@@ -217,17 +207,7 @@ def _begins(sorted_: Array) -> Array:
     return np.flatnonzero(np.concatenate(([True], sorted_[1:] != sorted_[:-1])))
 
 
-def _discounts(n: Array) -> tuple[float, ...]:
-    """What is taken from a count of 0, 1, 2, and 3 or more, by the numbers of pairs with count 1, 2, 3, 4."""
-    three = THREE_DISCOUNTS
-    if n[:3].all():
-        one = n[0] / (n[0] + 2 * n[1])
-        found = tuple(float(c - (c + 1) * one * n[c] / n[c - 1]) for c in (1, 2, 3))
-        three = found if all(0 <= d <= c for c, d in enumerate(found, 1)) else three  # type: ignore[assignment]
-    return (0.0, *three)
-
-
-def _still(keys: Array, numbers: Array) -> Table:
+def _fixed_table(keys: Array, numbers: Array) -> Table:
     """The rows of numbers, each different one once, by hash."""
     codes = np.zeros(len(keys), np.int64)
     several = np.flatnonzero(numbers[:, 0] > 1)  # most are 1, and then the row is 1, or 1 1 0 0
@@ -311,7 +291,7 @@ def _slot(keys, key):
 
 @njit(cache=True, nogil=True)
 def _find(table, key):
-    """The row of a hash in a table that lies still; -1 if it is not there."""
+    """The row of a hash in a fixed table; -1 if it is not there."""
     bucket = np.int64(key >> np.uint64(table.shift))
     low = np.uint32(key & np.uint64(0xFFFFFFFF))
     for place in range(np.int64(table.first[bucket]), np.int64(table.first[bucket + 1])):
@@ -447,7 +427,7 @@ def _dense(text, outcomes, classes, symbols, inside, base, pairs, contexts, disc
         p[target] = _probability(chain, levels, target, base[target], pairs, discounts, added, total, kept)
 
 
-# Cache
+# Recent counts
 
 
 @njit(cache=True, nogil=True)
@@ -506,25 +486,3 @@ def _recall_dense(text, outcomes, classes, symbols, inside, base, decay, now, ke
                 total[k] = _worth(keys, mass, chain[k], decay, now)
             known = root
         p[target] = _recent(chain, target, base[target], decay, now, keys, mass, total)
-
-
-# Weights
-
-
-@njit(cache=True, nogil=True)
-def _em(p, groups, first, prior, rounds):
-    """`first` is where it begins, and what `prior` events say."""
-    weights = first.copy()
-    parts = p.shape[1]
-    for _ in range(rounds):
-        share = first * prior
-        for i in range(len(p)):
-            own = weights[groups[i]]
-            whole = 0.0
-            for k in range(parts):
-                whole += own[k] * p[i, k]
-            for k in range(parts):
-                share[groups[i], k] += own[k] * p[i, k] / whole
-        for g in range(len(weights)):
-            weights[g] = share[g] / share[g].sum()
-    return weights

@@ -25,6 +25,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from segue.errors import InputError
+from segue.ngrams.discounts import update_discounts
 
 SYMBOL, COUNT, TOTAL, FIRST, NEXT, LAST = range(6)
 NONE = -1
@@ -255,18 +256,6 @@ def follow(nodes, text, contexts, symbol):
             break
 
 
-@njit(cache=True, nogil=True)
-def estimate(tally, discounts):
-    """Chen and Goodman's three discounts of each order, with 1 added to each number: what is taken from counts of 1, 2,
-    and 3 or more."""
-    for k in range(len(tally)):
-        ones, twos, threes, fours = tally[k, 1] + 1.0, tally[k, 2] + 1.0, tally[k, 3] + 1.0, tally[k, 4] + 1.0
-        y = ones / (ones + 2 * twos)
-        discounts[k, 1] = min(max(1 - 2 * y * twos / ones, 0.05), 0.999)
-        discounts[k, 2] = min(max(2 - 3 * y * threes / twos, 0.05), 1.999)
-        discounts[k, 3] = min(max(3 - 4 * y * fours / threes, 0.05), 2.999)
-
-
 # Predicting
 
 
@@ -372,7 +361,7 @@ def _learn_all(nodes, used, tally, contexts, text, begin, end, discounts, values
         _learn(symbol, terms, work, values, squares, rate, gradient)
         _count(nodes, used, tally, contexts, text, t)
         if (t + 1) % REFRESH == 0:
-            estimate(tally, discounts)
+            update_discounts(tally, discounts)
 
 
 @njit(cache=True, nogil=True)

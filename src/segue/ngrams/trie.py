@@ -1,4 +1,4 @@
-"""Counted n-grams in few bytes, on disk as in memory: what `model.safetensors` of a count model holds.
+"""Counted n-grams as a trie in few bytes, on disk as in memory: what `model.safetensors` of a count model holds.
 
 Of each order above the first:
 
@@ -27,8 +27,6 @@ from numba import njit
 
 from segue.ngrams.count import Array, Column, Table, forget
 
-BIG = 255
-"""In `counts`: the true count stands in `more`."""
 _CONTEXTS = 1 << 18
 """Contexts that are packed at a time."""
 

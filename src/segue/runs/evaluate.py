@@ -4,14 +4,16 @@ Whatever changes while it reads the text that it is scored on is adapted; its fi
 those of the same models standing still. Weights are found by EM on validation text; where a run has held nothing else
 out, that is the text that is scored, and `way` says so.
 
-A model that counts goes on counting (its `adapted()`), a network goes on learning (inference/dynamic_evaluation.py). A cache is
-one of n-grams (ngrams/cache.py), and of the states of every network that shows them (inference/neural_cache.py).
+A model that counts goes on counting (its `adapted()`), a network goes on learning (inference/dynamic_evaluation.py). A
+cache is one of n-grams (ngrams/cache.py), and of the states of every network with hidden states
+(inference/neural_cache.py).
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,9 +21,10 @@ import numpy as np
 
 from segue.data.corpus import Corpus
 from segue.errors import InputError
-from segue.inference.lm_mixture import Mixture, em_weights, probabilities
+from segue.inference.lm_mixture import Mixture, probabilities
 from segue.models.base import Body
-from segue.runs.run import Run
+from segue.ngrams.em import em_weights
+from segue.runs.run import Run, evaluate_opened
 from segue.training.log import Progress, silent
 
 HELD_OUT = 200_000
@@ -79,7 +82,9 @@ class Mixing:
         if len(parts) > 1:
             model = Mixture([part.model for part in parts], weights, [part.device for part in parts])
         row = {"row": sys.maxsize} if adapted else {}
-        result = {"model": self.name, **first.evaluate_split(corpus, split, progress, model, **row).result}
+        opened = first.opened._replace(model=model)
+        evaluated = evaluate_opened(first.recipe, opened, corpus, split, progress, normalised=True, **row)
+        result = {"model": self.name, **evaluated.result}
         if len(parts) > 1:
             result["weights"] = {part.name: weight for part, weight in zip(parts, weights, strict=True)}
         if adapted:
@@ -94,10 +99,10 @@ class Mixing:
             for run in self.runs
         ]
         if adapted and self.cache:
-            from segue.ngrams.cache import Cache
+            from segue.ngrams.cache import CacheLm
 
             parts += [_neural_cache(run) for run in self.runs if isinstance(run.model, Body)]
-            parts.append(_Part("cache", Cache(self.runs[0].sizes.vocab_size), way="a cache"))
+            parts.append(_Part("cache", CacheLm(self.runs[0].sizes.vocab_size), way="a cache"))
         return parts
 
 
@@ -132,7 +137,7 @@ def _neural_cache(run: Run) -> _Part:
 
 
 def evaluate(
-    names: str,
+    runs: str | Path | Run,
     data: Any = None,
     mix: bool = False,
     adapt: bool = False,
@@ -143,16 +148,24 @@ def evaluate(
     progress: Progress = silent,
     settings: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """`segue evaluate`: of a run, or with `mix` of runs written a+b+c."""
+    """The figures of a run, or with `mix` of runs (written a+b+c) as one mixture.
+
+    With `adapt` a model goes on learning while it reads; with `cache` what it read lately counts more. The weights of a
+    mixture are found on `validation`, by default the run's own.
+    """
+    opened = [runs] if isinstance(runs, Run) else _opened(str(runs), mix, device, trust)
+    if len(opened) == 1 and not (adapt or cache):
+        return opened[0].evaluate(data, progress, settings)
+    return Mixing(opened, adapt, cache).evaluate(data, validation, progress, settings)
+
+
+def _opened(names: str, mix: bool, device: str, trust: bool) -> list[Run]:
     paths = [names] if Path(names).is_dir() else [name for name in names.split("+") if name]
     if len(paths) > 1 and not mix:
         raise InputError(f"{names} names {len(paths)} runs. To score them as one mixture, say --mix.")
     if len(paths) == 1 and mix:
         raise InputError(f"{names} is one run, and --mix is of several. Expected them with a + between: {names}+RUN")
-    runs = [Run(path, device, trust) for path in paths or [names]]
-    if len(runs) == 1 and not (adapt or cache):
-        return runs[0].evaluate(data, progress, settings=settings)
-    return Mixing(runs, adapt, cache).evaluate(data, validation, progress, settings)
+    return [Run.open(path, device, trust) for path in paths or [names]]
 
 
 def _check(runs: Sequence[Run]) -> None:
@@ -162,15 +175,15 @@ def _check(runs: Sequence[Run]) -> None:
     for run, place in zip(runs, places, strict=True):
         if places.count(place) > 1:
             raise InputError(f"--mix names {run.path} twice. Expected each run once; validation text weighs them.")
-    if len(runs) > 1 and all(run.task == "classify" for run in runs):
+    if len(runs) > 1 and all("challenge" in run.task.verbs for run in runs):
         named = ",".join(str(run.path) for run in runs)
         raise InputError(
             "--mix is for language models; several classifiers become one as an ensemble, weighed on validation rows: "
             f"segue train ensemble model.runs={named}"
         )
     for run in runs:
-        if run.task != "lm":
-            raise InputError(f"{run.path} is made for {run.task}; only language models are mixed or adapted.")
+        if "score" not in run.task.verbs:
+            raise InputError(f"{run.path} is made for {run.task.name}; only language models are mixed or adapted.")
         if not run.model.normalised:
             raise InputError(f"{run.path} gives scores, not probabilities, so that it cannot be part of a mixture.")
     for run in runs[1:]:
@@ -181,6 +194,6 @@ def _check(runs: Sequence[Run]) -> None:
                 "Expected runs with the same tokenizer, trained on the same text with the same [tokens]."
             )
         for key in ("unit", "canonical"):
-            one, other = getattr(first.recipe.data, key), getattr(run.recipe.data, key)
+            one, other = asdict(first.recipe.data)[key], asdict(run.recipe.data)[key]
             if one != other:
                 raise InputError(f"{first.path} was made with data.{key}={one}, {run.path} with {other}. Expected one.")

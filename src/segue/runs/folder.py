@@ -8,7 +8,6 @@ Every file is written beside its place and renamed, so that it is whole or not t
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
 import math
@@ -22,23 +21,17 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from segue.errors import InputError
+from segue.data.atomic import atomic_file
+from segue.errors import FULL, InputError
 
 FORMAT = 1
 """The version of the run folder; a newer one is refused, not guessed at."""
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""What the system says where no more can be written."""
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
     """The file is whole or not there."""
-    beside = path.with_name(f".{path.name}.writing")
-    try:
+    with atomic_file(path) as beside:
         beside.write_bytes(content.encode() if isinstance(content, str) else content)
-        beside.replace(path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -14,27 +14,24 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from segue import __version__
+from segue import __version__, tasks
 from segue.data.corpus import Corpus
 from segue.errors import SegueError
-from segue.runs.folder import read_json
 from segue.inference.evaluation import NAMES, Evaluation, main_figure
+from segue.inference.words import FIRST
 from segue.look.explain.evidence import context_text, evenest, has_counts, token_name
+from segue.look.inside import look, views_of
+from segue.look.inside.view import View
 from segue.look.page.projection import word_map
-from segue.inference.words import FIRST, words_of
-from segue.runs.run import Line, Run
 from segue.look.page.report import Curve, Entry, Expected, Page, Quiz, write
+from segue.models.base import Body
+from segue.runs.folder import read_json
+from segue.runs.run import Line, Run
 from segue.training.log import read_metrics
 
-_OF_NUMBERS = ("mean_squared_error", "mean_absolute_error", "pearson", "spearman")
-_METRICS = {
-    "lm": ("bits_per_byte", "spelling_bits_per_byte", "perplexity"),
-    "classify": ("accuracy", "micro_f1", "macro_f1", "calibration_error", *_OF_NUMBERS),
-    "tag": ("accuracy", "span_f1", "calibration_error"),
-    "seq2seq": ("bleu", "chrf"),
-    "embed": ("cloze",),
-}
 _SAMPLE = 400
+_INSIDE = 24
+"""Characters of held-out text whose attention or gates are drawn."""
 _GIVEN, _CONTINUED = 70, 240
 """Characters that the quiz gives, and that follow, about."""
 _OTHERS = 3
@@ -141,7 +138,7 @@ def entry_of(
     """What the page says of one run; `result` is that of its training."""
     figures = evaluation.result
     main = main_figure(figures)
-    names = [name for name in _METRICS[run.task] if figures.get(name) is not None or name == main]
+    names = [name for name in run.task.beside if figures.get(name) is not None or name == main]
     interval = figures.get(f"{main}_ci")
     return Entry(
         model=run.recipe.name,
@@ -152,15 +149,15 @@ def entry_of(
         parameters=result["parameters"],
         train_seconds=result["train_seconds"],
         tokens_per_second=result["tokens_per_second"],
-        steps=0 if run.task == "embed" else result["steps"],
-        curve=curve_of(run.path, run.task),
+        steps=0 if run.task.whole_epochs else result["steps"],
+        curve=curve_of(run.path, run.task.curve),
         sample=_sample(run, passage.prompt) if passage else "",
         surprisal=word_bits(run, passage.units) if passage else [],
         confusion=(figures["labels"], figures["confusion"]) if "confusion" in figures else None,
         examples=evaluation.examples,
         calibration=figures.get("calibration", []),
         run=str(run.path),
-        note=f"{result['epochs']:.3g} epochs" if run.task == "embed" else "",
+        note=f"{result['epochs']:.3g} epochs" if run.task.whole_epochs else "",
         rung=_rung(run),
         guesses=_guesses(run, passage.asked[0]) if passage and passage.asked else [],
     )
@@ -168,7 +165,7 @@ def entry_of(
 
 def write_run_page(run: Run, evaluation: Evaluation, corpus: Corpus, split: str, result: dict[str, Any]) -> None:
     """report.html of a single run."""
-    passage = passage_of(corpus, split) if run.task == "lm" else None
+    passage = passage_of(corpus, split) if "generate" in run.task.verbs else None
     figures = evaluation.result
     # Tokens that lose text have no bits per byte: the sentence then gives their perplexity. Scores have neither.
     shown = next((name for name in (main_figure(figures), "perplexity") if name in figures), None)
@@ -181,8 +178,17 @@ def write_run_page(run: Run, evaluation: Evaluation, corpus: Corpus, split: str,
     entry = entry_of(run, evaluation, result, passage)
     page = page_of(f"{run.recipe.name} on {run.recipe.data.path}", summary, [entry], passage, evaluation)
     expected = expected_of(run, passage.units) if passage and has_counts(run.model) else None
-    words = word_map(words_of(run), run.model.counts[FIRST:]) if run.task == "embed" else None
-    write(replace(page, expected=expected, words=words), run.path / "report.html")
+    words = word_map(run.words, run.model.counts[FIRST:]) if "nearest" in run.task.verbs else None
+    views = inside(run, passage.units) if passage else []
+    write(replace(page, expected=expected, words=words, views=views), run.path / "report.html")
+
+
+def inside(run: Run, units: Iterable[str]) -> list[View]:
+    """What a network does with the first words of a held-out text: its attention, its gates."""
+    words = next((unit for unit in units if unit.strip()), "")[:_INSIDE]
+    found = views_of(run.model)
+    last: dict[str, Any] = {"layer": run.model.depth - 1} if isinstance(run.model, Body) else {}
+    return [look(run.opened, name, words, **last) for name in ("attention", "gates") if name in found]
 
 
 def page_of(title: str, summary: list[str], entries: list[Entry], passage: Passage | None, best: Evaluation) -> Page:
@@ -192,7 +198,7 @@ def page_of(title: str, summary: list[str], entries: list[Entry], passage: Passa
     bits = {row["corpus"]: row.get("bits_per_byte") for row in best.result.get("by_corpus", [])}
     return Page(
         title=title,
-        task=best.task,
+        judged=tasks.task(best.result["task"]).judged_one_by_one,
         summary=summary,
         entries=entries,
         prompt=passage.prompt if passage else "",
@@ -206,13 +212,12 @@ def page_of(title: str, summary: list[str], entries: list[Entry], passage: Passa
     )
 
 
-def curve_of(run: Path, task: str) -> Curve:
+def curve_of(run: Path, drawn: tuple[str, str]) -> Curve:
     """The validation figure over training; a translator's is of single tokens, the right words before them given, and
     that of a model of numbers its loss."""
-    name = {"lm": "bits_per_byte", "embed": "cloze"}.get(task, "accuracy")
-    metric = "token accuracy" if task == "seq2seq" else ""
+    name, metric = drawn
     validated = [line for line in read_metrics(run) if line["kind"] == "validation"]
-    if task == "classify" and not any(name in line for line in validated):
+    if validated and name == "accuracy" and not any(name in line for line in validated):
         name = metric = "loss"
     points = [line for line in validated if line.get(name) is not None]
     return Curve([p["seconds"] for p in points], [p["step"] for p in points], [p[name] for p in points], metric)

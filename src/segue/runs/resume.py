@@ -1,21 +1,253 @@
-"""What is asked before a run begins: by which recipe, whether it may go on there, whether runs that it names fit."""
+"""Where a run begins: by which recipe, in which folder, may it go on there, do the runs that it names fit?"""
 
 from __future__ import annotations
 
 import dataclasses
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from segue.runs import folder as files
 from segue.data.corpus import Corpus
-from segue.errors import InputError
-from segue.models.base import Counted
-from segue.recipe import Recipe, read_recipe
+from segue.data.from_list import write_rows
+from segue.errors import InputError, SegueError
+from segue.models.base import Counted, Imported
+from segue.recipe import Recipe, load_recipe, read_recipe, to_toml
+from segue.runs import folder as files
+from segue.training.log import Progress
+from segue.training.world import World, processes
+
+Data = str | Path | Sequence[Any] | None
+Out = str | Path | None
+Settings = Mapping[str, Any] | Sequence[str]
 
 _BEFORE = (".lock", ".recipe.toml.writing")
 """What a run may leave that was killed before it had begun."""
 _BUDGET = ("train.steps", "train.epochs", "train.seconds", "name")
 """What may differ where a run goes on: there may be more of it."""
+
+
+@dataclass
+class Begun:
+    """A run that is about to be trained: its recipe, its folder, and what was made for it."""
+
+    recipe: Recipe
+    path: Path
+    resumed: bool = False
+    """Whether it goes on with what is in the folder."""
+    asked_to_resume: bool = False
+    trust: bool = False
+    made: list[Path] = field(default_factory=list)
+    """Folders that were not there before."""
+    rows: Path | None = None
+    """The file that a list of data was written to, if it is new."""
+    finished: bool = False
+    """Whether there is nothing left to do."""
+    corpus: Any = None
+
+    @contextmanager
+    def kept(self, world: World, device: str, threads: int, progress: Progress) -> Iterator[None]:
+        """Read the data and lock the folder while the run is trained; remove what comes of nothing."""
+        if not world.first:
+            yield
+            return
+        try:
+            if not self.finished:
+                self._read(progress)
+                with files.locked(self.path):
+                    yield from self._written(world, device, threads, progress)
+            else:
+                world.tell(self._told())
+                yield
+        except BaseException:
+            undo_rows(self.rows, self.path, self.made)
+            raise
+
+    def _written(self, world: World, device: str, threads: int, progress: Progress) -> Iterator[None]:
+        """Write what says how the run is made; then it is trained."""
+        if not self.resumed and (self.path / "recipe.toml").exists():
+            raise InputError(f"Another process has just begun a run in {self.path}. Choose another --out.")
+        if self.asked_to_resume and not self.resumed:
+            progress(f"There is no run in {self.path} yet: it begins.", 0.0)
+        try:
+            self._note(device, threads)
+            world.tell(self._told())
+            yield
+        except Exception as error:
+            # A loss that diverged is worth a look at the metrics; wrong input or a full disk leaves nothing of use.
+            diverged = isinstance(error, SegueError) and not isinstance(error, InputError)
+            if not (self.resumed or diverged or any(self.path.glob("checkpoints/step-*"))):
+                files.undo(self.path, self.made)
+            raise
+
+    def _told(self) -> dict[str, Any]:
+        return {"out": str(self.path.resolve()), "finished": self.finished}
+
+    def _read(self, progress: Progress) -> None:
+        """Read the data once: check it and count it."""
+        check_named(self.recipe, self.trust)
+        self.corpus = Corpus(self.recipe.data, self.recipe.shape, progress)
+        if self.resumed and (changed := files.changed_file(self.corpus.ledger.files, self.path)):
+            raise InputError(
+                f"{changed} has changed since the run in {self.path} began. Restore it, or choose another --out."
+            )
+        check_parts(self.recipe, self.corpus, self.trust)
+
+    def _note(self, device: str, threads: int) -> None:
+        """Write recipe.toml and environment.json: with them and the data the run can be made again."""
+        (self.path / "result.json").unlink(missing_ok=True)  # of a smaller budget: this one is not finished yet
+        files.write_atomic(self.path / "recipe.toml", to_toml(self.recipe))
+        if not (self.resumed and (self.path / "environment.json").exists()):
+            made_with = files.environment(device, threads, self.recipe.train.seed, processes())
+            files.write_json(self.path / "environment.json", made_with)
+
+    def finish(self, result: dict[str, Any]) -> None:
+        """Write result.json, which says that the run is finished, and remove the ids."""
+        files.write_json(self.path / "result.json", result)
+        shutil.rmtree(self.path / "store", ignore_errors=True)
+
+
+def begin(
+    model: str | Recipe | None, data: Data, out: Out, settings: Settings, resume: bool, threads: int, trust: bool
+) -> Begun:
+    """The recipe to follow and the folder to write to; nothing is written yet but a list of data."""
+    lines = setting_lines(settings)
+    if isinstance(model, Recipe):
+        path = Path(out) if out is not None else files.free_name(f"{_stem(model.name)}-{data_name(model.data.path)}")
+        begun = Begun(model, path, trust=trust)
+    elif resume and out is not None and data is None and (Path(out) / "recipe.toml").exists():
+        begun = Begun(_own_recipe(model, Path(out), lines, trust), Path(out), trust=trust)
+    else:
+        begun = _new(model, data, out, lines, resume, trust)
+    if issubclass(begun.recipe.model_class, Imported):
+        begun.recipe.model_class.refuse_training()
+    if threads and begun.recipe.train.has("threads"):
+        begun.recipe = begun.recipe.with_values("train", threads=threads)  # --threads is short for the key
+    begun.asked_to_resume = resume
+    try:
+        begun.recipe, begun.resumed = recipe_of(begun.recipe, begun.path, resume, trust)
+    except BaseException:
+        undo_rows(begun.rows, begun.path, begun.made)
+        raise
+    begun.made = begun.made or files.missing(begun.path)
+    saved, result = begun.path / "recipe.toml", begun.path / "result.json"
+    begun.finished = begun.resumed and result.exists() and read_recipe(saved, trust) == begun.recipe
+    return begun
+
+
+def follow(world: World, trust: bool) -> Begun:
+    """What a process that is not the first begins with: what the first one says."""
+    try:
+        told = world.tell()
+    except RuntimeError as error:  # as torch says that another process is gone
+        raise SegueError("The first process ended before the run began; what it says is the reason.") from error
+    path = Path(told["out"])
+    if not (path / "recipe.toml").exists():
+        raise InputError(f"{path} is not seen by every machine. Put --out on a file system that all of them share.")
+    return Begun(read_recipe(path / "recipe.toml", trust), path, trust=trust, finished=told["finished"])
+
+
+def _new(model: str | None, data: Data, out: Out, lines: list[str], resume: bool, trust: bool) -> Begun:
+    if model is None:
+        where = f"There is no run in {out} to go on with. " if resume and out is not None else ""
+        raise InputError(f"{where}Name a model to train, such as rnn_lm. `segue models` lists them.")
+    named = data is not None or any(line.startswith("data.path=") for line in lines)
+    if resume and out is not None and not (named or (Path(out) / "recipe.toml").exists()):
+        raise InputError(f"There is no run in {out} to go on with. To begin one there, leave --resume out.")
+    path = Path(out) if out is not None else files.free_name(f"{_stem(model)}-{data_name(data)}")
+    given = load_recipe(model, lines, trust=trust)
+    base = _begun_with(given, lines, trust) | _made_of(given, trust)
+    made = files.missing(path)
+    name, rows = named_data(data, path, given.shape)
+    if name is not None:
+        base["data"] = base.get("data", {}) | {"path": name}
+    return Begun(load_recipe(model, lines, base, trust), path, trust=trust, made=made, rows=rows)
+
+
+def _own_recipe(model: str | None, path: Path, lines: list[str], trust: bool) -> Recipe:
+    """The recipe of a begun run, with what the caller says anew (the budget) on top."""
+    recipe = load_recipe(str(path / "recipe.toml"), lines, trust=trust)
+    if model is not None and load_recipe(model, trust=trust).name not in (recipe.kind, recipe.name):
+        raise InputError(
+            f"{path} was begun with another recipe: {recipe.name}, not {model}. Choose another --out, or go on with "
+            f"it: segue train --out {path} --resume"
+        )
+    return recipe
+
+
+def named_data(data: Data, path: Path, shape: Any) -> tuple[str | None, Path | None]:
+    """The data as a recipe names it. A list becomes a file beside the run, so that the run can be made again; the
+    second is that file, if it is new."""
+    if data is None or isinstance(data, str | Path):
+        return None if data is None else str(data), None
+    rows = path.parent / f"{path.name}.data.jsonl"
+    return str(rows), rows if write_rows(data, rows, shape) else None
+
+
+def undo_rows(rows: Path | None, path: Path, made: list[Path]) -> None:
+    """Remove the file of a list of data, and the folders made for it, where no run has begun with it."""
+    if rows is not None and not (path.is_dir() and any(path.iterdir())):
+        rows.unlink(missing_ok=True)
+        with suppress(OSError):
+            for folder in made[1:]:
+                folder.rmdir()
+
+
+def setting_lines(settings: Settings) -> list[str]:
+    """Settings as they are typed: section.key=value."""
+    if isinstance(settings, Mapping):
+        return [f"{key}={_spelt(value)}" for key, value in settings.items()]
+    return list(settings)
+
+
+def _spelt(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _stem(model: str) -> str:
+    return Path(model).stem if model.endswith((".toml", ".py")) else model.replace("/", "-")
+
+
+def data_name(data: Data) -> str:
+    """What a folder calls its data."""
+    if isinstance(data, str | Path | None):
+        name = Path(str(data or "pydoc").split(",")[0]).name.split(".")[0].replace("*", "all")
+        return re.sub("[+:]+", "-", name) or "text"
+    return "list"
+
+
+def _begun_with(recipe: Recipe, lines: list[str], trust: bool) -> dict[str, Any]:
+    """With `train.init`: the shape of the model that it names, so that it need not be typed again."""
+    init = recipe.train.init
+    if not init or not (Path(init) / "recipe.toml").exists():
+        return {}
+    other = read_recipe(Path(init) / "recipe.toml", trust)
+    theirs, ours = dataclasses.asdict(other.tokens), dataclasses.asdict(recipe.tokens)
+    for key in (line.partition("=")[0].partition(".")[2] for line in lines if line.startswith("tokens.")):
+        if theirs[key] != ours[key]:
+            raise InputError(
+                f"train.init={init} brings its tokens along: tokens.{key} is {theirs[key]}. Leave tokens.{key} out."
+            )
+    if other.kind != recipe.kind:
+        return {}
+    base: dict[str, Any] = {"model": dataclasses.asdict(other.model)}
+    window = other.model_class.window_of(other.model)
+    if 0 < window < recipe.batches.length:
+        base["batches"] = {"length": window}
+    return base
+
+
+def _made_of(recipe: Recipe, trust: bool) -> dict[str, Any]:
+    """The [data] that the runs of an ensemble were trained on, so that the same rows are held out."""
+    runs = recipe.model.runs
+    if not runs or not (Path(runs[0]) / "recipe.toml").exists():
+        return {}
+    return {"data": dataclasses.asdict(read_recipe(Path(runs[0]) / "recipe.toml", trust).data)}
 
 
 def recipe_of(recipe: Recipe | None, out: Path, resume: bool, trust: bool) -> tuple[Recipe, bool]:
@@ -98,7 +330,7 @@ def check_named(recipe: Recipe, trust: bool) -> None:
         files.check_run(run)
         part = read_recipe(run / "recipe.toml", trust)
         if part.task != recipe.task:
-            raise InputError(f"{run} is a {part.kind}, made for {part.task}. An ensemble is of classifiers.")
+            raise InputError(f"{run} is a {part.kind}, made for {part.task.name}. An ensemble is of classifiers.")
 
 
 def check_parts(recipe: Recipe, corpus: Corpus, trust: bool) -> None:

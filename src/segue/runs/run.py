@@ -11,29 +11,32 @@ import math
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from segue.runs import folder as files
-from segue.batches.encode import STOP_BYTES, Held, encode_split
+from segue.batches.codec import Codec, Sizes
+from segue.batches.encode import STOP_BYTES, HeldText, encode_split
 from segue.data.corpus import Corpus, Example
 from segue.data.from_list import write_rows
 from segue.errors import InputError
-from segue.inference import evaluation as figures
-from segue.inference.evaluation import Evaluation
-from segue.inference.leave_one_out import Mattered, explained
-from segue.inference.predict import Prediction, Predictor
-from segue.inference.score import LONG_ROW, score_held, stream_logprobs
 from segue.inference.decode_settings import Config as Decode
+from segue.inference.evaluation import Evaluation
+from segue.inference.opened import Opened
+from segue.inference.score import stream_logprobs
+from segue.inference.words import Words, words_of
+from segue.look.explain.leave_one_out import Mattered, explained
+from segue.look.inside.view import View
 from segue.models import fingerprint
-from segue.models.base import Counted, Sizes, Task
-from segue.recipe import load_recipe, make, read_recipe
+from segue.models.base import Counted
+from segue.recipe import Recipe, load_recipe, make, read_recipe
+from segue.runs import folder as files
+from segue.tasks.base import Task
 from segue.tokens.spelling import Speller
 from segue.tokens.tokenizer import Tokenizer
-from segue.training.setup import keep_memory, pick_device
+from segue.training.device import keep_memory, pick_device
 from segue.training.log import Progress, silent
 
 _READING = ("data.format", "data.columns", "data.encoding", "data.on_error")
@@ -58,34 +61,50 @@ class Line:
 class Run:
     """A run folder and the model in it."""
 
-    def __init__(self, path: str | Path, device: str = "auto", trust: bool = False) -> None:
-        self.path = Path(path)
-        self.finished_before = False
-        """True where `segue.train(resume=True)` found nothing left to do."""
-        config = files.check_run(self.path)
-        _check_trust(config, self.path, trust)
-        self.recipe = read_recipe(self.path / "recipe.toml", trust)
-        self.imported: str = config.get("imported", "") or getattr(self.recipe.model, "arpa", "")
-        """Where it was imported from, if another toolkit has trained it."""
-        self.labels: list[str] = config["labels"]
-        self.tokenizer = Tokenizer.load(self.path / "tokenizer.json")
-        self.sizes = self._sizes(config)
-        self.model = self.recipe.model_class(self.recipe.model, self.sizes)
-        self.device = self._load_weights(device)
+    finished_before = False
+    """True where `segue.train(resume=True)` found nothing left to do."""
+    imported = ""
+    """Where it was imported from, if another toolkit has trained it."""
+    evaluation: Evaluation | None = None
+    """The figures on what was held out, right after training."""
 
-    def _sizes(self, config: dict[str, Any]) -> Sizes:
-        """The sizes in config.json, which must be those of the other files."""
-        try:
-            sizes = Sizes(**config["sizes"])
-        except TypeError:
-            raise InputError(f"{self.path / 'config.json'} is damaged: its sizes are {config['sizes']}.") from None
-        if (config["kind"], sizes.vocab_size) != (self.recipe.kind, self.tokenizer.vocab_size):
-            raise InputError(
-                f"The run in {self.path} is damaged: config.json is of a {config['kind']} with {sizes.vocab_size} "
-                f"tokens, but recipe.toml says {self.recipe.kind} and tokenizer.json has {self.tokenizer.vocab_size}. "
-                "Restore the files, or train the run again."
-            )
-        return sizes
+    def __init__(self, path: Path, recipe: Recipe, model: Any, codec: Codec, device: str) -> None:
+        self.path, self.recipe, self.model, self.codec, self.device = path, recipe, model, codec, device
+
+    @classmethod
+    def open(cls, path: str | Path, device: str = "auto", trust: bool = False, finished_before: bool = False) -> Run:
+        """A finished run, read from its folder."""
+        path = Path(path)
+        config = files.check_run(path)
+        _check_trust(config, path, trust)
+        recipe = read_recipe(path / "recipe.toml", trust)
+        tokenizer, speller = Tokenizer.load(path / "tokenizer.json"), path / "speller.json"
+        sizes = _sizes(config, path, recipe, tokenizer)
+        spelled = Speller.load(speller) if speller.exists() else None
+        codec = Codec(tokenizer, tuple(config["labels"]), recipe.data, sizes, spelled)
+        run = cls(path, recipe, recipe.model_class(recipe.model, sizes), codec, "cpu")
+        run.imported, run.finished_before = config.get("imported", ""), finished_before
+        run.device = run._load_weights(device)
+        return run
+
+    def save(self) -> None:
+        """Write model.safetensors and config.json."""
+        if isinstance(self.model, Counted):
+            self.model.save(self.path)
+        else:
+            from segue.training.checkpoint import write_tensors
+
+            files.write_atomic(self.path / "model.safetensors", write_tensors(self.model.state_dict()))
+        config = {
+            "kind": self.recipe.kind,
+            "format": files.FORMAT,
+            "config": dataclasses.asdict(self.recipe.model),
+            "sizes": dataclasses.asdict(self.sizes),
+            "labels": list(self.labels),
+        }
+        if self.recipe.kind.endswith(".py"):
+            config["sha256"] = fingerprint(Path(self.recipe.kind))
+        files.write_json(self.path / "config.json", config)
 
     def _load_weights(self, device: str) -> str:
         weights = self.path / "model.safetensors"
@@ -114,13 +133,41 @@ class Run:
         return chosen
 
     @property
+    def opened(self) -> Opened:
+        """The model with what it takes to read and to answer in text."""
+        recipe = self.recipe
+        return Opened(self.model, self.codec, recipe.decode, recipe.batches.length, recipe.task, self.device)
+
+    @property
     def task(self) -> Task:
         return self.recipe.task
 
-    @cached_property
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.codec.tokenizer
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return self.codec.labels
+
+    @property
+    def sizes(self) -> Sizes:
+        return self.codec.sizes
+
+    @property
     def speller(self) -> Speller | None:
-        saved = self.path / "speller.json"
-        return Speller.load(saved) if saved.exists() else None
+        return self.codec.speller
+
+    def look(self, text: str = "", view: str = "", other: Run | None = None, **options: Any) -> View:
+        """Show what the model does with a text; `segue.look.inside.views()` lists the views."""
+        from segue.look.inside import look
+
+        if other is None:
+            return look(self.opened, view, text, **options)
+        shown = look(self.opened, view, text, other=other.opened, **options)
+        (second,) = shown.beside
+        named = second._replace(title=f"{other.path}: {second.title}")
+        return shown._replace(title=f"{self.path}: {shown.title}", beside=(named,))
 
     def ledger_summary(self) -> list[str]:
         """Sentences on what was skipped, cut or unknown."""
@@ -128,35 +175,16 @@ class Run:
 
     # Evaluating
 
-    def evaluate(
-        self,
-        data: Any = None,
-        progress: Progress = silent,
-        adapt: bool = False,
-        cache: bool = False,
-        validation: str | None = None,
-        settings: Sequence[str] = (),
-    ) -> dict[str, Any]:
+    def evaluate(self, data: Any = None, progress: Progress = silent, settings: Sequence[str] = ()) -> dict[str, Any]:
         """The figures of the task, on `data` (used whole) or on the run's own test or validation split.
 
         `data` is what `segue.train` takes: a path, the name of a corpus, or a list of texts or pairs; it is read as the
-        run's own was, unless `settings` (data.columns=2,1) say otherwise. With `adapt` the model goes on learning while
-        it reads; with `cache` what it read lately counts more (weighed on `validation`, by default the run's own).
+        run's own was, unless `settings` (data.columns=2,1) say otherwise. `segue.evaluate` also mixes runs, adapts
+        them while they read, and adds caches.
         """
-        if adapt or cache:
-            from segue.runs.evaluate import Mixing
-
-            return Mixing([self], adapt, cache).evaluate(data, validation, progress, settings)
-        if self.task == "embed" and isinstance(data, str | Path):
-            from segue.inference.words import of_questions, questions_in, words_of
-
-            if asked := questions_in(Path(data)):
-                return of_questions(words_of(self), asked).result
-        if self.task == "embed" and self.model.outputs is None:
-            raise InputError(
-                f"The vectors of {self.path} were imported, and predict no words of a text. Name a file of pairs with "
-                "scores, or of analogies, to evaluate them on."
-            )
+        questions = self.task.questions(self.opened, data)
+        if questions is not None:
+            return questions.result
         with self.corpus_for(data, progress, settings) as (corpus, split):
             result = self.evaluate_split(corpus, split, progress).result
         return {**({} if split == "all" else {"split": split}), **result}
@@ -178,22 +206,20 @@ class Run:
         yield corpus, split
 
     @contextmanager
-    def held_out(self, path: str | None, limit: int, progress: Progress = silent) -> Iterator[Held]:
+    def held_out(self, path: str | None, limit: int, progress: Progress = silent) -> Iterator[HeldText]:
         """Validation text as ids: of the run itself, or of a file."""
-        if path is not None:
-            with (
-                self.corpus_for(path, progress) as (corpus, split),
-                self._held(corpus, split, limit) as held,
-            ):
-                yield held
-            return
-        corpus = self._own_corpus(progress)
-        if not corpus.counts["validation"]:
-            raise InputError(
-                f"The run in {self.path} kept no validation text back to find weights on. Give some: --validation FILE"
-            )
-        with self._held(corpus, "validation", limit) as held:
-            yield held
+        with tempfile.TemporaryDirectory(prefix="segue-") as folder:
+            if path is not None:
+                with self.corpus_for(path, progress) as (corpus, split):
+                    yield encode_split(corpus, split, self.tokenizer, self.speller, Path(folder), limit)
+                return
+            corpus = self._own_corpus(progress)
+            if not corpus.counts["validation"]:
+                raise InputError(
+                    f"The run in {self.path} kept no validation text back to find weights on. Give some: --validation "
+                    "FILE"
+                )
+            yield encode_split(corpus, "validation", self.tokenizer, self.speller, Path(folder), limit)
 
     def _own_corpus(self, progress: Progress) -> Corpus:
         corpus = Corpus(self.recipe.data, self.recipe.shape, progress)
@@ -204,49 +230,10 @@ class Run:
             )
         return corpus
 
-    def evaluate_split(
-        self, corpus: Corpus, split: str, progress: Progress = silent, model: Any = None, row: int = LONG_ROW
-    ) -> Evaluation:
-        """The Evaluation on one split of a corpus; of another `model` with the same tokens, if one is given."""
-        what = f"evaluating {self.recipe.name}"
-        if self.task == "lm":
-            model = self.model if model is None else model
-            limit = self.recipe.train.validate_tokens if self._limited(split) else 0
-            with self._held(corpus, split, limit) as held:
-                scored = score_held(
-                    model, held, self.sizes.vocab_size, self.device, row, lambda share: progress(what, share)
-                )
-            normalised = self.model.normalised
-            evaluation = figures.of_text(scored, self.tokenizer.lossless, normalised)
-            if scored.parts and normalised:
-                names = [part.name for part in corpus.parts_of(split)]
-                evaluation.result["by_corpus"] = figures.by_corpus(scored, names, self.tokenizer.lossless)
-            if held.cut or (limit and scored.tokens >= limit):
-                each = ", of each corpus its share" if scored.parts else ""
-                evaluation.result["way"] += f"; the first {limit:,} tokens of the split{each} (train.validate_tokens)"
-        elif self.task == "embed":
-            from segue.inference import words
-
-            texts = [example.text for example in corpus.examples(split)]
-            tokens, _ = self.tokenizer.encode_many(texts, stop=True)
-            evaluation = words.of_text(self.model, tokens, lambda share: progress(what, share))
-        else:
-            predictor = self._predictor()
-            examples = list(corpus.examples(split))
-            evaluation = figures.of_rows(predictor, examples, lambda share: progress(what, share))
-            if cut := sum(map(predictor.cut, examples)):
-                evaluation.result["tokens_cut"] = cut
-        best = corpus.best(split)
-        if best and self.task != "embed":
-            evaluation.result["best_possible"] = best[figures.MAIN[self.task]]
-        return evaluation
-
-    def _limited(self, split: str) -> bool:
-        """Validation text is scored as far as it was in training; a test is always scored whole."""
-        return split == "validation" and self.recipe.train.has("validate_tokens")
-
-    def _held(self, corpus: Corpus, split: str, limit: int = 0) -> _Held:
-        return _Held(corpus, split, self.tokenizer, self.speller, limit)
+    def evaluate_split(self, corpus: Corpus, split: str, progress: Progress = silent, **how: Any) -> Evaluation:
+        """The Evaluation on one split of a corpus. Validation text is scored as far as it was in training; a test is
+        always scored whole."""
+        return evaluate_opened(self.recipe, self.opened, corpus, split, progress, **how)
 
     def _check_reading(self, data: Any, settings: Sequence[str]) -> None:
         """How a file is written may be said of another file; all else is what the run was trained with."""
@@ -275,7 +262,7 @@ class Run:
 
     def score(self, texts: Iterable[str]) -> Iterator[Line]:
         """Each text by itself: its tokens with their log probabilities, and the totals (the end included)."""
-        self._must_be("lm", "score")
+        self._must("score")
         for text in _listed(texts):
             if self.recipe.data.canonical:
                 text = " ".join(text.split())
@@ -351,7 +338,7 @@ class Run:
 
     def _writing(self, adapt: bool, settings: dict[str, Any]) -> Decode:
         """How to write; or an InputError, where this run cannot write so."""
-        self._must_be("lm", "generate")
+        self._must("generate")
         config: Decode = make(Decode, {**dataclasses.asdict(self.recipe.decode), **settings}, "decode")
         if adapt and not self.model.adapts:
             raise InputError(f"{self.recipe.kind} cannot go on learning while it writes. Models that count can.")
@@ -365,59 +352,78 @@ class Run:
 
     def next_tokens(self, context: str, top: int = 10) -> list[tuple[str, float]]:
         """The likeliest tokens after a text, with their probabilities; the end of the text is "</s>"."""
-        self._must_be("lm", "look")
-        import torch
+        self._must("look")
+        from segue.look.inside.next import likeliest
 
-        ids = [self.sizes.start, *self.tokenizer.encode(context).tolist()]
-        with torch.inference_mode():
-            state = self.model.start(1, len(ids))
-            tokens = torch.tensor([ids], device=self.device)
-            logits, _ = self.model.step(tokens, torch.ones_like(tokens, dtype=torch.bool), state)
-            # Stable: tokens of the same probability stand in the order of their ids, however many are asked for.
-            best = logits[0].float().softmax(-1).sort(descending=True, stable=True)
-        names = {self.sizes.stop: "</s>", self.tokenizer.unk: "<unk>"}
-        pairs = zip(best.indices[:top].tolist(), best.values[:top].tolist(), strict=True)
-        return [(names.get(i, self.tokenizer.decode([i])), p) for i, p in pairs if p > 0]
+        return likeliest(self.opened, [self.sizes.start, *self.tokenizer.encode(context).tolist()], top)
+
+    @cached_property
+    def words(self) -> Words:
+        """The vectors of words, to ask for neighbours and analogies."""
+        if "nearest" not in self.task.verbs:
+            raise InputError(
+                f"{self.recipe.name} is made for {self.task.name} and has no vectors to ask. word2vec has."
+            )
+        return words_of(self.opened)
 
     # Predicting
 
-    def predict(self, texts: Iterable[str]) -> Iterator[Prediction]:
-        """Labels, tags (words are split at blanks) or translations, one a text; of a pair, a tab is between the two."""
-        self._must_be("classify", "predict", "tag", "seq2seq")
-        return self._predictor().predict(map(self._asked, _listed(texts)))
+    def predict(self, texts: Iterable[str]) -> Iterator[Any]:
+        """Labels, tags (words are split at blanks) or translations, one a text; a tab stands between the two texts of a
+        pair."""
+        self._must("predict")
+        return self.task.predict(self.opened, map(self._asked, _listed(texts)))
 
-    def explain(self, texts: Iterable[str]) -> Iterator[tuple[Prediction, list[Mattered]]]:
-        """Of a classifier: each text's label, and how much each of its words mattered to it."""
-        self._must_be("classify", "explain a prediction")
-        return explained(self._predictor(), map(self._asked, _listed(texts)))
+    def explain(self, texts: Iterable[str]) -> Iterator[tuple[Any, list[Mattered]]]:
+        """Each text's label, and how much each of its words mattered to it."""
+        self._must("predict --explain")
+        predict: Any = partial(self.task.predict, self.opened)
+        return explained(predict, map(self._asked, _listed(texts)))
 
     def _asked(self, text: str) -> Example:
-        if self.task != "classify" or not self.recipe.data.pairs:
-            return Example(text=text, words=tuple(text.split()))
-        texts = text.split("\t")
-        if len(texts) != 2:
-            found = f"{len(texts)} columns" if texts[1:] else "no tab"
-            raise InputError(f"{self.recipe.name} judges pairs: '{text[:60]}' has {found}. Expected a tab between two.")
-        return Example(text=texts[0], target=texts[1])
+        return self.task.asked(text, self.recipe.data)
 
     def cut(self, text: str) -> int:
         """Tokens of a text that are beyond what the model reads."""
-        return self._predictor().cut(self._asked(text))
+        return self.task.cut(self.opened, self._asked(text))
 
-    def _predictor(self) -> Predictor:
-        decode = self.recipe.decode
-        if decode.beam == 0:  # a translation is searched for, not drawn
-            decode = dataclasses.replace(decode, beam=1, temperature=1.0, top_k=0, top_p=1.0)
-        limit = self.recipe.batches.length
-        return Predictor(self.model, self.task, self.tokenizer, self.labels, self.sizes, decode, limit, self.device)
-
-    def _must_be(self, task: str, verb: str, *others: str) -> None:
-        if self.task not in (task, *others):
-            verbs = {"lm": "generate, score, look", "tag": "predict", "seq2seq": "predict", "embed": "nearest, analogy"}
-            verbs["classify"] = "predict, predict --explain, challenge"
+    def _must(self, verb: str) -> None:
+        """Refuse what cannot be asked of the task."""
+        task = self.task
+        if verb not in task.verbs:
             raise InputError(
-                f"{self.recipe.name} is made for {self.task} and cannot {verb}. It can: evaluate, {verbs[self.task]}."
+                f"{self.recipe.name} is made for {task.name} and cannot {verb}. It can: evaluate, "
+                f"{', '.join(task.verbs)}."
             )
+
+
+def evaluate_opened(
+    recipe: Recipe, opened: Opened, corpus: Corpus, split: str, progress: Progress = silent, **how: Any
+) -> Evaluation:
+    """The Evaluation of a model by a recipe's task."""
+    task = recipe.task
+    limit = recipe.train.validate_tokens if split == "validation" and recipe.train.has("validate_tokens") else 0
+    what = f"evaluating {recipe.name}"
+    evaluation = task.evaluate(opened, corpus, split, lambda share: progress(what, share), limit, **how)
+    best = corpus.best(split)
+    if best and task.figure in best:
+        evaluation.result["best_possible"] = best[task.figure]
+    return evaluation
+
+
+def _sizes(config: dict[str, Any], path: Path, recipe: Recipe, tokenizer: Tokenizer) -> Sizes:
+    """The sizes in config.json, which must be those of the other files."""
+    try:
+        sizes = Sizes(**config["sizes"] | {"marks": tuple(config["sizes"].get("marks", ()))})
+    except TypeError:
+        raise InputError(f"{path / 'config.json'} is damaged: its sizes are {config['sizes']}.") from None
+    if (config["kind"], sizes.vocab_size) != (recipe.kind, tokenizer.vocab_size):
+        raise InputError(
+            f"The run in {path} is damaged: config.json is of a {config['kind']} with {sizes.vocab_size} "
+            f"tokens, but recipe.toml says {recipe.kind} and tokenizer.json has {tokenizer.vocab_size}. "
+            "Restore the files, or train the run again."
+        )
+    return sizes
 
 
 def _listed(texts: Iterable[str]) -> Iterator[str]:
@@ -426,21 +432,6 @@ def _listed(texts: Iterable[str]) -> Iterator[str]:
         if not isinstance(text, str):
             raise InputError(f"{text!r:.60} is not a text. Expected strings; of a pair, with a tab between the two.")
         yield text
-
-
-class _Held:
-    """Held-out text as ids, in a folder that goes away with it."""
-
-    def __init__(self, *arguments: Any) -> None:
-        self.arguments = arguments
-
-    def __enter__(self) -> Held:
-        self.folder = tempfile.TemporaryDirectory(prefix="segue-")
-        corpus, split, tokenizer, speller, limit = self.arguments
-        return encode_split(corpus, split, tokenizer, speller, Path(self.folder.name), limit)
-
-    def __exit__(self, *exception: object) -> None:
-        self.folder.cleanup()
 
 
 def _check_trust(config: dict[str, Any], path: Path, trust: bool) -> None:
@@ -459,4 +450,4 @@ def _check_trust(config: dict[str, Any], path: Path, trust: bool) -> None:
 
 def load(path: str | Path, device: str = "auto", trust: bool = False) -> Run:
     """Opens a finished run."""
-    return Run(path, device, trust)
+    return Run.open(path, device, trust)

@@ -13,7 +13,9 @@ from typing import Any
 
 from segue.errors import InputError, nearest
 from segue.inference.decode_settings import Config as Decode
-from segue.inference.words import Words, signed, words_of
+from segue.inference.words import Words, signed
+from segue.look.inside import views_of
+from segue.look.inside.view import View
 from segue.recipe import make
 from segue.runs.folder import read_json
 from segue.runs.run import Run, load
@@ -86,12 +88,13 @@ class Served:
         recipe = self.run.recipe
         return {
             "name": self.name,
-            "task": self.run.task,
+            "task": self.run.task.name,
             "model": recipe.name,
             "tokens": self.run.tokenizer.kind,
             "labels": self.run.labels,
             "figures": self._figures,
             "decode": dataclasses.asdict(recipe.decode),
+            "views": self.views,
         }
 
     # Language models
@@ -147,12 +150,23 @@ class Served:
         rows = [{"token": token, "probability": probability} for token, probability in pairs]
         return {"next": rows, "unknown": self.run.unknown(context)}
 
+    # Looking inside
+
+    @cached_property
+    def views(self) -> list[str]:
+        """The views that apply to the run's model, the one that is shown by default first."""
+        return views_of(self.run.model)
+
+    def look(self, text: str, view: str, options: Mapping[str, Any]) -> View:
+        """What the model does with a text."""
+        return self.run.look(text, view, **options)
+
     # Vectors of words
 
     @cached_property
     def words(self) -> Words:
         """The words and their vectors, made once; or an InputError where the run has none."""
-        return words_of(self.run)
+        return self.run.words
 
     def nearest(self, text: str, top: int) -> Answer:
         """The words nearest to a word, or to what "king - man + woman" comes to, with their cosines."""
@@ -170,16 +184,8 @@ class Served:
         rows = []
         for text, (answer, words) in zip(texts, answers, strict=True):
             told = {} if words is None else {"words": [word._asdict() for word in words]}
-            rows.append({**self._prediction(text, answer), **told, "cut": self.run.cut(text)})
+            rows.append({**answer.json(), **told, "cut": self.run.cut(text)})
         return {"predictions": rows}
-
-    def _prediction(self, text: str, answer: Any) -> Answer:
-        if self.run.task == "classify":
-            judged: Answer = answer.judged(self.run.labels)
-            return judged
-        if self.run.task == "tag":
-            return {"words": text.split(), "tags": list(answer.tags)}
-        return {"translation": answer.text, "logprob": answer.logprob}
 
 
 class Growth:

@@ -18,6 +18,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from segue.data.atomic import atomic_folder
+
 KEEP = 2
 
 
@@ -34,22 +36,16 @@ def write_tensors(tensors: dict[str, Tensor]) -> bytes:
 def save_checkpoint(folder: Path, step: int, tensors: dict[str, dict[str, Tensor]], values: dict[str, Any]) -> None:
     """Writes a checkpoint and removes all but the last `KEEP`; later ones are damaged, or it would not be written."""
     place = folder / f"step-{step:08d}"
-    beside = folder / f".writing-{os.getpid()}"
     clear_unfinished(folder)
-    beside.mkdir(parents=True)
-    try:
+    with atomic_folder(place, folder / f".writing-{os.getpid()}") as beside:
         files = {f"{name}.safetensors": write_tensors(group) for name, group in tensors.items()}
         files["values.json"] = json.dumps(values).encode()
         for name, content in files.items():
             _write(beside / name, content)
         sums = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
         _write(beside / "manifest.json", json.dumps(sums).encode())
-    except BaseException:
-        shutil.rmtree(beside, ignore_errors=True)
-        raise
-    if place.exists():
-        shutil.rmtree(place)
-    beside.rename(place)
+        if place.exists():
+            shutil.rmtree(place)
     kept = [found for found in _found(folder) if found.name <= place.name][:KEEP]
     for old in _found(folder):
         if old not in kept:

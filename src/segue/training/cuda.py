@@ -37,7 +37,7 @@ MOST = 64
 
 
 def precision(device: str) -> AbstractContextManager[Any]:
-    """Multiply matrices in bfloat16 on CUDA; do nothing elsewhere."""
+    """Mixed precision: multiply matrices in bfloat16 on CUDA; do nothing elsewhere."""
     return torch.autocast("cuda", torch.bfloat16) if device.startswith("cuda") else nullcontext()
 
 

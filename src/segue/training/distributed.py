@@ -15,39 +15,35 @@ from __future__ import annotations
 import atexit
 import json
 import os
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from segue.batches.batch import Batch
 from segue.errors import InputError
 from segue.models.base import Loss
+from segue.training.device import pick_device
+from segue.training.world import World
 
 PATIENCE = timedelta(hours=12)
 """How long the others wait for the first, which may read a large corpus or validate at length."""
 
 
-class World:
-    """All processes of a run, seen from one of them; alone, everything here is nothing."""
+class Processes(World):
+    """Several processes."""
 
-    def __init__(self, rank: int = 0, size: int = 1) -> None:
+    def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
-
-    @property
-    def first(self) -> bool:
-        return self.rank == 0
+        self._together: _Together | None = None
 
     # Telling and adding up
 
     def tell(self, value: Any = None) -> Any:
-        """What the first process says, plain values, for all."""
-        if self.size == 1:
-            return value
         said = np.frombuffer(json.dumps(value).encode(), np.uint8) if self.first else np.empty(0, np.uint8)
         length = self._on_device(torch.tensor([len(said)]))
         dist.broadcast(length, 0)
@@ -57,29 +53,19 @@ class World:
         return json.loads(letters.cpu().numpy().tobytes())
 
     def add(self, value: Tensor) -> None:
-        """The sum over all processes, in place."""
-        if self.size > 1:
-            dist.all_reduce(value)
+        dist.all_reduce(value)
 
     def agree(self, flag: Tensor) -> None:
-        """True where it is True in all processes, in place."""
-        if self.size > 1:
-            least = flag.int()
-            dist.all_reduce(least, dist.ReduceOp.MIN)
-            flag.copy_(least.bool())
+        least = flag.int()
+        dist.all_reduce(least, dist.ReduceOp.MIN)
+        flag.copy_(least.bool())
 
     def gather(self, part: Tensor) -> list[Tensor]:
-        """This tensor of every process, all of one shape."""
-        if self.size == 1:
-            return [part]
         parts = [self._on_device(torch.empty_like(part)) for _ in range(self.size)]
         dist.all_gather(parts, self._on_device(part.contiguous()))
         return parts
 
     def whole(self, part: Tensor) -> Tensor:
-        """The rows of all processes, in dimension 1, in the order of the batch."""
-        if self.size == 1:
-            return part
         counts = [int(count) for count in self.gather(torch.tensor([part.shape[1]]))]
         padded = part.new_zeros(part.shape[0], max(counts), *part.shape[2:])
         padded[:, : part.shape[1]] = part
@@ -90,19 +76,12 @@ class World:
 
     # Sharing out
 
-    def rows(self, total: int) -> NDArray[np.int64]:
-        """Which of so many rows are this process's."""
-        return np.array_split(np.arange(total), self.size)[self.rank]
-
     def share(self, batch: Batch) -> Batch:
-        """This process's rows. One that gets none reads a row whose loss is nothing: it must take part in the sum."""
-        if self.size == 1:
-            return batch
+        """One that gets no rows reads a row whose loss is nothing: it must take part in the sum."""
         rows = self.rows(len(batch.tokens_BT))
         return batch.rows(rows) if len(rows) else _Idle(**vars(batch.rows([0])))
 
     def check(self, rows: int, accumulate: int) -> None:
-        """Running text: every process must have a row of its own in every part."""
         if rows // accumulate < self.size:
             raise InputError(
                 f"{self.size} processes cannot share {rows // accumulate} rows: expected batches.size="
@@ -110,28 +89,20 @@ class World:
             )
 
     def seed(self, seed: int) -> None:
-        """From here on every process draws numbers of its own: other rows, other dropout."""
         if not self.first:
             torch.manual_seed(seed + (self.rank << 32))
 
-    def wrapped(self, model: Any) -> Any:
-        """What is called in place of `model.loss`."""
-        return _Alone(model) if self.size == 1 else _Together(model)
+    def wrapped(self, model: Any) -> Callable[[Batch, Any], Loss]:
+        self._together = _Together(model)
+        return self._together
+
+    def last_part(self, last: bool) -> None:
+        if self._together is not None:
+            self._together.parallel.require_backward_grad_sync = last
 
 
 class _Idle(Batch):
     """A row that another process learns from."""
-
-
-class _Alone:
-    """One process: nothing to add up."""
-
-    def __init__(self, model: Any) -> None:
-        self.loss = model.loss
-
-    def __call__(self, part: Batch, state: Any, last: bool) -> Loss:
-        loss: Loss = self.loss(part, state)
-        return loss
 
 
 class _Together:
@@ -145,8 +116,7 @@ class _Together:
         parallel._set_params_and_buffers_to_ignore_for_model(module, tables)
         self.parallel = parallel(module, gradient_as_bucket_view=True)
 
-    def __call__(self, part: Batch, state: Any, last: bool) -> Loss:
-        self.parallel.require_backward_grad_sync = last
+    def __call__(self, part: Batch, state: Any) -> Loss:
         loss: Loss = self.parallel(part, state)
         if isinstance(part, _Idle):
             return loss._replace(terms=tuple(term._replace(total=0 * term.total) for term in loss.terms))
@@ -167,6 +137,7 @@ class _Loss(nn.Module):
 
 def join(device: str) -> tuple[World, str]:
     """The processes that torchrun has started, and this one's device."""
+    device = pick_device(device)
     if device.startswith("cuda"):
         local = int(os.environ.get("LOCAL_RANK", "0"))
         if local >= torch.cuda.device_count():
@@ -179,4 +150,4 @@ def join(device: str) -> tuple[World, str]:
     if not dist.is_initialized():  # once for all runs of a process: they would not find each other a second time
         dist.init_process_group("nccl" if device.startswith("cuda") else "gloo", timeout=PATIENCE)
         atexit.register(dist.destroy_process_group)
-    return World(dist.get_rank(), dist.get_world_size()), device
+    return Processes(dist.get_rank(), dist.get_world_size()), device

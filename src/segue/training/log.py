@@ -9,7 +9,11 @@ import time
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
+from segue.data.atomic import atomic_file
+from segue.errors import InputError, SegueError
 from segue.models.base import Record
+from segue.training.fitting import Fitting
+from segue.training.world import World
 
 
 class Progress(Protocol):
@@ -99,9 +103,8 @@ class Metrics:
         """`after`: records of later steps are dropped, since a resumed run will make them again."""
         self.path = folder / "metrics.jsonl"
         kept = [line for line in _lines(self.path) if line["step"] <= after] if after else []
-        beside = folder / ".metrics.jsonl.writing"
-        beside.write_text("".join(json.dumps(line) + "\n" for line in kept))
-        beside.replace(self.path)
+        with atomic_file(self.path) as beside:
+            beside.write_text("".join(json.dumps(line) + "\n" for line in kept))
         self.file = self.path.open("a")
         self.board = _board(folder / "tensorboard", after) if tensorboard else None
 
@@ -118,6 +121,77 @@ class Metrics:
         self.file.close()
         if self.board is not None:
             self.board.close()
+
+
+class Log:
+    """What becomes of the records of a training: metrics.jsonl, checkpoints, a line of progress. On entering it goes
+    back to the last whole checkpoint, if there is one; a loss that diverges is said with the last good checkpoint."""
+
+    def __init__(self, folder: Path, trainer: Any, name: str, world: World, progress: Progress) -> None:
+        self.folder, self.trainer, self.world, self.progress = folder, trainer, world, progress
+        self.what = f"training {name}"
+        self.learns = not isinstance(trainer, Fitting)
+        self.metrics: Metrics | None = None
+
+    def __enter__(self) -> Log:
+        if self.learns:
+            self._restore()
+            # The run is not done while it validates.
+            self.trainer.validating = lambda share: self.progress(
+                self.what, min(self.trainer.progress, 0.99), "validating"
+            )
+        if self.world.first:
+            board = self.learns and self.trainer.config.tensorboard
+            self.metrics = Metrics(self.folder, self.trainer.step, board)
+        if self.learns:
+            self.progress(self.what, self.trainer.progress)
+        return self
+
+    def _restore(self) -> None:
+        from segue.training.checkpoint import clear_unfinished, latest
+
+        places = self.folder / "checkpoints"
+        if self.world.first:
+            clear_unfinished(places)
+        checkpoint, damaged = latest(places)
+        for sentence in damaged:
+            self.progress(sentence, 0.0)
+        if checkpoint:
+            self.trainer.restore(*checkpoint)
+
+    def write(self, record: Record) -> None:
+        """Write a record; after a validation, a checkpoint too. Collective: every process must call this."""
+        saves = self.learns and record.kind in ("validation", "checkpoint")
+        tensors = self.trainer.tensors() if saves else None
+        if self.metrics is None:
+            return
+        self.metrics.write(record)
+        loss = record.values.get("cross_entropy", record.values.get("loss"))
+        if self.learns and record.kind == "train" and loss is not None:
+            self.progress(self.what, record.values["progress"], f"step {record.step}, loss {loss:.3f}")
+        if tensors is not None:
+            from segue.training.checkpoint import save_checkpoint
+
+            save_checkpoint(self.folder / "checkpoints", self.trainer.step, tensors, self.trainer.values())
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if self.metrics is not None:
+            self.metrics.close()
+        if isinstance(error, DivergedError):
+            good = max((self.folder / "checkpoints").glob("step-*"), default=None)
+            raise SegueError(
+                f"{error} That update was not applied. "
+                + (f"The last good checkpoint is {good}." if good else "There is no checkpoint yet.")
+                + " Try a smaller train.optimizer.rate or train.optimizer.clip."
+            ) from None
+
+
+class DivergedError(SegueError):
+    """The loss or its gradient is no longer a number; the update that made it so was not applied."""
+
+    def __init__(self, step: int, batch: str) -> None:
+        self.step = step
+        super().__init__(f"The loss or its gradient became infinite or NaN at step {step}, {batch}.")
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
@@ -145,8 +219,6 @@ def _board(folder: Path, after: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        from segue.errors import InputError
-
         raise InputError(
             "train.tensorboard=true needs the tensorboard package: pip install 'segue[tensorboard]'."
         ) from None

@@ -1,4 +1,4 @@
-"""How a gradient G becomes a step of the weights W: SGD, AdamW and Muon.
+"""How a gradient G becomes a step of the weights W: SGD, AdamW and Muon, with weight decay.
 
 SGD     M <- mu M + G;   W <- W - rate · M                                         G: with decay · W added
 AdamW   M <- mu M + (1 - mu) G;   S <- nu S + (1 - nu) G²                          Loshchilov and Hutter 2019

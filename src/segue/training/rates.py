@@ -84,7 +84,7 @@ def rate_at(config: Config, step: int, progress: float, halvings: int) -> float:
 
 
 def gradient_norm(model: nn.Module, limit: float) -> Tensor:
-    """The length of the whole gradient, which is shortened to `limit` where that is not 0."""
+    """Gradient clipping: shorten the whole gradient to the length `limit` (0: never); return the length it had."""
     learning = [p for p in model.parameters() if p.grad is not None]
     return nn.utils.clip_grad_norm_(learning, limit or math.inf)
 

@@ -1,11 +1,9 @@
-"""Where training begins: on which device and threads, with whose weights, and what of them stays as it is."""
+"""What a network begins with: does it fit this machine, whose weights and vectors does it take, what is frozen?"""
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -19,66 +17,13 @@ from segue.tokens.tokenizer import Tokenizer
 from segue.training.log import Progress, silent
 
 
-def processes() -> int:
-    """How many processes torchrun has started for this run; 1 without it."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
-
-
-def is_first() -> bool:
-    """Whether this is the process that reads, writes and speaks for all."""
-    return os.environ.get("RANK", "0") == "0"
-
-
-def pick_device(device: str) -> str:
-    """The device to work on; `auto` takes a GPU where there is one."""
-    import torch
-
-    if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    kind, _, number = device.partition(":")
-    if kind not in ("cpu", "cuda") or (number and not number.isdecimal()):
-        raise InputError(f"--device {device} is not known. Expected auto, cpu, cuda or, for one of several, cuda:1.")
-    if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
-        raise InputError(f"There is no device {device} on this machine. Leave --device out, or say --device cpu.")
-    return device
-
-
-def set_threads(threads: int) -> int:
-    """Takes this many CPU threads, 0 for torch's own choice; returns how many there are."""
-    import torch
-
-    if threads < 0:
-        raise InputError(f"--threads {threads} is not possible: expected 1 or more, or 0 for as many as torch takes.")
-    if threads:
-        torch.set_num_threads(threads)
-    return torch.get_num_threads()
-
-
-def keep_memory() -> None:
-    """Has this process keep up to 32 MB blocks of freed memory for its next step, where the C library is glibc.
-
-    By default glibc gives each large block back, and the system hands it out again page by page, all zeros: that can
-    take longer than to compute what is then written there.
-    """
-    if sys.platform != "linux":
-        return
-    library = ctypes.CDLL(None)
-    if hasattr(library, "gnu_get_libc_version"):
-        library.mallopt(_MMAP_THRESHOLD, 32 << 20)  # the most it takes
-        library.mallopt(_TRIM_THRESHOLD, 2**31 - 1)
-
-
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-"""As malloc.h numbers them."""
-
-
-def laid_out(make: Callable[[], Any]) -> Any:
-    """The model without its numbers, however large, on torch's device that holds none."""
+def on_meta(make: Callable[[], Any]) -> Any:
+    """Build the model on the meta device: shapes only, no memory."""
     import torch
     from torch.overrides import TorchFunctionMode
 
     class Undrawn(TorchFunctionMode):
-        """Draws no weights: to draw them where nothing is held, torch would load its compiler, for a second."""
+        """Skip `normal_`: on meta it would import torch's compiler (1 s)."""
 
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
@@ -90,7 +35,7 @@ def laid_out(make: Callable[[], Any]) -> Any:
 
 def check_size(make: Callable[[], Any]) -> None:
     """That the weights, their gradients and one more number of each fit into this machine: before they are made."""
-    count = sum(parameter.numel() for parameter in laid_out(make).parameters())
+    count = sum(parameter.numel() for parameter in on_meta(make).parameters())
     needed, there = 3 * 4 * count, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > there:
         raise InputError(

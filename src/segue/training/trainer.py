@@ -2,7 +2,8 @@
 
     for record in Trainer(...).fit(): …
 
-One update: count the denominators of all parts, go forward and backward part by part, clip, step.
+One update: count the denominators of all parts, go forward and backward part by part (gradient accumulation), clip,
+step. `patience` is early stopping.
 Losses and the guard against NaN stay on the device and are read every `log_every` steps; an update
 that is not finite never lands, because the optimiser gets the flag and moves nothing.
 """
@@ -15,7 +16,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
@@ -23,13 +23,20 @@ from torch import Tensor
 
 from segue.batches.batch import Batch
 from segue.batches.batches import Batches
-from segue.errors import SegueError
 from segue.models.base import Record, Term, TrainConfig
 from segue.training import cuda, rates
-from segue.training.distributed import World
+from segue.training.fitting import fitted
+from segue.training.log import DivergedError
 from segue.training.profile import Profile, phase
+from segue.training.world import World
 
-Validate = Callable[[], dict[str, Any]]
+Validate = Callable[[Callable[[float], None]], dict[str, Any]]
+Worth = Callable[[dict[str, Any]], tuple[float, ...]]
+
+
+def by_loss(values: dict[str, Any]) -> tuple[float, ...]:
+    """The worth of a validation where nothing but its loss counts."""
+    return (-values["loss"],)
 
 
 @dataclass(frozen=True)
@@ -80,11 +87,15 @@ class Trainer:
         device: str,
         profile: Profile | None = None,
         world: World | None = None,
+        worth: Worth = by_loss,
     ) -> None:
         self.model, self.batches, self.config, self.validate, self.device = model, batches, config, validate, device
         cuda.prepare(device)
-        self.world = world or World()
+        self.world, self.worth = world or World(), worth
         self.loss = self.world.wrapped(model)
+        self.log = _Log(device)
+        self.validating: Callable[[float], None] = lambda share: None
+        """Told while a validation goes on."""
         self.optimizer = rates.optimizer(model, config.optimizer)
         self.step = 0
         self.seconds = 0.0
@@ -133,15 +144,22 @@ class Trainer:
 
     def fit(self) -> Iterator[Record]:
         """Trains to the end of the budget. After a `validation` or `checkpoint` record the state may be saved."""
-        log = _Log(self.device)
         self.model.train()
         while self.progress < 1 and not self.stopped_early:
             begun = time.perf_counter()
-            self._update(log)
-            self.step += 1
+            with phase(self.profile, "data"):
+                parts = self.batches.at(self.step)
+            counts = self._begin_step(parts)
+            if self._records and self.step - self._began >= cuda.WARM:
+                self.carried = self.graphs.run(parts[0], counts, self.carried, self._recorded)
+            else:
+                with phase(self.profile, "data"):
+                    on_device = [self.world.share(part).to(self.device) for part in parts]
+                self._step(on_device, counts)
+            self._end_step(parts)
             last = self.progress >= 1
             if last or self.step % self.config.log_every == 0:
-                values = log.read(self)
+                values = self.log.read(self)
                 self.seconds += time.perf_counter() - begun
                 yield Record(self.step, "train", values | {"seconds": self.seconds, "progress": self.progress})
                 self._consider_compiling()
@@ -150,7 +168,7 @@ class Trainer:
             if self.config.seconds:
                 self.seconds = self.world.tell(self.seconds)
             if self._due() or self.progress >= 1:
-                yield self._validated(log)
+                yield self._validated()
 
     def _consider_compiling(self) -> None:
         """After what was queued is done, so that the clock tells the pace."""
@@ -181,19 +199,14 @@ class Trainer:
         self._tenths = tenths
         return True
 
-    def _update(self, log: _Log) -> None:
-        with phase(self.profile, "data"):
-            parts = self.batches.at(self.step)
+    def _begin_step(self, parts: list[Batch]) -> dict[str, int]:
+        """Set the learning rate of the step; the denominators of its loss, over all parts (gradient accumulation)."""
         rate = rates.rate_at(self.config.optimizer, self.step, self.progress, self.halvings)
         self.optimizer.set_rate(rate * self.batches.rate_share(parts))
-        log.rate, log.steps = rate, log.steps + 1
-        counts = self._counts(parts)
-        if self._records and self.step - self._began >= cuda.WARM:
-            self.carried = self.graphs.run(parts[0], counts, self.carried, partial(self._recorded, log))
-        else:
-            with phase(self.profile, "data"):
-                on_device = [self.world.share(part).to(self.device) for part in parts]
-            self._compute(on_device, counts, log)
+        self.log.rate, self.log.steps = rate, self.log.steps + 1
+        return self._counts(parts)
+
+    def _end_step(self, parts: list[Batch]) -> None:
         if self.average is not None:
             self.average.add()
         self.targets += sum(part.count for part in parts)
@@ -201,31 +214,33 @@ class Trainer:
             self.profile.steps += 1
             if self.step - self._began == cuda.WARM:
                 self.profile.forget()
+        self.step += 1
 
-    def _recorded(self, log: _Log, batch: Batch, counts: Mapping[str, Any], carried: list[Any]) -> list[Any]:
-        """The step that becomes a graph, recorded when its shape is met for the second time."""
+    def _recorded(self, batch: Batch, counts: Mapping[str, Any], carried: list[Any]) -> list[Any]:
+        """The step that becomes a CUDA graph, recorded when its shape is met for the second time."""
         self.carried = carried
-        self._compute([batch], counts, log)
+        self._step([batch], counts)
         return self.carried
 
-    def _compute(self, parts: list[Batch], counts: Mapping[str, Any], log: _Log) -> None:
-        """Forward, backward, clip, step: all on the device, nothing read back."""
+    def _step(self, parts: list[Batch], counts: Mapping[str, Any]) -> None:
+        """Forward, backward, gradient clipping, update: all on the device, nothing read back."""
         self.optimizer.forget_gradients()
         carried = self.carried + [None] * (len(parts) - len(self.carried))
         self.carried = []
         for place, (part, state) in enumerate(zip(parts, carried, strict=False)):
+            self.world.last_part(place == len(parts) - 1)
             with cuda.precision(self.device), phase(self.profile, "forward"):
-                loss = self.loss(part, state, place == len(parts) - 1)
+                loss = self.loss(part, state)
             shares = {term.name: _share(term, counts[term.name]) for term in loss.terms}
             total = torch.stack(list(shares.values())).sum()
             with phase(self.profile, "backward"):
                 (total * self.world.size).backward()  # type: ignore[no-untyped-call]
-            log.add(shares)
+            self.log.add(shares)
             if loss.state is not None:
                 self.carried.append(loss.state.detach())
         with phase(self.profile, "optimiser"):
             norm = rates.gradient_norm(self.model, self.config.optimizer.clip)
-            self.optimizer.skip = log.guard(norm, self.world)
+            self.optimizer.skip = self.log.guard(norm, self.world)
             self.optimizer.step()
 
     def _counts(self, parts: list[Batch]) -> dict[str, int]:
@@ -235,15 +250,15 @@ class Trainer:
                 counts[name] += count
         return {name: max(1, count) for name, count in counts.items()}
 
-    def _validated(self, log: _Log) -> Record:
-        log.read(self)  # a bad step must not be validated or saved
+    def _validated(self) -> Record:
+        self.log.read(self)  # a bad step must not be validated or saved
         if self.validate is None:
             return Record(self.step, "checkpoint", {"seconds": self.seconds})
         begun = time.perf_counter()
         with self.average.in_place() if self.average is not None else nullcontext():
             self.model.eval()
             with torch.inference_mode():
-                values = self.world.tell(self.validate() if self.world.first else None)
+                values = self.world.tell(self.validate(self.validating) if self.world.first else None)
             self.model.train()
             self._validated_at, self._validation_took = self.seconds, time.perf_counter() - begun
             self._judge(values)
@@ -255,23 +270,35 @@ class Trainer:
 
     def _judge(self, values: dict[str, Any]) -> None:
         """Keeps the weights that were just validated if they are the best so far."""
-        if not self.best or math.isnan(self.best["loss"]) or self._worth(values) > self._worth(self.best):
+        if not self.best or math.isnan(self.best["loss"]) or self.worth(values) > self.worth(self.best):
             self.best = values | {"step": self.step, "since": 0}
             self.best_weights = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
         else:
             self.best["since"] += 1
             self.halvings += 1
 
-    def _worth(self, values: dict[str, Any]) -> tuple[float, ...]:
-        """Labels and tags are decisions: their loss turns upwards, from being too sure, while they still get better."""
-        decides = self.model.task in ("classify", "tag") and not math.isnan(values["loss"])
-        return (values.get("accuracy", 0.0) if decides else 0.0, -values["loss"])
-
     def _begin_average(self, loss: float) -> None:
         """As soon as validation has been no better for long enough."""
         self.losses.append(loss)
         if rates.stalled(self.losses, self.config.optimizer.average):
             self.average = rates.Average(self.model)
+
+    def take_best(self) -> None:
+        """Put the best weights into the model, and end its training mode: no more dropout."""
+        if self.best_weights:
+            self.model.load_state_dict(self.best_weights)
+        self.model.eval()
+
+    def summary(self) -> dict[str, Any]:
+        """What result.json says of the training."""
+        found = fitted(self.seconds, self.step, self.targets, self.step / self.batches.per_epoch, self.model)
+        if self.best:
+            found |= {"best_step": self.best["step"], "validation_loss": self.best["loss"]}
+        if self.profile is not None:
+            looked_up = {id(m.weight) for m in self.model.modules() if isinstance(m, torch.nn.Embedding)}
+            met = sum(p.numel() for p in self.model.parameters() if self.model.tied or id(p) not in looked_up)
+            found["profile"] = self.profile.result(self.targets / max(1, self.step), met)
+        return found | {"stopped_early": self.stopped_early}
 
     # What a checkpoint holds: tensors by file, and plain values.
 
@@ -406,11 +433,3 @@ class _Log:
             total.zero_()
         self.steps = 0
         return values
-
-
-class DivergedError(SegueError):
-    """The loss or its gradient is no longer a number; the update that made it so was not applied."""
-
-    def __init__(self, step: int, batch: str) -> None:
-        self.step = step
-        super().__init__(f"The loss or its gradient became infinite or NaN at step {step}, {batch}.")

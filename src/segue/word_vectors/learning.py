@@ -70,7 +70,7 @@ def learn(text, span, tables, chances, shape, rates, table, state, read, own, lo
     blocks = -(-(negatives + 1) // ROWS)
     ids, ahead = np.empty(negatives + 1, np.int64), np.empty(negatives, np.int64)
     _draw_ahead(outputs, mark, other, state, ahead)
-    held, change = np.zeros((blocks, ROWS, width), np.float32), np.zeros((blocks, ROWS, width), np.float32)
+    copied, change = np.zeros((blocks, ROWS, width), np.float32), np.zeros((blocks, ROWS, width), np.float32)
     g, mean, error = np.zeros(ROWS, np.float32), np.empty(width, np.float32), np.empty(width, np.float32)
     scores = np.empty(outputs.shape[0] if negatives == 0 else 0, np.float32)
     at, places, first = span[0], 0, 1 if method == NEXT else 0
@@ -103,10 +103,10 @@ def learn(text, span, tables, chances, shape, rates, table, state, read, own, lo
                 continue
             loss[own, 1] += look * count
             if negatives > 0:
-                _fetch(outputs, ids, held, change)
+                _fetch(outputs, ids, copied, change)
                 for i in range(count):
                     for block in range(blocks):
-                        loss[own, 0] += _tell(inputs[near[i]], held, change, g, block, negatives, rate, table, look)
+                        loss[own, 0] += _tell(inputs[near[i]], copied, change, g, block, negatives, rate, table, look)
                 for k in range(negatives + 1):
                     _add(outputs[ids[k]], change[k // ROWS, k % ROWS])
             else:
@@ -173,12 +173,12 @@ def _take(ahead, word, mark, other, state, ids):
 
 
 @njit(cache=True, nogil=True, fastmath=True, inline="always")
-def _fetch(outputs, ids, held, change):
+def _fetch(outputs, ids, copied, change):
     """The rows of these words, and nothing yet that they have learnt."""
     for k in range(len(ids)):
         u = outputs[ids[k]]
         for d in range(len(u)):
-            held[k // ROWS, k % ROWS, d] = u[d]
+            copied[k // ROWS, k % ROWS, d] = u[d]
             change[k // ROWS, k % ROWS, d] = np.float32(0)
 
 
@@ -204,7 +204,7 @@ def _cost(score, wanted):
 
 
 @njit(cache=True, nogil=True, fastmath=True, inline="always")
-def _tell(x, held, change, g, block, negatives, rate, table, look):
+def _tell(x, copied, change, g, block, negatives, rate, table, look):
     """x learns to tell one of six rows, if it is among them, from the others; what the rows learn is added to
     `change`. Returns the loss where it is looked at."""
     cost = 0.0
@@ -212,9 +212,9 @@ def _tell(x, held, change, g, block, negatives, rate, table, look):
         a = b = c = np.float32(0)
         for d in range(len(x)):
             y = x[d]
-            a += y * held[block, k, d]
-            b += y * held[block, k + 1, d]
-            c += y * held[block, k + 2, d]
+            a += y * copied[block, k, d]
+            b += y * copied[block, k + 1, d]
+            c += y * copied[block, k + 2, d]
         g[k], g[k + 1], g[k + 2] = a, b, c
     for k in range(ROWS):
         if look and block * ROWS + k <= negatives:
@@ -224,8 +224,8 @@ def _tell(x, held, change, g, block, negatives, rate, table, look):
     g0, g1, g2, g3, g4, g5 = g[0], g[1], g[2], g[3], g[4], g[5]
     for d in range(len(x)):
         y = x[d]
-        low = g0 * held[block, 0, d] + g1 * held[block, 1, d] + g2 * held[block, 2, d]
-        x[d] = y + low + g3 * held[block, 3, d] + g4 * held[block, 4, d] + g5 * held[block, 5, d]
+        low = g0 * copied[block, 0, d] + g1 * copied[block, 1, d] + g2 * copied[block, 2, d]
+        x[d] = y + low + g3 * copied[block, 3, d] + g4 * copied[block, 4, d] + g5 * copied[block, 5, d]
         change[block, 0, d] += g0 * y
         change[block, 1, d] += g1 * y
         change[block, 2, d] += g2 * y

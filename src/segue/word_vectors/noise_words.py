@@ -4,8 +4,9 @@ A frequent word is kept with a chance, so that "the" teaches less than "cow" (Mi
 
     keep(w) = min(1, (sqrt(f / s) + 1) · s / f)         f: share of w in the text, s: the threshold
 
-Noise words come with chances that are counts raised to a power, from an alias table (Walker 1977): a place drawn evenly
-holds its own word up to a mark, and another one above it, so that a draw costs the same for any vocabulary.
+Noise words (negative sampling) come with chances that are counts raised to a power, from an alias table (Walker 1977):
+a place drawn evenly holds its own word up to a mark, and another one above it, so that a draw costs the same for any
+vocabulary.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import segue
-from segue.cli import invoke
+from segue.cli import main
 from segue.look.explain.equations import EQUATIONS, example, holdings
 from segue.look.explain.evidence import Context, Follower, Followers, Term, context_text, evenest, followers
 from segue.look.page import followers as picture
@@ -202,38 +202,38 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_look_says_why(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert invoke(["look", str(run), "--context", "hay cows eat", "--top", "3"]) == 0
+    assert main(["look", str(run), "hay cows eat", "--top", "3"]) == 0
     said = capsys.readouterr().out
     assert "order 3" in said and "█" in said and "1/V" in said and "order 2: “ eat”, c(h) = " in said
-    assert invoke(["look", str(run), "--context", "bones bones bones"]) == 0
+    assert main(["look", str(run), "bones bones bones"]) == 0
     assert "was never seen" in capsys.readouterr().out
 
 
 def test_look_says_all_numbers_as_json(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert invoke(["look", str(run), "--context", "cows eat", "--json"]) == 0
+    assert main(["look", str(run), "cows eat", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
-    for one in said["next"]:
-        assert math.fsum(term["share"] for term in one["terms"]) == pytest.approx(one["probability"], abs=1e-12)
-    assert [one["order"] for one in said["orders"]] == [1, 2, 3] and said["normalised"] is True
-    best = segue.load(run).next_tokens("cows eat", 1)[0]
-    assert best == (said["next"][0]["token"], pytest.approx(said["next"][0]["probability"], abs=1e-6))
+    assert said["panels"] == ["p"] and said["columns"] == ["order 3", "order 2", "order 1", "1/V"]
+    expected = segue.load(run).next_tokens("cows eat", 10)
+    for token, shares, (name, p) in zip(said["rows"], said["values"][0], expected, strict=True):
+        assert (token, math.fsum(shares)) == (name, pytest.approx(p, abs=1e-6))
+    assert said["cells"][0][0].startswith(tuple("123456789")) and "c(h) = " in said["note"]
 
 
 def test_explain_puts_the_numbers_in(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert invoke(["explain", str(run)]) == 0
+    assert main(["explain", str(run)]) == 0
     said = capsys.readouterr().out
     for told in ("modified_kneser_ney, order 3", "n1", "D3", "bytes an n-gram", "The likeliest token after", "p(“"):
         assert told in said
-    assert invoke(["explain", str(run), "model.order=2"]) == 2
+    assert main(["explain", str(run), "model.order=2"]) == 2
     assert "model.order=2 cannot change" in capsys.readouterr().err
-    assert invoke(["explain", str(run.parent)]) == 2
+    assert main(["explain", str(run.parent)]) == 2
     assert "is not a run folder" in capsys.readouterr().err
 
 
 def test_explain_of_a_run_of_another_kind_is_its_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [("a fine film", "good"), ("a dull film", "bad")] * 10
     segue.train("bow", rows, tmp_path / "bow", {"train.steps": 3})
-    assert invoke(["explain", str(tmp_path / "bow")]) == 0
+    assert main(["explain", str(tmp_path / "bow")]) == 0
     said = capsys.readouterr().out
     assert re.search(r"train\.steps +3 ", said) and "[model]" in said
 
@@ -243,9 +243,9 @@ def test_a_kind_comes_before_a_folder_of_its_name(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("ngram").symlink_to(run)
-    assert invoke(["explain", "ngram", "model.smoothing=witten_bell"]) == 0
+    assert main(["explain", "ngram", "model.smoothing=witten_bell"]) == 0
     assert "witten_bell" in capsys.readouterr().out
-    assert invoke(["explain", "./ngram"]) == 0
+    assert main(["explain", "./ngram"]) == 0
     assert "The likeliest token" in capsys.readouterr().out
 
 

@@ -13,9 +13,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from segue.runs.experiments import claim as claims
-from segue.runs.experiments.claim import Claim, Outcome, claim_names, read_claim, run_claim
-from segue.cli import invoke
+from segue.cli import main
 from segue.data import copy_task
 from segue.data.config import Config
 from segue.data.corpus import Corpus
@@ -28,6 +26,8 @@ from segue.look.page.trend import Point, Trend, alone, trend_chart
 from segue.models.base import Sizes
 from segue.models.rnn_lm import RnnLm
 from segue.recipe import load_recipe, recipe_names
+from segue.runs.experiments import claim as claims
+from segue.runs.experiments.claim import Claim, Outcome, claim_names, read_claim, run_claim
 
 SMALL = """
 says = "A trigram knows more than
@@ -133,7 +133,7 @@ def test_what_is_trained_on_shrinks_and_the_test_text_stays() -> None:
 
 def test_a_claim_is_run_judged_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mine, out = written(tmp_path, SMALL), tmp_path / "out"
-    assert invoke(["claim", mine, "--out", str(out), "--json"]) == 0
+    assert main(["claim", mine, "--out", str(out), "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     bits = {row["variant"]: row["bits_per_byte"] for row in result["rows"]}
     assert bits["three"] < bits["two"] < bits["one"] and list(bits) == ["one", "two", "three"]
@@ -146,7 +146,7 @@ def test_a_claim_is_run_judged_and_drawn(tmp_path: Path, capsys: pytest.CaptureF
     page = (out / "report.html").read_text()
     assert "The claim held here" in page and "against model.order" in page and 'class="chart wide trend"' in page
     ElementTree.parse(out / "picture.svg")
-    assert invoke(["claim", mine, "--out", str(out)]) == 0
+    assert main(["claim", mine, "--out", str(out)]) == 0
     told = capsys.readouterr().out
     assert "A trigram knows more than a unigram." in told and "The claim held here" in told and "picture.svg" in told
 
@@ -200,7 +200,8 @@ def outcome(name: str, *seeds: list[float]) -> Outcome:
     for bits in seeds:
         table = np.stack([np.array(bits), np.full(len(bits), 100.0)], 1)
         value = float(table[:, 0].sum() / table[:, 1].sum())
-        figures = {"task": "lm", "bits_per_byte": value, "bits_per_byte_ci": list(bootstrap(table[:, 0], table[:, 1]))}
+        interval = list(bootstrap(table[:, 0], table[:, 1]))
+        figures = {"figure": "bits_per_byte", "bits_per_byte": value, "bits_per_byte_ci": interval}
         evaluations.append(Evaluation(figures, table))
     return Outcome(name, Path(name), evaluations, Curve([], [], []), 1.0, 1.0)
 

@@ -13,14 +13,17 @@ import pytest
 import torch
 
 import segue
-from segue.runs import folder
-from segue.cli import invoke
-from segue.runs.experiments.compare import LADDERS, Trial, _joined, _ladder, _ranked, _verdict, budgeted, mean_of, task_of
+from segue import tasks
+from segue.cli import main
 from segue.inference import metrics
-from segue.inference.evaluation import Evaluation, of_text
+from segue.inference.evaluation import Evaluation
 from segue.inference.score import Scored
 from segue.inference.statistics import bootstrap
-from segue.recipe import load_recipe
+from segue.recipe import budgeted, load_recipe
+from segue.runs import folder
+from segue.runs.experiments.compare import _joined, _ladder, _ranked, mean_of, task_of
+from segue.runs.experiments.verdict import Trial, _verdict
+from segue.tasks.lm import of_scored
 
 TEXT = "the cow eats the green grass.\na big dog sees the small cow.\n\n" * 60
 
@@ -48,20 +51,20 @@ def test_models_that_read_the_text_in_other_units_are_not_compared() -> None:
 
 def test_tokens_that_lose_text_come_last_and_without_bits(capsys: pytest.CaptureFixture[str]) -> None:
     pieces = toml("pieces", '[tokens]\nkind = "wordpiece"')
-    assert invoke(["compare", "book.txt", "--models", f"{pieces},ngram", "--seeds", "2", "--out", "c"]) == 0
+    assert main(["compare", "book.txt", "--models", f"{pieces},ngram", "--seeds", "2", "--out", "c"]) == 0
     said = capsys.readouterr().out
     assert "ngram is best" in said and "chance" not in said  # one figure cannot be ahead of none
     row = next(line for line in said.splitlines() if line.startswith("pieces"))
     assert "–" in row and "∞" not in row
     result = segue.compare("book.txt", [pieces], out="d")
     assert result["rows"][0]["bits_per_byte"] is None and "wordpiece" in result["verdict"]
-    assert invoke(["runs", "d"]) == 0
+    assert main(["runs", "d"]) == 0
     assert "perplexity" in capsys.readouterr().out
 
 
 def scored(bits: list[float], sizes: list[float], spelling: float) -> Evaluation:
     total = torch.tensor(bits, dtype=torch.float64).numpy()
-    return of_text(Scored(total, torch.tensor(sizes, dtype=torch.float64).numpy(), 6.0, 10, spelling, 1, 0, "way"))
+    return of_scored(Scored(total, torch.tensor(sizes, dtype=torch.float64).numpy(), 6.0, 10, spelling, 1, 0, "way"))
 
 
 def with_best(evaluation: Evaluation, best: float) -> Evaluation:
@@ -83,8 +86,8 @@ def judged(right: list[float], sure: float = 0.9) -> Evaluation:
     """Of a classifier that said everything with the same confidence."""
     rows = np.array(right)
     sums = metrics.reliability([sure] * len(rows), rows).tolist()
-    result = {"task": "classify", "accuracy": float(rows.mean()), "calibration": sums, "calibration_error": 9.0}
-    return Evaluation(result, np.stack([rows, np.ones(len(rows))], 1))
+    result = {"figure": "accuracy", "accuracy": float(rows.mean()), "calibration": sums, "calibration_error": 9.0}
+    return Evaluation(result, np.stack([rows, np.ones(len(rows))], 1), share=True)
 
 
 def test_calibration_is_of_all_folds_together() -> None:
@@ -101,7 +104,7 @@ def test_all_right_in_all_seeds_and_folds_is_no_certainty() -> None:
 def trial(name: str, right: list[float], seconds: float, parameters: int) -> Trial:
     Path(name).mkdir()
     folder.write_json(Path(name) / "result.json", {"train_seconds": seconds, "parameters": parameters})
-    recipe, run = SimpleNamespace(name=name, task="classify"), SimpleNamespace(path=Path(name))
+    recipe, run = SimpleNamespace(name=name, task=tasks.task("classify")), SimpleNamespace(path=Path(name))
     return Trial(recipe, [run], judged(right), [])  # type: ignore[arg-type, list-item]
 
 
@@ -143,7 +146,7 @@ def test_a_held_out_text_that_is_too_short_to_test(capsys: pytest.CaptureFixture
     """Said in the terminal, the JSON and the page, with what to do; p, which could only be 1, is in none of them."""
     Path("short.txt").write_bytes(np.random.default_rng(0).choice(list(b"abcd .\n"), 25_000).astype(np.uint8).tobytes())
     command = ["compare", "short.txt", "--models", "ngram,neural_lm", "--budget", "2"]
-    assert invoke([*command, "--out", "c"]) == 0
+    assert main([*command, "--out", "c"]) == 0
     shown, result = capsys.readouterr().out, folder.read_json(Path("c/result.json"))
     page = Path("c/report.html").read_text(encoding="utf-8")
     first, second = result["rows"]
@@ -155,7 +158,7 @@ def test_a_held_out_text_that_is_too_short_to_test(capsys: pytest.CaptureFixture
         assert reason in said and "Give more text, or hold out a larger share of it (data.test is 0.05)." in said
         assert "p = 1" not in said and "p=1" not in said and "∞" not in said
     assert "compared pair by pair" not in page and "small differences" not in page
-    assert invoke([*command, "--out", "d", "data.test=0.5"]) == 0
+    assert main([*command, "--out", "d", "data.test=0.5"]) == 0
     assert "by more than chance" in capsys.readouterr().out
 
 
@@ -178,7 +181,7 @@ def test_rows_that_are_too_few_to_test() -> None:
 def measured(name: str, errors: list[float], seconds: float, parameters: int) -> Trial:
     """A model of numbers with these squared errors."""
     table = np.stack([np.array(errors), np.ones(len(errors))], 1)
-    result = {"task": "classify", "mean_squared_error": float(table[:, 0].mean())}
+    result = {"figure": "mean_squared_error", "mean_squared_error": float(table[:, 0].mean())}
     return replace(trial(name, [1.0], seconds, parameters), evaluation=Evaluation(result, table))
 
 
@@ -197,7 +200,7 @@ def test_labels_of_every_kind_are_compared(capsys: pytest.CaptureFixture[str]) -
     Path("numbers.tsv").write_text("".join(f"{i % 7}.5\t{text} {i % 7}\n" for i, (text, _) in enumerate(words)))
     Path("several.tsv").write_text("".join(f"{label},film\t{text}\n" for text, label in words))
     command = ["compare", "numbers.tsv", "data.label=number", "--models", "bow,cbow", "--budget", "4", "--folds", "2"]
-    assert invoke([*command, "--out", "n"]) == 0
+    assert main([*command, "--out", "n"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "mean squared error" in said
     result = folder.read_json(Path("n/result.json"))
@@ -207,8 +210,8 @@ def test_labels_of_every_kind_are_compared(capsys: pytest.CaptureFixture[str]) -
     assert first["differs_from_next"] and "accuracy" not in first
     page = Path("n/report.html").read_text(encoding="utf-8")
     assert "lower is better" in page and "on the validation data" in page
-    assert invoke(["compare", "several.tsv", "data.label=classes", "--models", "bow", "--budget", "4"]) == 0
-    assert invoke(["runs", "n"]) == 0
+    assert main(["compare", "several.tsv", "data.label=classes", "--models", "bow", "--budget", "4"]) == 0
+    assert main(["runs", "n"]) == 0
     assert "mean squared error" in capsys.readouterr().out
 
 
@@ -229,8 +232,9 @@ def test_the_page_says_who_did_not_take_all_its_time() -> None:
 
 
 def test_the_ladder_leaves_out_models_of_other_labels_and_says_so() -> None:
-    assert _ladder("classify", []) == (LADDERS["classify"], [])
-    names, said = _ladder("classify", ["train.rate=1", "data.label=number"])
+    classify = tasks.task("classify")
+    assert _ladder(classify, []) == (classify.ladder, [])
+    names, said = _ladder(classify, ["train.rate=1", "data.label=number"])
     assert "dan" in names and "nbsvm" not in names
     assert said == ["Left out, since they learn one class a row: naive_bayes, nbsvm, ngram_bag."]
 
@@ -298,7 +302,7 @@ def test_the_text_where_the_label_should_be_is_refused_with_the_way_out() -> Non
         segue.train("bow", "reviews.tsv", "r")
     assert not Path("r").exists()
     settings: dict[str, Any] = {"data.columns": "2,1", "train.steps": 2}
-    assert segue.train("bow", "reviews.tsv", "r", settings).labels == ["0", "1"]
+    assert segue.train("bow", "reviews.tsv", "r", settings).labels == ("0", "1")
 
 
 def test_a_tag_of_the_test_file_that_training_lacks_is_said_before_training() -> None:

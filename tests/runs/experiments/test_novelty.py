@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import segue
-from segue.runs import terminal
-from segue.cli import invoke
+from segue.cli import main
 from segue.errors import InputError
-from segue.runs.run import Run
+from segue.look import terminal
 from segue.runs.experiments.novelty import LEAST, SIZES, Figures, Match, Novelty, Report, novelty
+from segue.runs.run import Run
 
 WORDS = ["the", "a", "cow", "dog", "eats", "sees", "grass", "hay", "green", "big", "small", "barn", "runs", "naïve"]
 
@@ -261,8 +261,8 @@ def test_only_language_models_write(tmp_path: Path) -> None:
 
 
 def test_an_imported_model_has_no_training_text(run: Run, tmp_path: Path) -> None:
-    assert invoke(["export", str(run.path), "--to", "arpa", str(tmp_path / "a.arpa")]) == 0
-    assert invoke(["import", str(tmp_path / "a.arpa"), "--out", str(tmp_path / "again")]) == 0
+    assert main(["export", str(run.path), "--to", "arpa", str(tmp_path / "a.arpa")]) == 0
+    assert main(["import", str(tmp_path / "a.arpa"), "--out", str(tmp_path / "again")]) == 0
     with pytest.raises(InputError, match=r"imported from .*a\.arpa"):
         novelty(segue.load(tmp_path / "again"), ["the"])
 
@@ -288,7 +288,7 @@ def test_text_that_another_run_learnt_is_mentioned(run: Run, tmp_path: Path) -> 
 
 def report_of(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     capsys.readouterr()
-    code = invoke(["generate", *words])
+    code = main(["generate", *words])
     out, err = capsys.readouterr()
     assert code == 0, err
     return out
@@ -316,7 +316,7 @@ def test_generate_says_how_new_its_texts_are(tmp_path: Path, capsys: pytest.Capt
 def test_a_run_whose_text_has_changed_ends_in_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = train(tmp_path)
     (tmp_path / "book.txt").write_text("something else\n" * 20)
-    assert invoke(["generate", str(run.path), "--max-tokens", "5", "--novelty"]) == 2
+    assert main(["generate", str(run.path), "--max-tokens", "5", "--novelty"]) == 2
     assert "has changed" in capsys.readouterr().err
 
 

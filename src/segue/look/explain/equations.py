@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from segue.look.explain.evidence import context_text, token_name
-from segue.models.ngram import ONE_DISCOUNT, THREE_DISCOUNTS
+from segue.ngrams.discounts import ONE_DISCOUNT, THREE_DISCOUNTS
 from segue.ngrams.lookup import STUPID
 from segue.ngrams.trie import bytes_of
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -22,8 +21,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from segue.data.atomic import atomic_file, of_process
 from segue.inference.metrics import class_scores
 from segue.look.explain.evidence import Followers
+from segue.look.inside.view import View
 from segue.look.page import charts, markup
 from segue.look.page.calibration import Sure, calibration
 from segue.look.page.charts import Axes, Line
@@ -90,7 +91,8 @@ class Page:
     """All that the page shows."""
 
     title: str
-    task: str
+    judged: str
+    """What is judged one by one: rows or words."""
     summary: list[str]
     """Sentences: what, which data, budget, machine, held-out bytes; the last is the verdict."""
     entries: list[Entry]
@@ -109,6 +111,8 @@ class Page:
     """Where the first entry was trained on several: corpus, tokens, weight, epochs, and its figure on each."""
     trend: Trend | None = None
     """Of the page of a claim: the figure against a number."""
+    views: list[View] = field(default_factory=list)
+    """Of the page of a run that is a network: pictures of what it does with a held-out text (look/inside)."""
     words: WordMap | None = None
     """Of the page of a run with vectors of words."""
 
@@ -133,12 +137,8 @@ class Expected:
 
 def write(page: Page, path: Path) -> None:
     """Write the page as one file; a reader sees the old file or the new one, never half of it."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
+    with atomic_file(path, of_process(path)) as beside:
         beside.write_text(render(page), encoding="utf-8", newline="\n")
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def render(page: Page) -> str:
@@ -153,10 +153,11 @@ def render(page: Page) -> str:
         ("quiz", "Which is the real one?", _quiz(page)),
         ("expected", "Expected, order by order", _expected(page)),
         ("surprisal", "Surprisal, word by word", _surprisal(page)),
+        ("inside", "Inside the network", _inside(page)),
         ("confusion", "Confusions", _confusion(page)),
         ("classes", "Label by label", _classes(page)),
         ("calibration", "Calibration", _calibration(page)),
-        ("examples", "Translations" if page.task == "seq2seq" else "Errors", _examples(page)),
+        ("examples", "Translations" if _translates(page) else "Errors", _examples(page)),
         ("rows", "Rows to look at", _rows(page)),
         ("corpora", "Corpora", _corpora(page)),
         ("ledger", "Ledger", _ledger(page)),
@@ -457,7 +458,7 @@ def _classes(page: Page) -> str:
                 [text(label), *(figure(share, "f1") for share in score[:3]), f"{score.support:,}"]
                 for label, score in sorted(scores, key=lambda pair: -pair[1].support)
             ]
-            of = "words" if page.task == "tag" else "rows"
+            of = page.judged
             said = f"{swatch(i)}<b>{text(entry.model)}</b>: of what it called so, how much is so (precision); of what "
             said += "is so, how much it found (recall); and F1, the harmonic mean of the two."
             return f"<p>{said}</p>{markup.table(['label', 'precision', 'recall', 'F1', of], rows)}"
@@ -484,9 +485,21 @@ def _rows(page: Page) -> str:
     return f'<p class="aside">{text(" ".join(said))}</p>{markup.table(["text", "labels, and where"], rows)}'
 
 
+def _inside(page: Page) -> str:
+    """Pictures of look/inside, drawn as SVG; `segue look` shows them of any text."""
+    return "".join(
+        f'<figure>{view.svg()}<figcaption class="aside">{text(view.note)}</figcaption></figure>' for view in page.views
+    )
+
+
+def _translates(page: Page) -> bool:
+    """Whether the examples are what models wrote, and not errors."""
+    return any("output" in example for entry in page.entries for example in entry.examples)
+
+
 def _examples(page: Page) -> str:
     having = [(i, entry) for i, entry in enumerate(page.entries) if entry.examples]
-    if page.task == "seq2seq":
+    if _translates(page):
         return _translations(having)
     return errors([Missed(entry.model, i, entry.examples) for i, entry in having])
 

@@ -115,7 +115,7 @@ def challenge(run: Run, positive: str = "", negative: str = "") -> dict[str, Any
 
 
 def _check(run: Run) -> None:
-    if run.task != "classify" or run.sizes.label != "class" or run.recipe.data.pairs:
+    if "challenge" not in run.task.verbs or run.sizes.label != "class" or run.recipe.data.pairs:
         raise InputError(
             f"{run.recipe.name} in {run.path} does not give single texts one label each. Expected a classifier of "
             "opinions, such as: segue train bow reviews.tsv"

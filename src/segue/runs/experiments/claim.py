@@ -32,18 +32,18 @@ from typing import Any
 
 import numpy as np
 
-from segue.runs import folder as files
-from segue.runs.experiments.compare import budgeted, mean_of
 from segue.data.corpus import Corpus
 from segue.errors import InputError, SegueError, nearest
-from segue.inference.evaluation import LOWER_IS_BETTER, MAIN, NAMES, Evaluation
+from segue.inference.evaluation import LOWER_IS_BETTER, NAMES, Evaluation
 from segue.inference.evaluation import compare as compare_two
-from segue.runs.run import Run
 from segue.look.page.charts import Axes, Line, line_chart
 from segue.look.page.report import Curve, Entry, write
 from segue.look.page.trend import Point, Trend, alone, trend_chart
+from segue.recipe import CLAIMS, RECIPES, SECTIONS, Recipe, budgeted, load_recipe
+from segue.runs import folder as files
+from segue.runs.experiments.compare import mean_of
 from segue.runs.gather import curve_of, entry_of, page_of
-from segue.recipe import CLAIMS, RECIPES, SECTIONS, Recipe, load_recipe
+from segue.runs.run import Run
 from segue.runs.train import train
 from segue.training.log import Progress, silent
 
@@ -239,7 +239,7 @@ def _check_same_text(recipes: Mapping[str, Recipe]) -> None:
     first, *others = recipes.items()
     for name, recipe in others:
         for key, value in asdict(first[1].data).items():
-            theirs = getattr(recipe.data, key)
+            theirs = asdict(recipe.data)[key]
             if key != "validation" and theirs != value:
                 raise InputError(
                     f"'{first[0]}' reads the data with data.{key}={value}, '{name}' with data.{key}={theirs}. Expected "
@@ -274,7 +274,7 @@ def _outcome(claim: Claim, recipe: Recipe, out: Path, progress: Progress, trust:
         variant,
         places[0],
         whole if len(whole) == len(evaluations) else [],
-        _mean_curve([curve_of(place, recipe.task) for place in places]),
+        _mean_curve([curve_of(place, recipe.task.curve) for place in places]),
         _number(claim.against, recipe, corpus, results[0] if results else {}),
         float(np.mean([result["train_seconds"] for result in results])) if results else 0.0,
     )
@@ -287,15 +287,13 @@ def _slug(variant: str) -> str:
 def _trained(recipe: Recipe, place: Path, corpus: Corpus, progress: Progress, trust: bool) -> Evaluation | None:
     """The evaluation on the test text; what was finished before is not trained again. None if the loss went astray."""
     try:
-        trained = train(recipe, place, resume=True, progress=progress, trust=trust)
+        run = train(recipe, out=place, resume=True, progress=progress, trust=trust)
     except InputError:
         raise
     except SegueError as error:
         progress(str(error), 0.0)
         return None
-    if trained.evaluation is not None:
-        return trained.evaluation
-    return Run(place, trust=trust).evaluate_split(corpus, "test", progress)
+    return run.evaluation or run.evaluate_split(corpus, "test", progress)
 
 
 def _number(against: str, recipe: Recipe, corpus: Corpus, result: Mapping[str, Any]) -> float:
@@ -309,9 +307,9 @@ def _number(against: str, recipe: Recipe, corpus: Corpus, result: Mapping[str, A
 
 def _key(against: str, recipe: Recipe) -> float:
     """The value of a key of the recipe, which must be a number that has a logarithm."""
-    value: Any = recipe
+    value: Any = asdict(recipe)
     for part in against.split("."):
-        value = getattr(value, part, None)
+        value = value.get(part) if isinstance(value, dict) else None
     if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
         known = ["steps", *NUMBERS]
         raise InputError(
@@ -334,7 +332,7 @@ def _mean_curve(curves: Sequence[Curve]) -> Curve:
 
 
 def _report(claim: Claim, outcomes: Sequence[Outcome], recipe: Recipe, out: Path) -> dict[str, Any]:
-    main = MAIN[recipe.task]
+    main = recipe.task.figure
     metric = NAMES.get(main, main)
     comparisons = _judged(claim, {outcome.variant: outcome for outcome in outcomes}, main)
     law = _law(outcomes, main) if claim.law else None
@@ -357,7 +355,8 @@ def _report(claim: Claim, outcomes: Sequence[Outcome], recipe: Recipe, out: Path
         "says": claim.says,
         "report": str(out / "report.html"),
         "picture": str(out / "picture.svg"),
-        "task": recipe.task,
+        "task": recipe.task.name,
+        "figure": main,
         "against": claim.against,
         "best_possible": ranked[0].mean.result.get("best_possible"),
         "rows": [_row(claim, outcome, main) for outcome in outcomes],
@@ -431,7 +430,7 @@ def _said(law: Mapping[str, float], claim: Claim, metric: str) -> str:
 
 
 def _entry(outcome: Outcome) -> Entry:
-    run = Run(outcome.place, trust=True)
+    run = Run.open(outcome.place, trust=True)
     entry = entry_of(run, outcome.mean, files.read_json(outcome.place / "result.json"), None)
     return replace(entry, model=outcome.variant, curve=outcome.curve, train_seconds=outcome.seconds)
 
@@ -454,8 +453,8 @@ def _curves(entries: Sequence[Entry], metric: str, main: str, best: float | None
 
 
 def _facts(claim: Claim, recipe: Recipe, best: Outcome) -> list[str]:
-    held, machine = best.mean.result, files.read_json(best.place / "environment.json")
-    size = f"{held['bytes']:,} bytes" if recipe.task == "lm" else f"{len(best.mean.statistics):,} rows"
+    machine = files.read_json(best.place / "environment.json")
+    size = recipe.task.amount(best.mean)
     return [
         claim.says,
         f"{len(claim.variants)} variants of {claim.kind} on {recipe.data.path}, {claim.seeds} "

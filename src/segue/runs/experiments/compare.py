@@ -9,116 +9,89 @@ compared piece by piece.
 from __future__ import annotations
 
 import fnmatch
-import math
-import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from segue.runs import folder as files
+from segue import tasks
 from segue.data.corpus import Corpus
 from segue.data.sources import guess_shape
 from segue.errors import InputError
 from segue.inference import metrics
-from segue.inference.evaluation import LOWER_IS_BETTER, NAMES, SHARES, Evaluation, main_figure
+from segue.inference.evaluation import LOWER_IS_BETTER, Evaluation, main_figure
 from segue.inference.evaluation import compare as compare_two
-from segue.inference.statistics import FEWEST, bootstrap, corpus_bootstrap, share_interval
-from segue.runs.run import Run
-from segue.look.page.markup import short_count
+from segue.inference.statistics import FEWEST
 from segue.look.page.report import write
 from segue.models import model_class
-from segue.models.base import Task
+from segue.models.base import TaskName
+from segue.recipe import Recipe, budgeted, load_recipe, recipe_names
+from segue.runs import folder as files
+from segue.runs.experiments.verdict import UNTESTED, Trial, stem, summary
 from segue.runs.gather import entry_of, page_of, passage_of
-from segue.recipe import TASKS, Recipe, load_recipe, recipe_names
+from segue.runs.resume import Data, Out, Settings, data_name, named_data, setting_lines, undo_rows
+from segue.runs.run import Run
 from segue.runs.train import train
+from segue.tasks.base import Task
 from segue.training.log import Progress, silent
-
-LADDERS: dict[Task, tuple[str, ...]] = {
-    "lm": (
-        "ngram/unigram",
-        "ngram/bigram",
-        "ngram/trigram",
-        "ngram/kn7",
-        "neural_lm",
-        "rnn_lm/elman",
-        "rnn_lm/gru",
-        "rnn_lm/lstm",
-        "gpt/rotary",
-    ),
-    "classify": (
-        "naive_bayes",
-        "nbsvm",
-        "ngram_bag",
-        "bow",
-        "cbow",
-        "deep_cbow",
-        "dan",
-        "cnn_classifier",
-        "rnn_classifier",
-    ),
-    "tag": ("window_tagger/one", "window_tagger", "cnn_tagger/words", "rnn_tagger/words", "cnn_tagger", "rnn_tagger"),
-    "seq2seq": ("rnn_seq2seq/elman", "rnn_seq2seq", "rnn_seq2seq/every"),
-    "embed": ("word2vec/next", "word2vec/cbow", "word2vec"),
-}
-"""The models that tell the story of the field, for each task."""
-
-
-A_POINT = 0.01
-"""Accuracy that few would pay for with a model that takes much longer."""
-A_TWENTIETH = 0.05
-"""The same of the error of numbers, as a share of it."""
-FEW_PIECES = 20
-"""With fewer independent pieces of test text, intervals and p are rough, and the page says so."""
-UNTESTED = "–"
-"""Whether two models differ, where there are too few pieces for any difference to show."""
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One model of a comparison, with all its seeds and folds."""
-
-    recipe: Recipe
-    runs: list[Run]
-    """The run of every seed and fold; the first is the one that is shown."""
-    evaluation: Evaluation
-    """Over all folds, seeds averaged."""
-    by_seed: list[float]
-    """The main figure of each seed."""
-    differs: str = ""
-    """Whether it differs from the next one beyond chance: "yes (p < 0.001)", "no (p = 0.550)" or UNTESTED."""
 
 
 def compare(
-    data: str,
-    names: Sequence[str] = (),
+    data: Data = None,
+    models: Sequence[str] = (),
     budget: str = "60s",
     seeds: int = 1,
     folds: int = 0,
-    out: Path | None = None,
-    task: Task | None = None,
-    overrides: Sequence[str] = (),
+    out: Out = None,
+    task: TaskName | None = None,
+    settings: Settings = (),
     progress: Progress = silent,
     trust: bool = False,
 ) -> dict[str, Any]:
-    """Trains every model under the same budget, writes the page, and returns its rows, best first."""
-    task = task or task_of(data, names, trust)
+    """Train several models under one budget and write one page; return the table's rows, best first."""
+    if seeds < 1 or folds == 1 or folds < 0:
+        raise InputError(f"Expected --seeds of 1 or more, and --folds of 0 or 2 and more; found {seeds} and {folds}.")
+    path = Path(out) if out is not None else files.free_name(f"compare-{data_name(data)}")
+    listed = data is not None and not isinstance(data, str | Path)
+    asked = tasks.task(task or task_of("" if listed else str(data or "pydoc"), models, trust))
+    made = files.missing(path)
+    name, rows = named_data(data, path, asked.shape)
+    try:
+        lines = setting_lines(settings)
+        return _compare(name or "pydoc", models, budget, seeds, folds, path, asked, lines, progress, trust)
+    except BaseException:
+        undo_rows(rows, path, made)
+        raise
+
+
+def _compare(
+    data: str,
+    names: Sequence[str],
+    budget: str,
+    seeds: int,
+    folds: int,
+    out: Path,
+    task: Task,
+    overrides: Sequence[str],
+    progress: Progress,
+    trust: bool,
+) -> dict[str, Any]:
     ladder, left_out = (names, []) if names else _ladder(task, overrides)
     recipes = _recipes(ladder, data, budget, folds, overrides, trust)
     called = [recipe.name for recipe in recipes]
     if len(set(called)) < len(called):
         raise InputError(f"Two of the models have the same name: {', '.join(called)}. Give each `name = …` of its own.")
-    wrong = [recipe.name for recipe in recipes if recipe.task != task]
+    wrong = [recipe.name for recipe in recipes if recipe.task is not task]
     if wrong:
         raise InputError(
-            f"{', '.join(wrong)} cannot be compared on {task}: models of one task at a time. Leave it out of --models."
+            f"{', '.join(wrong)} cannot be compared on {task.name}: models of one task at a time. Leave it out of "
+            "--models."
         )
-    out = out or files.free_name(f"compare-{_stem(data)}")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{out} exists already; nothing is overwritten. Choose another --out.")
-    corpus = Corpus(recipes[0].data, recipes[0].shape, progress)
+    corpus = Corpus(recipes[0].data, task.shape, progress)
     if not corpus.counts["test"]:
         raise InputError("Nothing is held out to compare on. Give data.test as a path or a share, such as 0.05.")
     made = files.missing(out)
@@ -134,10 +107,10 @@ def _ladder(task: Task, overrides: Sequence[str]) -> tuple[Sequence[str], list[s
     """The models of a task that learn such labels as the data has, and a sentence on the others, if there are any."""
     given = [word.partition("=")[2] for word in overrides if word.startswith("data.label=")]
     label = given[-1] if given else "class"
-    able = [name for name in LADDERS[task] if label in model_class(name.split("/")[0]).labels]
-    others = [name for name in LADDERS[task] if name not in able]
+    able = [name for name in task.ladder if label in model_class(name.split("/")[0]).labels]
+    others = [name for name in task.ladder if name not in able]
     if not able or not others:
-        return LADDERS[task], []
+        return task.ladder, []
     return able, [f"Left out, since they learn one class a row: {', '.join(others)}."]
 
 
@@ -156,7 +129,7 @@ def _recipes(
             )
     # Text that one model needs in canonical form is canonical for all, or they would not read the same bytes.
     for key in ("canonical", "unit"):
-        values = {getattr(recipe.data, key) for recipe in first if recipe.data.canonical}
+        values = {asdict(recipe.data)[key] for recipe in first if recipe.data.canonical}
         if values:
             base["data"][key] = values.pop()
     recipes = [budgeted(load_recipe(name, overrides, base, trust), budget) for name in expanded]
@@ -169,7 +142,7 @@ def _check_same_data(recipes: Sequence[Recipe]) -> None:
     first = recipes[0]
     for other in recipes[1:]:
         for key, value in asdict(first.data).items():
-            if (theirs := getattr(other.data, key)) != value:
+            if (theirs := asdict(other.data)[key]) != value:
                 raise InputError(
                     f"{first.name} reads the data with data.{key}={value}, {other.name} with data.{key}={theirs}. "
                     f"Expected the same text for all; say data.{key}=… on the command line, for every model."
@@ -185,29 +158,6 @@ def _expand(name: str) -> list[str]:
     return found
 
 
-def budgeted(recipe: Recipe, budget: str) -> Recipe:
-    """The recipe under a budget: 60s and 2min are time, a plain number is steps."""
-    units = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600}
-    number = budget.rstrip("abcdefghijklmnopqrstuvwxyz ")
-    unit = budget[len(number) :].strip()
-    try:
-        amount = float(number)
-    except ValueError:
-        amount = 0.0
-    in_steps = unit in ("", "step", "steps")
-    if not 0 < amount < math.inf or not (in_steps or unit in units) or (in_steps and amount != int(amount)):
-        raise InputError(
-            f"--budget {budget} is not understood. Expected seconds such as 60s, 5min, or steps such as 500."
-        )
-    if not recipe.train.has("steps"):
-        if unit in units and recipe.train.has("seconds"):
-            return recipe.with_values("train", seconds=amount * units[unit])
-        return recipe  # a model that counts reads its text once, whatever the budget
-    if unit in units:
-        return recipe.with_values("train", seconds=amount * units[unit], steps=0, epochs=0.0)
-    return recipe.with_values("train", steps=int(amount), seconds=0.0, epochs=0.0)
-
-
 def _trial(recipe: Recipe, out: Path, seeds: int, folds: int, progress: Progress, trust: bool) -> Trial:
     runs: list[Run] = []
     tables: list[list[Any]] = []
@@ -218,8 +168,9 @@ def _trial(recipe: Recipe, out: Path, seeds: int, folds: int, progress: Progress
             one = recipe.with_values("train", seed=recipe.train.seed + seed) if learns else recipe
             one = one.with_values("data", test=f"{fold}/{folds}") if folds else one
             place = out / (recipe.name.replace("/", "-") + _suffix(seed, fold, seeds, folds))
-            tables[-1].append(train(one, place, progress=progress, trust=trust).evaluation)
-            runs.append(Run(place, trust=trust))
+            run = train(one, out=place, progress=progress, trust=trust)
+            tables[-1].append(run.evaluation)
+            runs.append(run)
     evaluations = [_joined(folds_of) for folds_of in tables]
     main = main_figure(evaluations[0].result)
     by_seed = [evaluation.result[main] for evaluation in evaluations if main in evaluation.result]
@@ -239,11 +190,10 @@ def _joined(folds: list[Evaluation]) -> Evaluation:
         for name in _SUMMED
         if any(name in fold.result for fold in folds)
     }
-    # A fold weighs as much as there is in it: bytes, words or rows.
-    weights = [len(f.statistics) if f.task == "seq2seq" else f.statistics[:, 1].sum() for f in folds]
-    result = folds[0].result | sums | _averages(folds, weights)
-    statistics = np.concatenate([fold.statistics for fold in folds])
-    return _figures(Evaluation(result, statistics, [e for fold in folds for e in fold.examples]))
+    result = folds[0].result | sums | _averages(folds, [fold.size for fold in folds])
+    pieces = np.concatenate([fold.pieces_NK for fold in folds])
+    examples = [example for fold in folds for example in fold.examples]
+    return _figures(replace(folds[0], result=result, pieces_NK=pieces, examples=examples))
 
 
 def mean_of(seeds: list[Evaluation]) -> Evaluation:
@@ -251,7 +201,7 @@ def mean_of(seeds: list[Evaluation]) -> Evaluation:
     if len(seeds) == 1:
         return seeds[0]
     result = seeds[0].result | _averages(seeds, [1.0] * len(seeds))
-    return _figures(replace(seeds[0], result=result, statistics=np.mean([e.statistics for e in seeds], 0)))
+    return _figures(replace(seeds[0], result=result, pieces_NK=np.mean([e.pieces_NK for e in seeds], 0)))
 
 
 _SUMMED = (
@@ -274,19 +224,10 @@ def _averages(evaluations: Sequence[Evaluation], weights: Sequence[float]) -> di
 
 
 def _figures(evaluation: Evaluation) -> Evaluation:
-    """The main figure and its interval, made anew from the pieces; tokens that lose text have none."""
-    main, table = main_figure(evaluation.result), evaluation.statistics
-    if main not in evaluation.result:
-        return evaluation
-    if sums := evaluation.result.get("calibration"):
+    """The main figure and its interval, made anew from the pieces."""
+    if evaluation.figure in evaluation.result and (sums := evaluation.result.get("calibration")):
         evaluation.result["calibration_error"] = metrics.calibration_error(sums)
-    if evaluation.task == "seq2seq":
-        value = float(metrics.bleu_of_sums(table.sum(0)[None])[0])
-        interval = corpus_bootstrap(table, metrics.bleu_of_sums)
-    else:
-        value = float(table[:, 0].sum() / table[:, 1].sum())
-        interval = (share_interval if main in SHARES else bootstrap)(table[:, 0], table[:, 1])
-    return replace(evaluation, result=evaluation.result | {main: value, f"{main}_ci": list(interval)})
+    return evaluation.refigured()
 
 
 def _ranked(trials: list[Trial]) -> list[Trial]:
@@ -303,7 +244,7 @@ def _ranked(trials: list[Trial]) -> list[Trial]:
 def _differs(trial: Trial, after: Trial) -> str:
     if main_figure(after.evaluation.result) not in after.evaluation.result:
         return ""  # of two such, neither has a figure; they come last
-    if len(trial.evaluation.statistics) < FEWEST:
+    if len(trial.evaluation.pieces_NK) < FEWEST:
         return UNTESTED
     paired = compare_two(trial.evaluation, after.evaluation)
     p = "p < 0.001" if paired.p < 0.001 else f"p = {paired.p:.3f}"
@@ -314,20 +255,20 @@ def _report(
     trials: list[Trial], corpus: Corpus, out: Path, budget: str, seeds: int, left_out: list[str]
 ) -> dict[str, Any]:
     task = trials[0].recipe.task
-    passage = passage_of(corpus, "test") if task == "lm" else None
+    passage = passage_of(corpus, "test") if "generate" in task.verbs else None
     results = [files.read_json(trial.runs[0].path / "result.json") for trial in trials]
     entries = [
         entry_of(trial.runs[0], trial.evaluation, result, passage, trial.differs)
         for trial, result in zip(trials, results, strict=True)
     ]
-    *facts, verdict = _summary(trials, corpus, budget, seeds)
-    summary = [*facts, *left_out, *_sooner(results, trials), verdict]
-    title = f"{_stem(corpus.config.path)}: {len(trials)} models compared"
-    write(page_of(title, summary, entries, passage, trials[0].evaluation), out / "report.html")
+    *facts, verdict = summary(trials, corpus, budget, seeds)
+    sentences = [*facts, *left_out, *_sooner(results, trials), verdict]
+    title = f"{stem(corpus.config.path)}: {len(trials)} models compared"
+    write(page_of(title, sentences, entries, passage, trials[0].evaluation), out / "report.html")
     rows = [_row(trial, result) for trial, result in zip(trials, results, strict=True)]
     result = {
         "report": str(out / "report.html"),
-        "task": task,
+        "task": task.name,
         "figure": main_figure(trials[0].evaluation.result),
         "best_possible": trials[0].evaluation.result.get("best_possible"),
         "rows": rows,
@@ -373,107 +314,8 @@ def _row(trial: Trial, result: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _summary(trials: list[Trial], corpus: Corpus, budget: str, seeds: int) -> list[str]:
-    task, figures = trials[0].recipe.task, trials[0].evaluation.result
-    main = main_figure(figures)
-    held = {
-        "lm": f"{figures.get('bytes', 0):,} bytes",
-        "embed": f"{figures.get('places', 0):,} places of text",
-    }.get(task, f"{len(trials[0].evaluation.statistics):,} rows")
-    machine = files.read_json(trials[-1].runs[0].path / "environment.json")
-    sentences = [
-        f"{len(trials)} models of {_stem(corpus.config.path)}, each with a budget of {budget}, one setting each.",
-        f"Scored on {held} held out{', read as ' + figures['way'] if task == 'lm' else ''}.",
-        f"{machine['processor']}, {machine['cores']} cores, Python {machine['versions']['python']}.",
-    ]
-    pieces = len(trials[0].evaluation.statistics)
-    if pieces < FEW_PIECES and trials[0].differs != UNTESTED:
-        sentences.append(f"There are few {_pieces(task)} ({pieces}): small differences do not show.")
-    if seeds > 1:
-        sentences.append(f"Means over {seeds} seeds.")
-    return [*sentences, _verdict(trials, NAMES.get(main, main))]
-
-
-def _verdict(trials: list[Trial], figure: str) -> str:
-    best = trials[0]
-    value = best.evaluation.result.get(main_figure(best.evaluation.result))
-    if value is None:
-        lossy = f"{best.runs[0].tokenizer.kind} tokens lose a part of the text"
-        why = lossy if "perplexity" in best.evaluation.result else "scores are no probabilities"
-        return f"None of these has {figure}: {why}."
-    shown = f"{best.recipe.name} is best, with {value:.3f} {figure}"
-    if not best.differs:
-        return f"{shown}."
-    after = trials[1].recipe.name
-    if best.differs == UNTESTED:
-        return f"{shown}, but {_too_short(best, after)}"
-    clear = (
-        f"ahead of {after} by more than chance"
-        if best.differs.startswith("yes")
-        else f"but not surely better than {after}"
-    )
-    use = f": {_advice(trials)}" if best.recipe.task in ("classify", "tag", "embed") else ""
-    return f"{shown}, {clear} {best.differs.partition(' ')[2]}{use}."
-
-
-def _too_short(best: Trial, after: str) -> str:
-    """That nothing can be told of the difference, and what to do."""
-    task, share = best.recipe.task, best.recipe.data.test
-    few = "text is too short" if task == "lm" else f"{_pieces(task)} are too few"
-    have = f"{len(best.evaluation.statistics)} of the {FEWEST} {_pieces(task)} that a test takes"
-    larger = f", or hold out a larger share of it (data.test is {share:g})" if isinstance(share, float) else ""
-    what = "text" if task in ("lm", "embed") else "data"
-    return f"the held-out {few} to tell whether it is better than {after} ({have}). Give more {what}{larger}."
-
-
-def _pieces(task: Task) -> str:
-    """What the held-out data is cut into to be tested."""
-    return {"lm": "blocks of 2,048 bytes", "embed": "texts"}.get(task, "rows")
-
-
-def _advice(trials: list[Trial]) -> str:
-    """Which to use: of those that are neither surely worse than the best nor by more than a point (of numbers: than a
-    twentieth of its error), the one that was trained soonest; of several that took about as long, the smallest."""
-    best, *others = trials
-    main = main_figure(best.evaluation.result)
-    lower = main in LOWER_IS_BETTER
-
-    def figure(trial: Trial) -> float:
-        return float(trial.evaluation.result.get(main, math.inf if lower else -math.inf))
-
-    near = A_TWENTIETH * figure(best) if lower else A_POINT
-    alike = [
-        trial
-        for trial in others
-        if abs(figure(best) - figure(trial)) <= near and compare_two(best.evaluation, trial.evaluation).p >= 0.05
-    ]
-    costs = {id(trial): _cost(trial) for trial in [best, *alike]}
-    soon = max(0.5, 1.5 * min(seconds for seconds, _ in costs.values()))
-    chosen = min(
-        (trial for trial in [best, *alike] if costs[id(trial)][0] <= soon), key=lambda trial: costs[id(trial)][1]
-    )
-    (seconds, parameters), (slower, more) = costs[id(chosen)], costs[id(best)]
-    if chosen is best:
-        return f"use {best.recipe.name} (trained in {seconds:,.1f} s, {short_count(parameters)} parameters)"
-    within = "5 %" if lower else "a point"
-    return (
-        f"use {chosen.recipe.name}, as good within {within} ({figure(chosen):.3f}) and trained in {seconds:,.1f} s "
-        f"rather than {slower:,.1f} s, with {short_count(parameters)} parameters rather than {short_count(more)}"
-    )
-
-
-def _cost(trial: Trial) -> tuple[float, int]:
-    """Seconds of training, and parameters."""
-    result = files.read_json(trial.runs[0].path / "result.json")
-    return float(result["train_seconds"]), int(result["parameters"])
-
-
-def task_of(data: str, names: Sequence[str], trust: bool = False) -> Task:
+def task_of(data: str, names: Sequence[str], trust: bool = False) -> TaskName:
     """The task of the first model, or the one that the data speaks of."""
     if names:
-        return load_recipe(_expand(names[0])[0], trust=trust).task
-    return TASKS[guess_shape(data).name]
-
-
-def _stem(data: str) -> str:
-    return re.sub("[+:]+", "-", Path(data.split(",")[0]).name.split(".")[0]) or "text"
+        return load_recipe(_expand(names[0])[0], trust=trust).task.name
+    return tasks.of_shape(guess_shape(data).name)

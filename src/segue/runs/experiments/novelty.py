@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from segue.runs import folder as files
 from segue.batches.encode import grouped
 from segue.data.corpus import Corpus
 from segue.errors import InputError
 from segue.look.explain.suffixes import Suffixes, compile_once, whole_runs
+from segue.runs import folder as files
 from segue.runs.run import Run
 from segue.tokens.tokenizer import Tokenizer
 from segue.training.log import Progress, silent
@@ -96,8 +96,10 @@ class Report:
 
 def novelty(run: Run, texts: list[str], prompt: str = "", progress: Progress = silent) -> Report:
     """How new the texts are that a language model wrote after a prompt (`run.generate`)."""
-    if run.task != "lm":
-        raise InputError(f"{run.recipe.name} is made for {run.task}. Expected a language model, which writes text.")
+    if "generate" not in run.task.verbs:
+        raise InputError(
+            f"{run.recipe.name} is made for {run.task.name}. Expected a language model, which writes text."
+        )
     if source := run.imported:
         raise InputError(
             f"The model in {run.path} was imported from {source}, which does not say what it was trained on. Leave "

@@ -13,17 +13,35 @@ from __future__ import annotations
 import math
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from segue.data.corpus import Example
-from segue.inference.predict import Prediction, Predictor
+from segue.data.example import Example
 
 MOST_WORDS = 100
 LEAST = 1e-300
 """What stands for a probability of 0, which has no logarithm."""
-TOLD = 5
+SHOWN = 5
+
+
+class Judged(Protocol):
+    """What a classifier says of a text."""
+
+    @property
+    def probabilities(self) -> tuple[float, ...]:
+        """Of every class; empty where the label is a number."""
+
+    @property
+    def number(self) -> float:
+        """Where the label is a number."""
+
+    @property
+    def several(self) -> bool:
+        """Whether there may be any number of classes."""
+
+
+Predict = Callable[[Iterable[Example]], Iterator[Judged]]
 
 
 class Mattered(NamedTuple):
@@ -33,7 +51,7 @@ class Mattered(NamedTuple):
     drop: float
 
 
-def explained(predictor: Predictor, examples: Iterable[Example]) -> Iterator[tuple[Prediction, list[Mattered]]]:
+def explained(predict: Predict, examples: Iterable[Example]) -> Iterator[tuple[Judged, list[Mattered]]]:
     """Each example's prediction with its words, in their order; streaming, with full batches."""
     waiting: deque[list[str]] = deque()
 
@@ -44,7 +62,7 @@ def explained(predictor: Predictor, examples: Iterable[Example]) -> Iterator[tup
             yield example
             yield from less
 
-    predictions = predictor.predict(asked())
+    predictions = predict(asked())
     for whole in predictions:
         words = waiting.popleft()
         best = max(range(len(whole.probabilities)), key=whole.probabilities.__getitem__, default=0)
@@ -53,12 +71,12 @@ def explained(predictor: Predictor, examples: Iterable[Example]) -> Iterator[tup
         yield whole, list(map(Mattered, words, drops))
 
 
-def mattered(predictor: Predictor, examples: Iterable[Example]) -> Iterator[list[Mattered]]:
+def mattered(predict: Predict, examples: Iterable[Example]) -> Iterator[list[Mattered]]:
     """The words alone."""
-    return (words for _, words in explained(predictor, examples))
+    return (words for _, words in explained(predict, examples))
 
 
-def told(words: Sequence[Mattered], most: int = TOLD) -> str:
+def most_moving(words: Sequence[Mattered], most: int = SHOWN) -> str:
     """`great +2.10, not -0.31`: those that moved the decision most, for it or against it."""
     moved = sorted((word for word in words if abs(word.drop) >= 0.005), key=lambda word: -abs(word.drop))
     return ", ".join(f"{word.word} {word.drop:+.2f}" for word in moved[:most])
@@ -82,7 +100,7 @@ def _without(example: Example, side: str, match: re.Match[str]) -> Example:
     return example._replace(text=rest) if side == "text" else example._replace(target=rest)
 
 
-def _odds(prediction: Prediction, label: int) -> float:
+def _odds(prediction: Judged, label: int) -> float:
     """Log-odds of a label, against the sum of the others and not against 1 - p, which near 1 has few digits left."""
     if not prediction.probabilities:
         return prediction.number

@@ -1,0 +1,174 @@
+"""The formats of `segue export` and `segue import`: one table, read by both verbs.
+
+To add a format, write its reader and writer and give it a row. The modules that do the work are imported only when they
+are called, since some of them load torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from segue.errors import InputError, nearest
+
+Progress = Any
+Notes = list[str]
+"""What the owner of a run or file should know, a sentence each."""
+
+
+class Format(NamedTuple):
+    """A form in which a run travels."""
+
+    name: str
+    """As in `segue export --to NAME`."""
+    suffixes: tuple[str, ...]
+    """How names of files end that `segue import` reads so, .gz and .xz left out."""
+    what: str
+    """What of a run it holds."""
+    looks_like: Callable[[Path], bool]
+    """Whether `segue import` should read a path so that has another suffix."""
+    read: Callable[[Path, Path, Progress], Notes]
+    """(path, run folder to make, progress)"""
+    write: Callable[[Path, Path, Progress], Notes]
+    """(run folder, path to write, progress)"""
+    written: str
+    """What is said once {path} is written: what it is for."""
+
+    def recognises(self, path: Path) -> bool:
+        """Whether `segue import` reads this path so."""
+        suffix = Path(path.name.removesuffix(".gz").removesuffix(".xz")).suffix
+        return (suffix in self.suffixes and not path.is_dir()) or self.looks_like(path)
+
+
+def export_run(run: Path, path: Path, name: str, progress: Progress) -> Notes:
+    """Write a run in the format of this name."""
+    chosen = next((one for one in FORMATS if one.name == name), None)
+    if chosen is None:
+        raise InputError(f"There is no format '{name}'.{nearest(name, [one.name for one in FORMATS])}")
+    return [*chosen.write(run, path, progress), chosen.written.format(path=path)]
+
+
+def import_run(path: Path, out: Path, progress: Progress) -> Notes:
+    """Make a run folder of a file or folder, in the first format that recognises it."""
+    chosen = next(one for one in FORMATS if one.recognises(path))
+    return [*chosen.read(path, out, progress), f"The run: {out}"]
+
+
+def _never(path: Path) -> bool:
+    return False
+
+
+def _always(path: Path) -> bool:
+    return True
+
+
+# Vectors of words
+
+
+def _holds_vectors(path: Path) -> bool:
+    """Whether the first line is that of word2vec's files (GloVe's have none: they are known by their suffix)."""
+    from segue.word_vectors.files import is_vectors
+
+    return path.is_file() and is_vectors(path)
+
+
+def _read_word2vec(path: Path, out: Path, progress: Progress) -> Notes:
+    from segue.interop.word2vec_format import import_word2vec
+
+    return import_word2vec(path, out)
+
+
+def _write_word2vec(run: Path, path: Path, progress: Progress) -> Notes:
+    from segue.interop.word2vec_format import export_word2vec
+
+    return export_word2vec(run, path)
+
+
+# Hugging Face
+
+
+def _read_huggingface(path: Path, out: Path, progress: Progress) -> Notes:
+    from segue.interop.huggingface.gpt2 import import_gpt2
+
+    return import_gpt2(path, out)
+
+
+def _write_huggingface(run: Path, path: Path, progress: Progress) -> Notes:
+    from segue.interop.huggingface.gpt2 import export_gpt2
+
+    return export_gpt2(run, path)
+
+
+# ARPA
+
+
+def _read_arpa(path: Path, out: Path, progress: Progress) -> Notes:
+    from segue.interop.arpa.read import import_arpa
+
+    return import_arpa(path, out, progress)
+
+
+def _write_arpa(run: Path, path: Path, progress: Progress) -> Notes:
+    from segue.interop.arpa.write import export_arpa
+
+    return export_arpa(run, path, progress)
+
+
+# A whole run
+
+
+def _read_zip(path: Path, out: Path, progress: Progress) -> Notes:
+    from segue.interop.archive import import_zip
+
+    import_zip(path, out)
+    return []
+
+
+def _write_zip(run: Path, path: Path, progress: Progress) -> Notes:
+    from segue.interop.archive import export_zip
+
+    export_zip(run, path)
+    return []
+
+
+FORMATS = (
+    Format(
+        "word2vec",
+        (".vec", ".txt"),
+        "its vectors",
+        _holds_vectors,
+        _read_word2vec,
+        _write_word2vec,
+        "{path} holds the vectors, for gensim and others.",
+    ),
+    Format(
+        "hf",
+        (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".pkl"),  # one file: the reader says that it wants the folder
+        "a GPT-2",
+        Path.is_dir,
+        _read_huggingface,
+        _write_huggingface,
+        "{path} holds the model, for transformers: AutoModelForCausalLM.from_pretrained('{path}')",
+    ),
+    Format(
+        "arpa",
+        (".arpa", ".lm"),
+        "an n-gram model",
+        _never,
+        _read_arpa,
+        _write_arpa,
+        "{path} holds the model, for KenLM, SRILM and others.",
+    ),
+    Format(
+        "zip",
+        (".zip",),
+        "a whole run",
+        _always,
+        _read_zip,
+        _write_zip,
+        "{path} holds the run. Elsewhere: segue import {path} --out RUN",
+    ),
+)
+"""`segue import` takes the first that recognises a path. Vectors come first: a .bin may hold them. The last takes what
+no other does, and says what is wrong with it."""

@@ -1,0 +1,269 @@
+"""GPT-2's weights and config in Hugging Face's format (its folder and tokenizer: folder.py).
+
+The networks are the same. Rows of the tokens' vectors E change places, since the ids differ:
+
+    in       STOP takes the row of the end, UNK the mean of all rows, the others follow in their order
+    out      the text's rows, then UNK where the tokens are closed, then STOP; of open tokens no text needs UNK
+
+Why the mean: the logit of UNK is then the mean of the V true logits l, and sum of e^l >= V e^(mean of l) (Jensen), so
+that p(UNK) <= 1 / (V + 1) whatever the state. Logits of true tokens are the same on both sides; a log p is lower here
+by at most log(1 + 1/V), 0.00002 at GPT-2's V. (A row of zeros would take all where the true logits are below 0.)
+
+Matrices stand there as input x output and are transposed. A text that spells <|endoftext|> is text here, and an end
+there. Every text begins with STOP here; GPT-2's own tokenizer leaves it out, the one that is written puts it there.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save
+from torch import Tensor
+
+from segue.data.files import describe_file
+from segue.data.ledger import Ledger
+from segue.errors import InputError
+from segue.interop.huggingface.folder import WEIGHTS, Folder, check_folder, order_of, write_folder
+from segue.interop.imported_run import check_free, write_imported_run
+from segue.models.base import Sizes
+from segue.models.gpt import Gpt
+from segue.recipe import load_recipe
+from segue.runs import folder as files
+from segue.runs.run import load
+from segue.tokens import file_format
+
+_ACTIVATIONS = {"gelu": "gelu_new", "relu": "relu"}
+_SAME = {"gelu_new": "gelu", "gelu_pytorch_tanh": "gelu", "relu": "relu"}
+_DEFAULTS: dict[str, Any] = {
+    "n_positions": 1024,
+    "n_embd": 768,
+    "n_layer": 12,
+    "n_head": 12,
+    "n_inner": None,
+    "activation_function": "gelu_new",
+    "resid_pdrop": 0.1,
+    "embd_pdrop": 0.1,
+    "attn_pdrop": 0.1,
+    "layer_norm_epsilon": 1e-5,
+    "scale_attn_weights": True,
+    "scale_attn_by_inverse_layer_idx": False,
+    "add_cross_attention": False,
+    "tie_word_embeddings": True,
+    "bos_token_id": 50256,
+    "eos_token_id": 50256,
+}
+"""What a key of config.json is where it is left out."""
+_PARTS = {
+    "norm_attention": "ln_1",
+    "attention.qkv": "attn.c_attn",
+    "attention.out": "attn.c_proj",
+    "norm_feed": "ln_2",
+    "feed.up": "mlp.c_fc",
+    "feed.down": "mlp.c_proj",
+}
+"""The parts of a layer, here and there."""
+_MASKS = re.compile(r"h\.\d+\.attn\.(masked_)?bias")
+"""Constants that older files keep among the weights."""
+
+
+def _names(layers: int, tied: bool) -> dict[str, str]:
+    """What each tensor is called, here and there (without the `transformer.` that may stand before it)."""
+    names = {"vectors.weight": "wte.weight", "positions.table.weight": "wpe.weight"}
+    for kind in ("weight", "bias"):
+        names[f"norm.{kind}"] = f"ln_f.{kind}"
+        for i in range(layers):
+            names |= {f"blocks.{i}.{ours}.{kind}": f"h.{i}.{theirs}.{kind}" for ours, theirs in _PARTS.items()}
+    return names if tied else names | {"head.weight": "lm_head.weight"}
+
+
+def _turned(name: str, tensor: Tensor) -> Tensor:
+    """A matrix of a layer, transposed; all else as it is."""
+    return tensor.T if name.startswith("blocks.") and tensor.dim() == 2 else tensor
+
+
+# Out
+
+
+def export_gpt2(run: Path, folder: Path) -> list[str]:
+    """Writes a gpt run as a folder for transformers (GPT2LMHeadModel); returns what its owner should know.
+
+    An existing folder is not overwritten.
+    """
+    if folder.exists():
+        raise InputError(f"{folder} exists already; nothing is overwritten. Choose another name.")
+    files.check_run(run)
+    loaded = load(run, "cpu")
+    if not isinstance(loaded.model, Gpt):
+        raise InputError(f"The run in {run} is a {loaded.recipe.kind}. Only a gpt has the form of GPT-2.")
+    config, tokenizer = loaded.model.config, loaded.tokenizer
+    if reason := _inexpressible(config):
+        raise InputError(f"The run in {run} has {reason}, so it is no GPT-2. Export it with --to zip.")
+    order = order_of(tokenizer)
+    tensors, weights = {}, loaded.model.state_dict()
+    for ours, theirs in _names(config.layers, config.tied).items():
+        tensor = weights[ours]
+        tensor = tensor[order] if ours in ("vectors.weight", "head.weight") else _turned(ours, tensor)
+        tensors[theirs if theirs.startswith("lm_head.") else f"transformer.{theirs}"] = tensor.contiguous()
+    write_folder(folder, _their_config(config, len(order)), tensors, tokenizer, config.context)
+    if tokenizer.kind == "bpe":
+        return []
+    return [f"Its tokens are of kind {tokenizer.kind}: transformers reads them, `segue import` reads GPT-2's alone."]
+
+
+def _inexpressible(config: Gpt.Config) -> str:
+    """The first setting that Hugging Face's GPT-2 cannot express, or nothing."""
+    for name, own, means in (
+        ("norm", "pre", "normalises before each part of a layer"),
+        ("residual", True, "adds what goes into each part of a layer to what comes out"),
+        ("position", "learned", "has a learned vector for each place"),
+    ):
+        if (value := vars(config)[name]) != own:
+            return f"model.{name}={str(value).lower()}, where GPT-2 {means}"
+    if config.heads * config.head_width != config.width:
+        together = config.heads * config.head_width
+        return f"heads that are together {together:,} wide, where GPT-2's are as wide as the layer, {config.width:,}"
+    return ""
+
+
+def _their_config(config: Gpt.Config, vocab_size: int) -> dict[str, Any]:
+    return {
+        "architectures": ["GPT2LMHeadModel"],
+        "model_type": "gpt2",
+        "torch_dtype": "float32",
+        "vocab_size": vocab_size,
+        "n_positions": config.context,
+        "n_embd": config.width,
+        "n_layer": config.layers,
+        "n_head": config.heads,
+        "activation_function": _ACTIVATIONS[config.activation],
+        **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), config.dropout),
+        "layer_norm_epsilon": 1e-5,
+        "tie_word_embeddings": config.tied,
+    }
+
+
+# In
+
+
+def import_gpt2(folder: Path, out: Path) -> list[str]:
+    """Makes a run folder of a GPT-2 for transformers; returns what its owner should know. Nothing is half written."""
+    check_free(out)
+    check_folder(folder)
+    theirs = _Gpt2(folder)
+    read = theirs.tokens()
+    config, weights = theirs.model_section(), theirs.own_weights()
+    rows = len(weights["wte.weight"]) if "wte.weight" in weights else 0
+    end = theirs.end(rows)
+    ids = [i for i in sorted(read.ids) if i != end]
+    if ids and ids[-1] >= rows:
+        raise theirs.damaged(
+            WEIGHTS, f"it has vectors for {rows:,} tokens, and {read.path.name} gives the id {ids[-1]:,}"
+        )
+    if nameless := rows - len(ids) - 1:
+        theirs.notes.append(f"{nameless:,} rows without a token are left out")
+    recipe = load_recipe(
+        "gpt",
+        base={
+            "data": {"path": str(folder / "config.json"), "validation": 0.0, "test": 0.0},
+            "tokens": {"kind": "bpe", "vocab_size": len(ids) + 2},
+            "batches": {"length": min(128, config["context"])},
+            "model": config,
+        },
+    )
+    sizes = Sizes(len(ids) + 2)
+    tensors = theirs.tensors(recipe.model, sizes, weights, torch.tensor([end, *ids]))
+    content = file_format.write("bpe", [read.ids[i] for i in ids], read.split, merges=read.merges)
+    theirs.check_tokens(content, read)
+    ledger = Ledger(files=[describe_file(path) for path in theirs.read])
+    for note in theirs.notes:
+        ledger.note(note, str(folder))
+    parameters = sum(tensor.numel() for tensor in tensors.values())
+
+    def write_weights(out: Path) -> None:
+        files.write_atomic(out / WEIGHTS, save(tensors))
+
+    return write_imported_run(out, recipe, sizes, content, ledger, folder, parameters, write_weights)
+
+
+class _Gpt2(Folder):
+    """The folder of a GPT-2."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "gpt2")
+        self.config = _DEFAULTS | {"n_positions": self.config.get("n_ctx", 1024)} | self.config
+
+    def model_section(self) -> dict[str, Any]:
+        """The recipe's [model]; what our gpt is not is refused."""
+        config = self.config
+        width, layers, heads, context = (self._number(key) for key in ("n_embd", "n_layer", "n_head", "n_positions"))
+        fixed = ("layer_norm_epsilon", "scale_attn_weights", "scale_attn_by_inverse_layer_idx", "add_cross_attention")
+        able: dict[str, tuple[Any, ...]] = {key: (_DEFAULTS[key],) for key in fixed}
+        able |= {"activation_function": tuple(_SAME), "n_inner": (None, 4 * width)}
+        for key, values in able.items():
+            if config[key] not in values:
+                expected = " or ".join(map(json.dumps, values))
+                raise InputError(
+                    f"{self.path / 'config.json'} has {key}={json.dumps(config[key])}, which gpt here cannot be. "
+                    f"Expected {expected}."
+                )
+        if width % heads:
+            raise self.damaged("config.json", f"n_embd={width} does not divide by n_head={heads}")
+        drops = [config[key] for key in ("resid_pdrop", "embd_pdrop", "attn_pdrop")]
+        if not all(isinstance(drop, int | float) and 0 <= drop < 1 for drop in drops):
+            raise self.damaged("config.json", f"resid_pdrop, embd_pdrop and attn_pdrop are {drops}")
+        if len(set(drops)) > 1:
+            self.notes.append(f"dropout is {drops[0]} everywhere; it was {drops[1]} of sums, {drops[2]} of attention")
+        section = {"layers": layers, "width": width, "heads": heads, "context": context, "dropout": float(drops[0])}
+        activation, tied = _SAME[config["activation_function"]], bool(config["tie_word_embeddings"])
+        return section | {"activation": activation, "tied": tied}
+
+    def _number(self, key: str) -> int:
+        value = self.config[key]
+        if type(value) is not int or value < 1:
+            raise self.damaged("config.json", f"{key} is {value!r}, not a whole number of 1 or more")
+        return value
+
+    def end(self, rows: int) -> int:
+        """The id that ends a text, and begins it here."""
+        found = self.config["eos_token_id"]
+        end = found[0] if isinstance(found, list) and len(found) == 1 else found
+        if type(end) is not int or not 0 <= end < max(rows, 1):
+            raise self.damaged("config.json", f"eos_token_id is {found}, and there are vectors for {rows:,} tokens")
+        if (begin := self.config["bos_token_id"]) not in (end, None):
+            self.notes.append(f"a text begins with token {end} here, the one that ends it, and not with {begin}")
+        return end
+
+    def own_weights(self) -> dict[str, Tensor]:
+        """All tensors by their names, without the `transformer.` that may stand before them."""
+        return {name.removeprefix("transformer."): tensor for name, tensor in self.weights().items()}
+
+    def tensors(self, config: Gpt.Config, sizes: Sizes, weights: dict[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
+        """The weights of a Gpt; `rows` are those of the tokens, the end first."""
+        names = _names(config.layers, config.tied)
+        known = {*names.values(), "lm_head.weight"}
+        if strange := sorted(name for name in weights if name not in known and not _MASKS.fullmatch(name)):
+            raise self.damaged(WEIGHTS, f"it holds {strange[0]}, which a GPT-2 of {config.layers} layers has not")
+        with torch.device("meta"):
+            shapes = {name: tensor.shape for name, tensor in Gpt(config, sizes).state_dict().items()}
+        tensors = {}
+        for ours, theirs in names.items():
+            if theirs not in weights:
+                raise self.damaged(WEIGHTS, f"{theirs} is missing")
+            found = weights[theirs]
+            tensor = _turned(ours, found).float()
+            if ours in ("vectors.weight", "head.weight") and len(tensor) == len(weights["wte.weight"]):
+                tensor = _with_unk(tensor[rows])
+            if tensor.shape != shapes[ours]:
+                raise self.damaged(WEIGHTS, f"{theirs} is {list(found.shape)}, which does not fit config.json")
+            tensors[ours] = tensor.contiguous()
+        return tensors
+
+
+def _with_unk(rows_VD: Tensor) -> Tensor:
+    """The rows of the tokens, the end first, and their mean as UNK in the second place."""
+    mean_1D = rows_VD.double().mean(0, keepdim=True).float()
+    return torch.cat([rows_VD[:1], mean_1D, rows_VD[1:]])

@@ -1,0 +1,173 @@
+"""Data to ids: the tokenizer, the labels and the stores of a run, made once and kept until the run is finished."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from segue.batches.codec import Codec, Sizes
+from segue.batches.store import Store
+from segue.data.atomic import atomic_file
+from segue.data.corpus import Corpus
+from segue.data.files import describe_file
+from segue.data.ledger import elapsed
+from segue.errors import InputError
+from segue.models.base import Counted
+from segue.recipe import Recipe
+from segue.runs import folder as files
+from segue.runs.resume import Begun
+from segue.tasks.base import HeldOut
+from segue.tokens.spelling import Speller
+from segue.tokens.tokenizer import Tokenizer
+from segue.training.log import Progress
+from segue.training.world import World
+
+
+class Prepared(NamedTuple):
+    """The data of a run as ids."""
+
+    corpus: Any
+    """The Corpus; None in a process that is not the first."""
+    codec: Codec
+    store: Store
+    held_out: HeldOut | None
+    """The validation data, if there is any."""
+
+    @property
+    def tested(self) -> str:
+        """The split that the last figures are of; empty: nothing was held out."""
+        counts = self.corpus.counts
+        return next((split for split in ("test", "validation") if counts[split]), "")
+
+    def epochs(self, begun: Begun, trainer: Any) -> dict[str, Any]:
+        """How often each of several corpora was read, here and in the ledger."""
+        if len(self.corpus.parts) == 1:
+            return {}
+        tokens = self.store.columns["text"].lengths().tolist()
+        weights = self.store.columns["weight"].flat.tolist()
+        drawn = tokens if isinstance(trainer.model, Counted) else trainer.batches.drawn(trainer.step)
+        names = [part.name for part in self.corpus.parts]
+        self.corpus.ledger.corpora = elapsed(names, tokens, weights, drawn)
+        write_ledger(self.corpus, begun.path)
+        by_corpus = {row["corpus"]: row["epochs"] for row in self.corpus.ledger.corpora}
+        return {"epochs": sum(drawn) / sum(tokens), "epochs_by_corpus": by_corpus}
+
+
+def prepare(begun: Begun, world: World, progress: Progress) -> Prepared:
+    """The first process reads the data and writes ids; the others read what it has written."""
+    if not world.first:
+        return _read(begun, world.tell())
+    recipe, corpus, path = begun.recipe, begun.corpus, begun.path
+    _check(recipe, corpus, progress)
+    task, store = recipe.task, path / "store"
+    tokenizer = _tokenizer(recipe, corpus, path, progress)
+    codec = _codec(recipe, tokenizer, task.labels(corpus, recipe.data), _speller(recipe, tokenizer, corpus, path))
+    total = max(1, corpus.counts["train"])
+    encoded = task.store(
+        *(corpus, "train", codec, store / "train", recipe.batches.length),
+        lambda rows: progress("encoding", min(1.0, rows / total)),
+    )
+    _check_tokens(corpus, encoded.store, encoded.tokens)
+    task.check_store(encoded.store, recipe.data)
+    corpus.overlap()
+    corpus.repeats()
+    corpus.ledger.tokens_cut = encoded.cut
+    held_out = None
+    if corpus.counts["validation"]:
+        held_out = task.held_out(corpus, "validation", codec, store / "validation", recipe.train.validate_tokens)
+        corpus.ledger.unknown_rate = held_out.unknown_rate
+    _note_vectors(recipe, corpus)
+    write_ledger(corpus, path)
+    world.tell({"labels": codec.labels, "validates": held_out is not None})
+    return Prepared(corpus, codec, encoded.store, held_out)
+
+
+def _read(begun: Begun, told: dict[str, Any]) -> Prepared:
+    tokenizer = Tokenizer.load(begun.path / "tokenizer.json")
+    codec = _codec(begun.recipe, tokenizer, tuple(told["labels"]), None)
+    held_out = HeldOut(None, 0.0) if told["validates"] else None  # the first process alone validates
+    return Prepared(None, codec, Store(begun.path / "store" / "train"), held_out)
+
+
+def _codec(recipe: Recipe, tokenizer: Tokenizer, labels: tuple[str, ...], speller: Speller | None) -> Codec:
+    label = recipe.data.label
+    classes = 1 if label == "number" else len(labels)
+    sizes = Sizes(tokenizer.vocab_size, classes, label, recipe.model_class.marks(recipe.model))
+    return Codec(tokenizer, labels, recipe.data, sizes, speller)
+
+
+def _check(recipe: Recipe, corpus: Corpus, progress: Progress) -> None:
+    counted = issubclass(recipe.model_class, Counted)
+    if counted and corpus.weights:
+        names = "+".join(part.name for part in corpus.parts)
+        counts = not recipe.task.whole_epochs
+        raise InputError(
+            f"{recipe.kind} {'counts' if counts else 'reads'} every token once, so that its corpora cannot be weighed "
+            f"as in {recipe.data.path[:200]}. Leave the weights out, {names[:200]}"
+            + (", or choose a model that learns by gradient, such as rnn_lm or gpt." if counts else ".")
+        )
+    window, length = recipe.model_class.window_of(recipe.model), recipe.batches.length
+    if window > length and not recipe.train.init:
+        progress(
+            f"batches.length is {length:,} and model.context {window:,}: places from {length + 1:,} on are never "
+            f"trained, but read and written with. Set batches.length={window}, or model.context={length}.",
+            0.0,
+        )
+
+
+def _check_tokens(corpus: Corpus, store: Store, tokens: int) -> None:
+    several = len(corpus.parts) > 1
+    sizes = store.columns["text"].lengths().tolist() if several else [tokens]
+    for part, size in zip(corpus.parts, sizes, strict=True):
+        if not size:
+            raise InputError(f"{part.name} holds no tokens to train on.")
+
+
+def _tokenizer(recipe: Recipe, corpus: Corpus, path: Path, progress: Progress) -> Tokenizer:
+    """The tokenizer of the run: the one it has, that of train.init, or one that is learnt."""
+    saved, init = path / "tokenizer.json", recipe.train.init
+    if not saved.exists():
+        if init:
+            files.check_run(Path(init))
+            tokenizer = Tokenizer.load(Path(init) / "tokenizer.json")
+            recipe.task.check_tokens(tokenizer, init)
+        else:
+            progress("learning the tokens", 0.0)
+            tokenizer = Tokenizer.train(recipe.tokens, _texts(recipe, corpus))
+            progress("learning the tokens", 1.0)
+        with atomic_file(saved) as beside:  # whole or not there: a killed run goes on with the tokenizer that it finds
+            tokenizer.save(beside)
+    return Tokenizer.load(saved)
+
+
+def _texts(recipe: Recipe, corpus: Corpus) -> Iterator[str]:
+    """The training text, for the tokenizer alone; several corpora in the proportion of their weights, so that a sample
+    of it is fair."""
+    for example in corpus.mixed() if len(corpus.parts) > 1 else corpus.examples("train"):
+        yield from recipe.task.texts(example)
+
+
+def _speller(recipe: Recipe, tokenizer: Tokenizer, corpus: Corpus, path: Path) -> Speller | None:
+    """What unknown words cost, where a text is scored in bits and the vocabulary is closed."""
+    if not (recipe.task.spells and tokenizer.closed and tokenizer.lossless):
+        return None
+    speller = Speller.learn(example.text for example in corpus.examples("train"))
+    speller.save(path / "speller.json")
+    return speller
+
+
+def _note_vectors(recipe: Recipe, corpus: Corpus) -> None:
+    """Put the sum of the file of model.embeddings into the ledger."""
+    if vectors := recipe.model.embeddings:
+        file = Path(vectors)
+        if file.is_dir():
+            files.check_run(file)
+            file = file / "model.safetensors"
+        corpus.ledger.note(f"vectors that it begins with, sha256 {describe_file(file)['sha256']}", vectors)
+
+
+def write_ledger(corpus: Corpus, path: Path) -> None:
+    """ledger.json: what was read, skipped and cut."""
+    ledger = corpus.ledger
+    files.write_json(path / "ledger.json", {**ledger.to_dict(), "summary": ledger.summary()})

@@ -1,0 +1,31 @@
+"""The tasks: what is asked of a model, from its data to its figures. One file each; `task` gives the one of a name."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from segue.models.base import TaskName
+
+if TYPE_CHECKING:
+    from segue.tasks.base import Task
+
+_SHARED = ("__init__", "base", "labels")
+
+
+def names() -> list[TaskName]:
+    """Every task: the names of the files in this folder."""
+    found: list[Any] = sorted(path.stem for path in Path(__file__).parent.glob("*.py") if path.stem not in _SHARED)
+    return found
+
+
+def task(name: TaskName) -> Task:
+    """The task of a name."""
+    found: Task = import_module(f"segue.tasks.{name}").TASK
+    return found
+
+
+def of_shape(shape: str) -> TaskName:
+    """The task that data of this shape is meant for, where nothing else says so: the first that reads it by default."""
+    return next(task(name).name for name in names() if task(name).reads == shape)

@@ -1,0 +1,236 @@
+"""A task: what is asked of a model. Its rows, ids and batches; how it is validated, judged and shown.
+
+A task has no state. Whatever stands left of this folder gets plain objects from it (a Shape, Columns, Batches, an
+Evaluation) and knows no task; whatever stands right of it asks `recipe.task`. To add one, write a file with a `TASK`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+
+from segue.batches.batch import Batch
+from segue.batches.batches import Batches
+from segue.batches.batches import Config as BatchConfig
+from segue.batches.codec import Codec
+from segue.batches.encode import Encoded, encode
+from segue.batches.rows import Rows
+from segue.batches.store import Columns, Store
+from segue.data.config import Config as Data
+from segue.data.corpus import Corpus
+from segue.data.example import Example
+from segue.data.shapes import Shape
+from segue.errors import InputError
+from segue.inference.evaluation import Evaluation
+from segue.inference.opened import Opened
+from segue.models.base import Model, TaskName
+from segue.tokens.file_format import Kind
+from segue.tokens.tokenizer import Tokenizer
+
+Values = dict[str, dict[str, Any]]
+"""The sections of a recipe with their keys, before they are checked."""
+Done = Callable[[float], None]
+"""Takes the share that is done."""
+
+
+def nothing(share: float) -> None:
+    """The `done` of someone who does not want to know."""
+
+
+class Prediction(Protocol):
+    """What a model says of one example."""
+
+    def line(self) -> str:
+        """One line for `segue predict`."""
+
+    def json(self) -> dict[str, Any]:
+        """The same as one object."""
+
+
+class Task(ABC):
+    """What is asked of a model."""
+
+    name: ClassVar[TaskName]
+    verbs: ClassVar[tuple[str, ...]]
+    """What may be asked of a run, beside evaluate."""
+    tokens: ClassVar[Kind]
+    """tokens.kind where the recipe does not say."""
+    figure: ClassVar[str]
+    """The figure that ranks models."""
+    beside: ClassVar[tuple[str, ...]] = ()
+    """Further figures of tables and pages."""
+    curve: ClassVar[tuple[str, str]] = ("accuracy", "")
+    """The validation figure that is drawn over training, and what the picture calls it ("": its own name)."""
+    decides: ClassVar[bool] = False
+    """Decisions, not probabilities: the best weights are those of the best accuracy, and `compare` gives advice."""
+    judged_one_by_one: ClassVar[str] = "rows"
+    """What a confusion matrix counts."""
+    pieces: ClassVar[str] = "rows"
+    """What the test is resampled by."""
+    whole_epochs: ClassVar[bool] = False
+    """Whether training is counted in epochs alone: there are no steps."""
+    spells: ClassVar[bool] = False
+    """Whether unknown words are paid for by spelling them."""
+    ladder: ClassVar[tuple[str, ...]]
+    """The recipes that `segue compare` runs, simplest first."""
+    rows: ClassVar[int] = 64
+    """batches.size where the recipe does not say."""
+    length: ClassVar[int] = 1024
+    """batches.length where the recipe does not say."""
+    by: ClassVar[str] = "text"
+    """The column by whose length rows are sorted."""
+    added: ClassVar[int] = 0
+    """Places that `collate` adds to a text."""
+
+    # Reading
+
+    @property
+    @abstractmethod
+    def shape(self) -> Shape:
+        """How the rows of its data look."""
+
+    @property
+    def reads(self) -> str:
+        """The name of the shape that makes this the task of some data, where nothing else says so."""
+        return self.shape.name
+
+    def defaults(self, values: Values, model: type[Model]) -> None:  # noqa: B027
+        """Fill in what depends on the task, and refuse what it cannot do."""
+
+    def settle_batches(self, config: BatchConfig) -> None:
+        """Refuse settings of [batches] that only running text has."""
+        if config.vary:
+            raise ValueError(f"vary=true draws the lengths of running text, and {self.name} reads rows")
+        if config.noise != "none":
+            raise ValueError(f"noise={config.noise} is for running text, and {self.name} reads rows")
+
+    def texts(self, example: Example) -> Iterable[str]:
+        """What the tokenizer learns from."""
+        yield example.text
+        if example.target:
+            yield example.target
+
+    def labels(self, corpus: Corpus, data: Data) -> tuple[str, ...]:
+        """Every label or tag that can be predicted; labels that cannot be learnt from are refused."""
+        return ()
+
+    def check_tokens(self, tokenizer: Tokenizer, init: str) -> None:  # noqa: B027
+        """Refuse the tokens of train.init where the task cannot use them."""
+
+    # Ids
+
+    @abstractmethod
+    def encode(self, group: Sequence[Example], codec: Codec, labelled: bool = True) -> Columns:
+        """The columns of some examples, for the store and for predicting alike; without labels where they are asked
+        for."""
+
+    @abstractmethod
+    def collate(self, columns: Columns, limit: int) -> Batch:
+        """Lay rows side by side, each cut at `limit`."""
+
+    def store(
+        self,
+        corpus: Corpus,
+        split: str,
+        codec: Codec,
+        folder: Path,
+        limit: int = 0,
+        done: Callable[[int], None] = lambda rows: None,
+    ) -> Encoded:
+        """Write the ids of a split; tokens of a row beyond `limit` count as cut (`collate` leaves them out)."""
+        return encode(corpus.examples(split), partial(self.encode, codec=codec), codec.tokenizer, folder, limit, done)
+
+    def check_store(self, store: Store, data: Data) -> None:  # noqa: B027
+        """Refuse rows from which nothing can be learnt."""
+
+    def held_out(self, corpus: Corpus, split: str, codec: Codec, folder: Path, limit: int) -> HeldOut:
+        """The validation data as ids."""
+        encoded = self.store(corpus, split, codec, folder)
+        return HeldOut(encoded.store, encoded.unknown / max(1, encoded.tokens))
+
+    def batches(self, store: Store, config: BatchConfig, seed: int) -> Batches:
+        """The batches of training, by their step."""
+        return Rows(store, config, seed, lambda columns: self.collate(columns, config.length), self.by, self.added)
+
+    # Judging
+
+    def validate(
+        self, opened: Opened, held_out: HeldOut, config: BatchConfig, limit: int, done: Done = nothing
+    ) -> dict[str, float]:
+        """Loss in nats a prediction, and the share of right ones, over the rows from the first until about `limit`
+        predictions."""
+        nats = right = count = 0.0
+        decided = True
+        store: Store = held_out.data
+        for first in range(0, len(store), config.size):
+            columns = store.take(np.arange(first, min(first + config.size, len(store))))
+            judged = opened.model.judge(self.collate(columns, config.length).to(opened.device))
+            nats, count, decided = nats + float(judged.total), count + judged.number, judged.right is not None
+            right += float(judged.right) if judged.right is not None else 0.0
+            done(min(1.0, (first + config.size) / len(store)))
+            if count >= limit:
+                break
+        return {"loss": nats / count} | ({"accuracy": right / count} if decided else {})
+
+    def worth(self, values: dict[str, Any]) -> tuple[float, ...]:
+        """How good a validation is, to keep the best weights. Labels and tags are decisions: their loss turns upwards,
+        from being too sure, while they still get better."""
+        decides = self.decides and not np.isnan(values["loss"])
+        return (values.get("accuracy", 0.0) if decides else 0.0, -values["loss"])
+
+    def predict(self, opened: Opened, examples: Iterable[Example]) -> Iterator[Prediction]:
+        """One prediction an example, in order, in batches."""
+        raise InputError(f"A model made for {self.name} predicts no labels, tags or translations.")
+
+    @abstractmethod
+    def evaluate(
+        self, opened: Opened, corpus: Corpus, split: str, done: Done = nothing, limit: int = 0, **how: Any
+    ) -> Evaluation:
+        """The figures on one split of a corpus; `limit`: tokens that are enough (0: all)."""
+
+    def questions(self, opened: Opened, data: Any) -> Evaluation | None:
+        """The figures on a file of questions, if `data` is one."""
+        return None
+
+    def asked(self, text: str, data: Data) -> Example:
+        """The example that one typed line stands for."""
+        return Example(text=text, words=tuple(text.split()))
+
+    def cut(self, opened: Opened, example: Example) -> int:
+        """How many tokens of an example are beyond what the model reads."""
+        # No token is shorter than a byte, but for the blank before a text and the STOP between two.
+        if len(example.text.encode()) + len(example.target.encode()) + 3 <= opened.limit:
+            return 0
+        columns = self.encode([example], opened.codec, labelled=False)
+        return max(0, int(columns[self.by].lengths()[0]) - opened.limit)
+
+    def amount(self, evaluation: Evaluation) -> str:
+        """How much was scored, for the page."""
+        return f"{len(evaluation.pieces_NK):,} rows"
+
+
+class HeldOut(NamedTuple):
+    """Validation data as ids."""
+
+    data: Any
+    """A Store of rows, or held-out running text."""
+    unknown_rate: float
+
+    @property
+    def for_fit(self) -> Any:
+        """What a model that trains itself is given: a Store of rows, or the ids of running text."""
+        return self.data if isinstance(self.data, Store) else self.data.store.tokens
+
+
+def with_progress(predictions: Iterable[Any], rows: int, done: Done) -> list[Any]:
+    """All predictions; `done` is told how many there are."""
+    found = []
+    for prediction in predictions:
+        found.append(prediction)
+        done(len(found) / rows)
+    return found

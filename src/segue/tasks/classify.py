@@ -1,0 +1,333 @@
+"""Classify: the label of a text or of a pair of texts; or several labels, or a number (data.label)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate, chain, islice, repeat
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segue.batches.batch import IGNORE, Batch
+from segue.batches.batches import Config as BatchConfig
+from segue.batches.codec import Codec
+from segue.batches.collate import mask_of, pad
+from segue.batches.encode import encode_texts
+from segue.batches.store import Column, Columns, Store
+from segue.data.config import Config as Data
+from segue.data.config import Label as LabelKind
+from segue.data.corpus import Corpus
+from segue.data.example import Example
+from segue.data.shapes import LABELLED, Shape
+from segue.errors import InputError
+from segue.inference import metrics
+from segue.inference.evaluation import Evaluation
+from segue.inference.opened import Opened
+from segue.linear.features import rows_of_lengths
+from segue.look.explain.leave_one_out import mattered, most_moving, words_read
+from segue.models.base import Counted, Model
+from segue.models.counted_classifier import CountedClassifier
+from segue.tasks.base import Done, HeldOut, Task, Values, nothing, with_progress
+from segue.tasks.labels import (
+    calibrated,
+    check_known,
+    check_some,
+    check_test,
+    check_two,
+    index_of,
+    sorted_labels,
+    yes_and_no,
+)
+
+WHOLE = 1 << 24
+"""Tokens of a row that a classifier which counts reads at most: counting takes no room for a long row."""
+MANY_LABELS = 20
+"""Up to so many, every row may have a label of its own."""
+SHOWN = 20
+MOST_READ = 100_000
+"""Words that are read to look into the errors, or an evaluation on long documents would spend its time on this."""
+_ROWS, _ROWS_COUNTED = 64, 512
+"""Rows that are predicted together; more where they are not padded."""
+_STORED: dict[LabelKind, str] = {"class": "int32", "classes": "uint8", "number": "float32"}
+
+
+@dataclass(frozen=True)
+class Label:
+    """What a classifier says of one text."""
+
+    label: str
+    """The class; where there may be several, those with commas between; or the number, written out."""
+    labels: Sequence[str]
+    """Every class there is."""
+    probabilities: tuple[float, ...] = ()
+    """Of every class; empty where the label is a number."""
+    number: float = 0.0
+    chosen: tuple[str, ...] | None = None
+    """The classes, where there may be several."""
+
+    @property
+    def several(self) -> bool:
+        """Whether there may be any number of classes."""
+        return self.chosen is not None
+
+    def line(self) -> str:
+        return self.label
+
+    def json(self) -> dict[str, Any]:
+        if not self.probabilities:
+            return {"number": self.number}
+        probabilities = dict(zip(self.labels, self.probabilities, strict=True))
+        named = {"label": self.label} if self.chosen is None else {"labels": list(self.chosen)}
+        return {**named, "probabilities": probabilities}
+
+
+class Classify(Task):
+    """Labels of texts."""
+
+    name = "classify"
+    verbs = ("predict", "predict --explain", "challenge")
+    tokens = "word"
+    figure = "accuracy"
+    beside = (
+        *("accuracy", "micro_f1", "macro_f1", "calibration_error"),
+        *("mean_squared_error", "mean_absolute_error", "pearson", "spearman"),
+    )
+    decides = True
+    ladder = (
+        *("naive_bayes", "nbsvm", "ngram_bag", "bow", "cbow", "deep_cbow", "dan"),
+        *("cnn_classifier", "rnn_classifier"),
+    )
+
+    @property
+    def shape(self) -> Shape:
+        return LABELLED
+
+    def defaults(self, values: Values, model: type[Model]) -> None:
+        if issubclass(model, Counted) and not values["batches"].get("length"):
+            values["batches"]["length"] = WHOLE
+
+    def texts(self, example: Example) -> Iterable[str]:
+        return (" " + text for text in super().texts(example))
+
+    def labels(self, corpus: Corpus, data: Data) -> tuple[str, ...]:
+        if data.label == "number":
+            return ()
+        of = _of_row(data.label)
+        labels = sorted_labels(chain.from_iterable(map(of, corpus.examples("all"))))
+        if data.label == "classes":
+            check_some(labels, data.path)
+        else:
+            check_two(labels, data.path)
+        if len(labels) > max(MANY_LABELS, sum(corpus.counts.values()) / 2):
+            raise InputError(
+                f"{data.path} has {len(labels):,} different labels, one for every row or two, such as "
+                f"'{labels[0][:60]}'. Expected each label many times: is the text where the label should be? "
+                "data.columns=2,1 reads the label from the second column."
+            )
+        check_test(corpus, labels, of)
+        return labels
+
+    def encode(self, group: Sequence[Example], codec: Codec, labelled: bool = True) -> Columns:
+        columns = {"text": encode_texts(group, codec.tokenizer)}
+        if labelled:
+            targets = _targets(group, codec)
+            columns["label"] = Column(targets.ravel(), np.cumsum(np.full(len(group), targets[0].size)))
+        return columns
+
+    def collate(self, columns: Columns, limit: int) -> Batch:
+        """One class a row; a yes or no for every class, (B, C); or a number a row, as floats."""
+        text = columns["text"].rows(limit)
+        if "label" not in columns:
+            return Batch(pad(text), np.full(len(text), IGNORE), mask_of(text))
+        label = columns["label"].flat
+        if label.dtype == np.uint8:  # a yes or no for every class
+            label = label.reshape(len(text), -1).astype(np.float32)
+        targets = label.astype(np.int64 if label.dtype.kind in "iu" else np.float32)
+        # Every number is predicted, and a number may be IGNORE's.
+        count = targets.size if targets.dtype.kind == "f" else -1
+        return Batch(pad(text), targets, mask_of(text), count=count)
+
+    def check_store(self, store: Store, data: Data) -> None:
+        numbers = store.columns["label"].flat
+        if data.label == "number" and len(set(numbers.tolist())) == 1:
+            raise InputError(
+                f"Every row of {data.path} has the number {numbers[0]:g}: there is nothing to learn. Expected two "
+                "numbers or more; check the file and data.columns."
+            )
+
+    def validate(
+        self, opened: Opened, held_out: HeldOut, config: BatchConfig, limit: int, done: Done = nothing
+    ) -> dict[str, float]:
+        if not isinstance(opened.model, CountedClassifier):
+            return super().validate(opened, held_out, config, limit, done)
+        nats = right = 0.0
+        store: Store = held_out.data
+        for first in range(0, len(store), config.size):
+            columns = store.take(np.arange(first, min(first + config.size, len(store))))
+            batch = self.collate(columns, config.length)
+            logp_BC = opened.model.class_logprobs(batch)
+            nats -= float(logp_BC[np.arange(len(logp_BC)), batch.targets].sum())
+            right += float((logp_BC.argmax(1) == batch.targets).sum())
+        return {"loss": nats / len(store), "accuracy": right / len(store)}
+
+    def predict(self, opened: Opened, examples: Iterable[Example]) -> Iterator[Label]:
+        source = iter(examples)
+        at_once = _ROWS_COUNTED if isinstance(opened.model, CountedClassifier) else _ROWS
+        while group := list(islice(source, at_once)):
+            yield from map(partial(_label, opened.codec), self._answers(opened, group).tolist())
+
+    def _answers(self, opened: Opened, group: Sequence[Example]) -> Any:
+        """(rows, classes) of probabilities, or (rows, 1) of numbers."""
+        columns = self.encode(group, opened.codec, labelled=False)
+        if isinstance(opened.model, CountedClassifier):
+            text = columns["text"]
+            return np.exp(opened.model.rows_logprobs(rows_of_lengths(text.flat, text.lengths(), opened.limit)))
+        import torch
+
+        opened.model.eval()
+        with torch.inference_mode():
+            logits, _ = opened.model(self.collate(columns, opened.limit).to(opened.device))
+            return opened.model.probabilities(logits).cpu().numpy()
+
+    def asked(self, text: str, data: Data) -> Example:
+        if not data.pairs:
+            return super().asked(text, data)
+        texts = text.split("\t")
+        if len(texts) != 2:
+            found = f"{len(texts)} columns" if texts[1:] else "no tab"
+            raise InputError(f"This run judges pairs: '{text[:60]}' has {found}. Expected a tab between two.")
+        return Example(text=texts[0], target=texts[1])
+
+    def evaluate(
+        self, opened: Opened, corpus: Corpus, split: str, done: Done = nothing, limit: int = 0, **how: Any
+    ) -> Evaluation:
+        return self.judged(opened, list(corpus.examples(split)), done)
+
+    def judged(self, opened: Opened, rows: Sequence[Example], done: Done = nothing) -> Evaluation:
+        """The figures on some rows."""
+        if not rows:
+            raise InputError("There are no rows to evaluate on.")
+        predictions = with_progress(self.predict(opened, rows), len(rows), done)
+        kinds = {"class": self._classes, "classes": _several, "number": _numbers}
+        evaluation: Evaluation = kinds[opened.codec.sizes.label](opened, rows, predictions)
+        if cut := sum(self.cut(opened, row) for row in rows):
+            evaluation.result["tokens_cut"] = cut
+        return evaluation
+
+    def _classes(self, opened: Opened, rows: Sequence[Example], predictions: Sequence[Label]) -> Evaluation:
+        labels = opened.codec.labels
+        index = {label: i for i, label in enumerate(labels)}
+        check_known(rows, [(row.label,) for row in rows], index)
+        truth = np.array([index[row.label] for row in rows])
+        guess = np.array([index[p.label] for p in predictions])
+        right = (truth == guess).astype(np.float64)
+        result = {
+            **_head("accuracy", metrics.accuracy(truth, guess)),
+            "macro_f1": metrics.macro_f1(truth, guess),
+            "rows": len(rows),
+            "labels": list(labels),
+            "confusion": metrics.confusion(truth, guess, len(index)).tolist(),
+            **calibrated(metrics.reliability([max(p.probabilities) for p in predictions], right)),
+        }
+        missed = [(row, p) for row, p in zip(rows, predictions, strict=True) if p.label != row.label]
+        missed.sort(key=lambda pair: max(pair[1].probabilities), reverse=True)
+        examples = self._surest(opened, missed[:SHOWN])
+        return _shares(result, right, examples)
+
+    def _surest(self, opened: Opened, missed: Sequence[tuple[Example, Label]]) -> list[dict[str, str]]:
+        """The errors that the model was surest of, and the words that it went by, as far as finding them is quick."""
+        read = accumulate(words_read(row) for row, _ in missed)
+        few = [row for (row, _), words in zip(missed, read, strict=False) if words <= MOST_READ]
+        moved = [most_moving(words) for words in mattered(partial(self.predict, opened), few)]
+        return [
+            {
+                "text": _shown(row),
+                "label": row.label,
+                "predicted": p.label,
+                "probability": f"{max(p.probabilities):.2f}",
+                "words for it": words,
+            }
+            for (row, p), words in zip(missed, chain(moved, repeat("")), strict=False)
+        ]
+
+
+def _targets(group: Sequence[Example], codec: Codec) -> NDArray[Any]:
+    """What rows are labelled with: the class of each, (rows, classes) of yes and no, or a number."""
+    index, label = {name: i for i, name in enumerate(codec.labels)}, codec.sizes.label
+    if label == "classes":
+        return yes_and_no(index, [(example, example.tags) for example in group])
+    if label == "number":
+        return np.array([float(example.label) for example in group], _STORED[label])
+    return np.array([index_of(index, example.label, example) for example in group], _STORED[label])
+
+
+def _of_row(label: LabelKind) -> Any:
+    """The labels of a row."""
+    return (lambda row: row.tags) if label == "classes" else (lambda row: (row.label,))
+
+
+def _label(codec: Codec, row: Sequence[float]) -> Label:
+    """What the numbers of one row say."""
+    if codec.sizes.label == "number":
+        return Label(f"{row[0]:.6g}", codec.labels, number=row[0])
+    if codec.sizes.label == "class":
+        return Label(codec.labels[int(np.argmax(row))], codec.labels, tuple(row))
+    chosen = tuple(name for name, p in zip(codec.labels, row, strict=True) if p > 0.5)
+    return Label(",".join(chosen), codec.labels, tuple(row), chosen=chosen)
+
+
+def _head(figure: str, value: float) -> dict[str, Any]:
+    return {"task": "classify", "figure": figure, figure: value, f"{figure}_ci": []}
+
+
+def _shares(result: dict[str, Any], right: NDArray[np.float64], examples: list[dict[str, str]]) -> Evaluation:
+    """An evaluation by a share of right rows."""
+    found = Evaluation(result, np.stack([right, np.ones(len(right))], 1), examples, share=True)
+    result["accuracy_ci"] = list(found.interval())
+    return found
+
+
+def _several(opened: Opened, rows: Sequence[Example], predictions: Sequence[Label]) -> Evaluation:
+    """Any number of labels a row: a row is right if all of them are."""
+    names = opened.codec.labels
+    check_known(rows, [row.tags for row in rows], names)
+    truth = np.array([[name in row.tags for name in names] for row in rows])
+    guess = np.array([[name in (p.chosen or ()) for name in names] for p in predictions])
+    right = (truth == guess).all(1).astype(np.float64)
+    figures = metrics.several(truth, guess)
+    errors = [
+        {"text": _shown(row), "labels": ", ".join(row.tags), "predicted": ", ".join(p.chosen or ())}
+        for row, p in zip(rows, predictions, strict=True)
+        if set(row.tags) != set(p.chosen or ())
+    ]
+    return _shares(_head("accuracy", figures.pop("accuracy")) | figures | {"rows": len(rows)}, right, errors[:SHOWN])
+
+
+def _numbers(opened: Opened, rows: Sequence[Example], predictions: Sequence[Label]) -> Evaluation:
+    """A number a row; the examples are those that were missed by most."""
+    truth, guess = np.array([float(row.label) for row in rows]), np.array([p.number for p in predictions])
+    squares = (truth - guess) ** 2
+    result = {
+        **_head("mean_squared_error", float(squares.mean())),
+        "mean_absolute_error": float(np.abs(truth - guess).mean()),
+        "pearson": metrics.pearson(truth, guess),
+        "spearman": metrics.spearman(truth, guess),
+        "rows": len(rows),
+    }
+    worst = np.argsort(-squares, kind="stable")[:SHOWN].tolist()
+    missed = [(rows[i], predictions[i]) for i in worst if squares[i]]
+    errors = [{"text": _shown(row), "number": row.label, "predicted": p.label} for row, p in missed]
+    found = Evaluation(result, np.stack([squares, np.ones(len(rows))], 1), errors)
+    result["mean_squared_error_ci"] = list(found.interval())
+    return found
+
+
+def _shown(row: Example) -> str:
+    """The text of a row, or both texts of a pair."""
+    return f"{row.text} | {row.target}" if row.target else row.text
+
+
+TASK = Classify()

@@ -1,0 +1,172 @@
+"""Language models: the probability of the next token, and with it of a text, in bits per byte."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from segue.batches.batch import Batch
+from segue.batches.batches import Batches
+from segue.batches.batches import Config as BatchConfig
+from segue.batches.codec import Codec
+from segue.batches.encode import Encoded, encode_mixed, encode_split, encode_text
+from segue.batches.store import Columns, Store
+from segue.batches.streams import Streams
+from segue.data.builtin import MADE
+from segue.data.corpus import Corpus
+from segue.data.example import Example
+from segue.data.shapes import TEXT, Shape
+from segue.inference.evaluation import Evaluation
+from segue.inference.opened import Opened
+from segue.inference.score import LONG_ROW, SHORT_ROW, Scored, score_held
+from segue.models.base import Model
+from segue.tasks.base import Done, HeldOut, Task, Values, nothing
+
+
+class RunningText(Task):
+    """What is learnt from running text: language models, and vectors of words."""
+
+    @property
+    def shape(self) -> Shape:
+        return TEXT
+
+    def defaults(self, values: Values, model: type[Model]) -> None:
+        if values["tokens"]["kind"] == "space":
+            # Tokenised text comes a sentence a line, and has one spelling of its blanks.
+            values["data"].setdefault("unit", "line")
+            values["data"].setdefault("canonical", True)
+        if str(values["data"].get("path")) in MADE:
+            values["data"]["unit"] = "line"  # sentences are made one by one, and their true model knows no more
+
+    def settle_batches(self, config: BatchConfig) -> None:
+        if config.tokens:
+            raise ValueError(f"tokens={config.tokens} is for rows, and {self.name} reads running text")
+
+    def encode(self, group: Sequence[Example], codec: Codec, labelled: bool = True) -> Columns:
+        raise TypeError("running text has no rows")
+
+    def collate(self, columns: Columns, limit: int) -> Batch:
+        raise TypeError("running text has no rows")
+
+    def store(
+        self,
+        corpus: Corpus,
+        split: str,
+        codec: Codec,
+        folder: Path,
+        limit: int = 0,
+        done: Callable[[int], None] = lambda rows: None,
+    ) -> Encoded:
+        if len(corpus.parts) == 1:
+            return encode_text(corpus.examples(split), codec.tokenizer, folder, done)
+        return encode_mixed(corpus.texts(split), corpus.weights, codec.tokenizer, folder, done)
+
+
+class Lm(RunningText):
+    """The probability of a text."""
+
+    name = "lm"
+    verbs = ("generate", "score", "look")
+    tokens = "char"
+    figure = "bits_per_byte"
+    beside = ("bits_per_byte", "spelling_bits_per_byte", "perplexity")
+    curve = ("bits_per_byte", "")
+    pieces = "blocks of 2,048 bytes"
+    ladder = (
+        *("ngram/unigram", "ngram/bigram", "ngram/trigram", "ngram/kn7", "neural_lm"),
+        *("rnn_lm/elman", "rnn_lm/gru", "rnn_lm/lstm", "gpt/rotary"),
+    )
+    rows = 32
+    length = 128
+    spells = True
+
+    def held_out(self, corpus: Corpus, split: str, codec: Codec, folder: Path, limit: int) -> HeldOut:
+        held = encode_split(corpus, split, codec.tokenizer, codec.speller, folder, limit)
+        return HeldOut(held, len(held.spelled) / max(1, len(held.store.tokens)))
+
+    def batches(self, store: Store, config: BatchConfig, seed: int) -> Batches:
+        return Streams(store, config, seed)
+
+    def validate(
+        self, opened: Opened, held_out: HeldOut, config: BatchConfig, limit: int, done: Done = nothing
+    ) -> dict[str, float]:
+        size, tokenizer = opened.codec.sizes.vocab_size, opened.codec.tokenizer
+        scored = score_held(opened.model, held_out.data, size, opened.device, SHORT_ROW, done)
+        values = {"loss": scored.nats / scored.tokens}
+        return values | ({"bits_per_byte": scored.bits_per_byte} if tokenizer.lossless else {})
+
+    def evaluate(
+        self,
+        opened: Opened,
+        corpus: Corpus,
+        split: str,
+        done: Done = nothing,
+        limit: int = 0,
+        row: int = LONG_ROW,
+        normalised: bool | None = None,
+        **how: Any,
+    ) -> Evaluation:
+        """Score every token of a split once, in rows of at least `row` tokens."""
+        codec = opened.codec
+        lossless = codec.tokenizer.lossless
+        normalised = opened.model.normalised if normalised is None else normalised
+        with tempfile.TemporaryDirectory(prefix="segue-") as folder:
+            held = encode_split(corpus, split, codec.tokenizer, codec.speller, Path(folder), limit)
+            scored = score_held(opened.model, held, codec.sizes.vocab_size, opened.device, row, done)
+        evaluation = of_scored(scored, lossless, normalised)
+        if scored.parts and normalised:
+            names = [part.name for part in corpus.parts_of(split)]
+            evaluation.result["by_corpus"] = by_corpus(scored, names, lossless)
+        if held.cut or (limit and scored.tokens >= limit):
+            each = ", of each corpus its share" if scored.parts else ""
+            evaluation.result["way"] += f"; the first {limit:,} tokens of the split{each} (train.validate_tokens)"
+        return evaluation
+
+    def amount(self, evaluation: Evaluation) -> str:
+        return f"{evaluation.result['bytes']:,} bytes"
+
+
+def of_scored(scored: Scored, lossless: bool = True, normalised: bool = True) -> Evaluation:
+    """The figures of a language model. Tokens that lose text get a perplexity and no bits per byte; scores that do not
+    sum to one get neither."""
+    pieces = np.stack([scored.bits, scored.block_bytes], 1)
+    result: dict[str, Any] = {"task": "lm", "figure": "bits_per_byte"}
+    evaluation = Evaluation(result, pieces)
+    counts = {
+        "tokens": scored.tokens,
+        "bytes": int(scored.block_bytes.sum()),
+        "unknown_tokens": scored.unknown,
+    }
+    if not normalised:
+        way = f"{scored.way}; scores, not probabilities: they have neither perplexity nor bits"
+        result |= {"mean_negative_log_score": scored.nats / scored.tokens, **counts}
+        result |= {"zero_probability_tokens": scored.zeros, "way": way}
+        return evaluation
+    if lossless:
+        result["bits_per_byte"] = scored.bits_per_byte
+        result["bits_per_byte_ci"] = list(evaluation.interval())
+    result |= {
+        "perplexity": scored.perplexity,
+        **counts,
+        "spelling_bits_per_byte": scored.spelling_bits / float(scored.block_bytes.sum()),
+        "zero_probability_tokens": scored.zeros,
+        "way": scored.way,
+    }
+    return evaluation
+
+
+def by_corpus(scored: Scored, names: Sequence[str], lossless: bool = True) -> list[dict[str, Any]]:
+    """The figures of each corpus of several; one that has no token in what was scored has none."""
+    rows = []
+    for name, part in zip(names, scored.parts, strict=True):
+        if part.tokens:
+            row: dict[str, Any] = {"corpus": name, "tokens": part.tokens, "loss": part.nats / part.tokens}
+            rows.append(row | ({"bits_per_byte": part.bits / max(1, part.bytes)} if lossless else {}))
+    return rows
+
+
+TASK = Lm()

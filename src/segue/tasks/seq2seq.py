@@ -1,0 +1,124 @@
+"""Sequence to sequence: a text for a source, as in translation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from segue.batches.batch import IGNORE, Batch
+from segue.batches.codec import Codec
+from segue.batches.collate import mask_of, pad
+from segue.batches.store import Column, Columns, id_dtype
+from segue.data.corpus import Corpus
+from segue.data.example import Example
+from segue.data.shapes import PARALLEL, Shape
+from segue.errors import InputError
+from segue.inference import metrics
+from segue.inference.evaluation import Evaluation
+from segue.inference.opened import Opened
+from segue.tasks.base import Done, Task, nothing, with_progress
+
+SHOWN = 20
+_ROWS = 64
+
+
+@dataclass(frozen=True)
+class Translation:
+    """What a translator writes for one source."""
+
+    text: str
+    logprob: float
+    """Natural log probability."""
+
+    def line(self) -> str:
+        return self.text
+
+    def json(self) -> dict[str, Any]:
+        return {"translation": self.text, "logprob": self.logprob}
+
+
+class Seq2seq(Task):
+    """A text for a source."""
+
+    name = "seq2seq"
+    verbs = ("predict",)
+    tokens = "bpe"
+    figure = "bleu"
+    beside = ("bleu", "chrf")
+    curve = ("accuracy", "token accuracy")
+    ladder = ("rnn_seq2seq/elman", "rnn_seq2seq", "rnn_seq2seq/every")
+    by = "source"
+    added = 1
+
+    @property
+    def shape(self) -> Shape:
+        return PARALLEL
+
+    def encode(self, group: Sequence[Example], codec: Codec, labelled: bool = True) -> Columns:
+        dtype = id_dtype(codec.tokenizer.vocab_size)
+
+        def column(texts: list[str]) -> Column:
+            flat, lengths = codec.tokenizer.encode_many(texts)
+            return Column(flat.astype(dtype, copy=False), np.cumsum(lengths, dtype=np.int64))
+
+        columns = {"source": column([example.text for example in group])}
+        return columns | ({"text": column([example.target for example in group])} if labelled else {})
+
+    def collate(self, columns: Columns, limit: int) -> Batch:
+        """STOP y1 … yn predicts y1 … yn STOP, given the source (teacher forcing). A row cut at `limit` has no STOP."""
+        source, text = columns["source"].rows(limit), columns["text"].rows()
+        stop = np.zeros(1, np.int64)
+        inputs = [np.concatenate([stop, row.astype(np.int64)])[: limit + 1] for row in text]
+        targets = [np.concatenate([row.astype(np.int64), stop])[: limit + 1] for row in text]
+        return Batch(pad(inputs), pad(targets, IGNORE), mask_of(inputs), None, pad(source), mask_of(source))
+
+    def predict(self, opened: Opened, examples: Iterable[Example]) -> Iterator[Translation]:
+        from segue.inference.decode import generate
+
+        codec, decode, source = opened.codec, opened.decode, iter(examples)
+        if decode.beam == 0:  # a translation is searched for, not drawn
+            decode = replace(decode, beam=1, temperature=1.0, top_k=0, top_p=1.0)
+        while group := list(islice(source, _ROWS)):
+            rows = self.encode(group, codec, labelled=False)["source"].rows(opened.limit)
+            starts: list[list[int]] = [[] for _ in rows]
+            given = pad(rows), mask_of(rows)
+            forbid = [codec.tokenizer.unk]
+            for text in generate(opened.model, starts, codec.sizes, decode, *given, opened.device, forbid=forbid):
+                yield Translation(codec.tokenizer.decode(text.ids), text.logprob)
+
+    def evaluate(
+        self, opened: Opened, corpus: Corpus, split: str, done: Done = nothing, limit: int = 0, **how: Any
+    ) -> Evaluation:
+        return self.judged(opened, list(corpus.examples(split)), done)
+
+    def judged(self, opened: Opened, rows: Sequence[Example], done: Done = nothing) -> Evaluation:
+        """The figures on some pairs."""
+        if not rows:
+            raise InputError("There are no rows to evaluate on.")
+        predictions = with_progress(self.predict(opened, rows), len(rows), done)
+        written, references = [p.text for p in predictions], [row.target for row in rows]
+        scores = metrics.bleu_chrf(written, references)
+        table = metrics.bleu_statistics(written, references)
+        evaluation = Evaluation({"task": "seq2seq", "figure": "bleu"}, table, of_sums=metrics.bleu_of_sums)
+        evaluation.result.update(
+            bleu=scores["bleu"],
+            bleu_ci=list(evaluation.interval()),
+            chrf=scores["chrf"],
+            exact=float(np.mean([w == r for w, r in zip(written, references, strict=True)])),
+            sentences=len(rows),
+            signature=scores["signature"],
+        )
+        if cut := sum(self.cut(opened, row) for row in rows):
+            evaluation.result["tokens_cut"] = cut
+        evaluation.examples.extend(
+            {"source": row.text, "reference": row.target, "output": w}
+            for row, w in list(zip(rows, written, strict=True))[:SHOWN]
+        )
+        return evaluation
+
+
+TASK = Seq2seq()

@@ -1,0 +1,264 @@
+"""Tag: a tag for each word of a sentence, or several; or spans, in a scheme such as BIO (data.label)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segue.batches.batch import IGNORE, Batch
+from segue.batches.codec import Codec
+from segue.batches.collate import mask_of, pad
+from segue.batches.spelled_words import pad_letters, spelt
+from segue.batches.store import Column, Columns, id_dtype
+from segue.data.config import Config as Data
+from segue.data.corpus import Corpus
+from segue.data.example import Example, joined, names_of
+from segue.data.shapes import TAGGED, Shape
+from segue.errors import InputError
+from segue.inference import metrics
+from segue.inference.evaluation import Evaluation
+from segue.inference.opened import Opened
+from segue.models.base import Model
+from segue.tasks.base import Done, Task, Values, nothing, with_progress
+from segue.tasks.labels import (
+    calibrated,
+    check_known,
+    check_some,
+    check_test,
+    check_two,
+    index_of,
+    sorted_labels,
+    tags_of,
+    yes_and_no,
+)
+from segue.tokens.tokenizer import Tokenizer
+
+SHOWN = 20
+_ROWS = 64
+_OTHER_KINDS = ("char", "byte", "word", "bpe", "wordpiece", "unigram")
+"""Tokens that are not the words as they were given."""
+
+
+@dataclass(frozen=True)
+class Tags:
+    """What a tagger says of one sentence."""
+
+    words: Sequence[str]
+    tags: tuple[str, ...]
+    """Of each word that is read."""
+    probabilities: tuple[float, ...] = ()
+    """Of each word's tag; empty where a word may have several tags."""
+
+    def line(self) -> str:
+        return " ".join(self.tags)
+
+    def json(self) -> dict[str, Any]:
+        sure = {"probabilities": list(self.probabilities)} if self.probabilities else {}
+        return {"words": list(self.words), "tags": list(self.tags), **sure}
+
+
+class Tag(Task):
+    """Tags of words."""
+
+    name = "tag"
+    verbs = ("predict",)
+    tokens = "space"
+    figure = "accuracy"
+    beside = ("accuracy", "span_f1", "calibration_error")
+    decides = True
+    judged_one_by_one = "words"
+    ladder = (
+        *("window_tagger/one", "window_tagger", "cnn_tagger/words", "rnn_tagger/words", "cnn_tagger", "rnn_tagger"),
+    )
+
+    @property
+    def shape(self) -> Shape:
+        return TAGGED
+
+    def defaults(self, values: Values, model: type[Model]) -> None:
+        if values["tokens"]["kind"] in _OTHER_KINDS:
+            raise InputError(
+                f"tokens.kind={values['tokens']['kind']} cannot be tagged: a tag needs a word. Leave it out."
+            )
+        # Words seen once teach the tagger what to do with unknown ones.
+        values["tokens"].setdefault("min_count", 2)
+
+    def texts(self, example: Example) -> Iterable[str]:
+        yield " ".join(example.words)
+
+    def labels(self, corpus: Corpus, data: Data) -> tuple[str, ...]:
+        def of(example: Example) -> Iterable[str]:
+            return tags_of(example, data.label)
+
+        labels = sorted_labels(chain.from_iterable(map(of, corpus.examples("all"))))
+        if data.label == "classes":
+            check_some(labels, data.path)
+        elif data.label == "class":
+            check_two(labels, data.path)
+        check_test(corpus, labels, of)
+        return labels
+
+    def check_tokens(self, tokenizer: Tokenizer, init: str) -> None:
+        if tokenizer.kind != "space":
+            raise InputError(f"train.init={init} has {tokenizer.kind} tokens; a tagger needs words (space tokens).")
+
+    def encode(self, group: Sequence[Example], codec: Codec, labelled: bool = True) -> Columns:
+        tokenizer, dtype = codec.tokenizer, id_dtype(codec.tokenizer.vocab_size)
+        text = Column.of([tokenizer.encode_words(example.words) for example in group])
+        folded = Column.of([tokenizer.fold_words(example.words) for example in group])
+        letters = Column.of([spelt(example.words) for example in group])
+        columns = {"text": Column(text.flat.astype(dtype), text.ends)}
+        if labelled:
+            tags = _tags(group, codec)
+            columns["tags"] = Column(tags.ravel(), text.ends * (tags.size // max(1, len(tags))))
+        columns["letters"] = Column(letters.flat.astype(np.uint32), letters.ends)
+        columns["folded"] = Column(folded.flat.astype(dtype), folded.ends)
+        return columns
+
+    def collate(self, columns: Columns, limit: int) -> Batch:
+        """One tag a word, or a yes or no for every tag, (B, T, C)."""
+        text = columns["text"].rows(limit)
+        tokens_BT = pad(text)
+        targets = np.full_like(tokens_BT, IGNORE)
+        if "tags" in columns:
+            targets = pad([row[:limit] for row in _rows_of_tags(columns["tags"], columns["text"])], IGNORE)
+        chars_BTC = pad_letters(columns["letters"].rows(), tokens_BT.shape[1]) if "letters" in columns else None
+        folded_BT = pad(columns["folded"].rows(limit)) if "folded" in columns else None
+        return Batch(tokens_BT, targets, mask_of(text), folded_BT=folded_BT, chars_BTC=chars_BTC)
+
+    def predict(self, opened: Opened, examples: Iterable[Example]) -> Iterator[Tags]:
+        source = iter(examples)
+        while group := list(islice(source, _ROWS)):
+            batch = self.collate(self.encode(group, opened.codec, labelled=False), opened.limit)
+            opened.model.eval()
+            best, p_BT = opened.model.decide(batch.to(opened.device))
+            sure = [()] * len(group) if p_BT is None else p_BT.cpu().tolist()
+            for example, tags, p_T in zip(group, best.cpu().numpy(), sure, strict=True):
+                count = min(len(example.words), opened.limit)
+                names = tuple(_named(opened.codec.labels, tag) for tag in tags[:count])
+                yield Tags(example.words, names, tuple(p_T[:count]))
+
+    def cut(self, opened: Opened, example: Example) -> int:
+        return max(0, len(example.words) - opened.limit)
+
+    def evaluate(
+        self, opened: Opened, corpus: Corpus, split: str, done: Done = nothing, limit: int = 0, **how: Any
+    ) -> Evaluation:
+        return self.judged(opened, list(corpus.examples(split)), done)
+
+    def judged(self, opened: Opened, rows: Sequence[Example], done: Done = nothing) -> Evaluation:
+        """The figures on some sentences."""
+        if not rows:
+            raise InputError("There are no rows to evaluate on.")
+        labels, label = opened.codec.labels, opened.codec.sizes.label
+        predictions = with_progress(self.predict(opened, rows), len(rows), done)
+        check_known(rows, [tuple(tags_of(row, label)) for row in rows], labels)
+        # Words beyond what the model reads count as wrong: nothing is left out of the figure.
+        guesses = [p.tags + ("",) * (len(row.tags) - len(p.tags)) for row, p in zip(rows, predictions, strict=True)]
+        right = [sum(map(str.__eq__, row.tags, guess)) for row, guess in zip(rows, guesses, strict=True)]
+        pieces = np.array([right, [len(row.tags) for row in rows]], np.float64).T
+        spans = metrics.span_f1([row.tags for row in rows], [[tag or "O" for tag in guess] for guess in guesses])
+        evaluation = Evaluation({"task": "tag", "figure": "accuracy"}, pieces, share=True)
+        evaluation.result.update(
+            accuracy=float(pieces[:, 0].sum() / pieces[:, 1].sum()),
+            accuracy_ci=list(evaluation.interval()),
+            span_f1=spans.f1 if spans else None,
+            sentences=len(rows),
+            words=int(pieces[:, 1].sum()),
+        )
+        if label == "classes":
+            evaluation.result.update(_several_tags(labels, [row.tags for row in rows], guesses))
+        else:
+            evaluation.result.update(_by_tag(labels, rows, guesses, predictions))
+        if cut := sum(self.cut(opened, row) for row in rows):
+            evaluation.result["tokens_cut"] = cut
+        evaluation.examples.extend(_errors(rows, guesses, predictions)[:SHOWN])
+        return evaluation
+
+
+def _tags(group: Sequence[Example], codec: Codec) -> NDArray[Any]:
+    """The tags of all words, end to end; where a word may have several, (words, tags) of yes and no."""
+    index = {name: i for i, name in enumerate(codec.labels)}
+    words = [(example, tag) for example in group for tag in example.tags]
+    if codec.sizes.label == "classes":
+        return yes_and_no(index, [(example, names_of(tag)) for example, tag in words])
+    return np.array([index_of(index, tag, example) for example, tag in words], np.int32)
+
+
+def _rows_of_tags(tags: Column, text: Column) -> list[NDArray[Any]]:
+    """The tags of each row: (words,), or (words, C) where every tag has a yes or no."""
+    if tags.flat.dtype != np.uint8:
+        return tags.rows()
+    classes = len(tags.flat) // max(1, len(text.flat))
+    return [row.reshape(-1, classes) for row in tags.rows()]
+
+
+def _named(labels: Sequence[str], tag: Any) -> str:
+    """The name of a word's tag; where every tag has a yes or no, the names of all that are yes."""
+    return joined(labels[i] for i in np.flatnonzero(tag).tolist()) if tag.ndim else labels[int(tag)]
+
+
+def _by_tag(
+    labels: Sequence[str], rows: Sequence[Example], guesses: Sequence[Sequence[str]], predictions: Sequence[Tags]
+) -> dict[str, Any]:
+    """Confusions and calibration of the words that were read, one tag each."""
+    index = {label: i for i, label in enumerate(labels)}
+    pairs = [
+        (index[true], index[guess], p)
+        for row, tags, prediction in zip(rows, guesses, predictions, strict=True)
+        for true, guess, p in zip(row.tags, tags, prediction.probabilities, strict=False)
+        if true in index and guess in index
+    ]
+    if not pairs:
+        return {}
+    truth, guess, sure = (np.array(column) for column in zip(*pairs, strict=True))
+    return {
+        "labels": list(labels),
+        "confusion": metrics.confusion(truth, guess, len(index)).tolist(),
+        **calibrated(metrics.reliability(sure, truth == guess)),
+    }
+
+
+def _several_tags(
+    labels: Sequence[str], truth: Iterable[Sequence[str]], guesses: Iterable[Sequence[str]]
+) -> dict[str, float]:
+    """F1 of every yes, over words that may have any number of tags."""
+    true, guess = (
+        np.array([[name in names_of(tag) for name in labels] for tags in of for tag in tags]) for of in (truth, guesses)
+    )
+    figures = metrics.several(true, guess)
+    return {name: figures[name] for name in ("micro_f1", "macro_f1")}
+
+
+def _errors(
+    rows: Sequence[Example], guesses: Sequence[Sequence[str]], predictions: Sequence[Tags]
+) -> list[dict[str, str]]:
+    """The sentences with errors, those that the tagger was surest of first."""
+    errors = [
+        {"text": " ".join(row.words), "tags": " ".join(row.tags), "predicted": " ".join(guess)}
+        | _surest_word(row, guess, p)
+        for row, guess, p in zip(rows, guesses, predictions, strict=True)
+        if tuple(row.tags) != tuple(guess)
+    ]
+    return sorted(errors, key=lambda error: error.get("probability", ""), reverse=True)
+
+
+def _surest_word(row: Example, guess: Sequence[str], p: Tags) -> dict[str, str]:
+    """The wrong word of a sentence that the tagger was surest of."""
+    wrong = [
+        (sure, word, true, tag)
+        for sure, word, true, tag in zip(p.probabilities, row.words, row.tags, guess, strict=False)
+        if true != tag
+    ]
+    if not wrong:
+        return {}
+    sure, word, true, tag = max(wrong)
+    return {"surest error": f"{word}: {tag} for {true}", "probability": f"{sure:.2f}"}
+
+
+TASK = Tag()

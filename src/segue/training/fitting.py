@@ -1,0 +1,62 @@
+"""The training of a model that trains itself, in the trainer's words: records, a summary, a model. Without torch."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from segue.batches.store import Store
+from segue.models.base import Counted, Model, Record
+
+Validate = Callable[[], dict[str, Any]]
+
+
+class Fitting:
+    """One run of `Counted.fit`. There are no checkpoints: it begins again."""
+
+    step = 0
+
+    def __init__(
+        self,
+        model: Counted,
+        store: Store,
+        train: Any,
+        held_out: Any,
+        validate: Validate | None,
+        done: Callable[[float], None],
+    ) -> None:
+        self.model, self.store, self.train, self.held_out = model, store, train, held_out
+        self.validate, self.done = validate, done
+        self.seconds = 0.0
+
+    def fit(self) -> Iterator[Record]:
+        """Learn, then validate."""
+        begun = time.perf_counter()
+        for record in self.model.fit(self.store, self.train, self.held_out, lambda share: self.done(0.99 * share)):
+            self.seconds = time.perf_counter() - begun
+            yield Record(record.step, record.kind, record.values | {"seconds": self.seconds})
+        self.seconds = time.perf_counter() - begun
+        if self.validate is not None:
+            yield Record(1, "validation", self.validate() | {"seconds": self.seconds})
+        self.done(1.0)
+
+    def take_best(self) -> None:
+        """There is but one."""
+
+    def summary(self) -> dict[str, Any]:
+        """What result.json says of the training."""
+        epochs = self.model.epochs
+        return fitted(self.seconds, math.ceil(epochs), epochs * len(self.store.tokens), float(epochs), self.model)
+
+
+def fitted(seconds: float, steps: int, tokens: float, epochs: float, model: Model) -> dict[str, Any]:
+    """What every training says of itself."""
+    return {
+        "parameters": model.parameters_count,
+        "train_seconds": seconds,
+        "steps": steps,
+        "epochs": epochs,
+        "tokens_per_second": tokens / max(seconds, 1e-9),
+    }
