@@ -7,6 +7,8 @@ A model is one file in this folder with one public class; the file's name is its
     Network          learns by gradient (models/network.py)
     LanguageModel    predicts the next token; beam search, sampling, scoring and serving need only `start` and `step`
     Body             has hidden states: embeddings, the neural cache, pictures and later heads read them
+    NgramCounts      counted n-grams, and shows the counts behind a probability
+    WordVectors      has a vector for each word, to be asked for the nearest
 
 A class is asked what it is by `isinstance`, never by `hasattr`. This file imports no torch: counting needs none.
 """
@@ -14,7 +16,7 @@ A class is asked what it is by `isinstance`, never by `hasattr`. This file impor
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, NoReturn
@@ -179,6 +181,30 @@ class LanguageModel(Model, Scorer):
     def adapted(self) -> LanguageModel:
         """A model that begins as this one and goes on counting what it reads, where it `adapts`."""
         raise InputError("This model cannot go on counting while it reads. Models that count can.")
+
+
+class NgramCounts(ABC):
+    """A model that counted n-grams, and shows the counts behind its probabilities; its Config has a `smoothing`."""
+
+    orders: list[Any]
+    """One for each order, the first is that of single tokens."""
+
+    @abstractmethod
+    def distribution(self, context_ids: Sequence[int]) -> Array:
+        """(V,) probabilities of what comes after these tokens."""
+
+    @abstractmethod
+    def evidence(self, context_ids: Sequence[int]) -> list[Any]:
+        """What each order knows of what comes after these tokens, the lowest first."""
+
+
+class WordVectors(ABC):
+    """A model that is asked for the vectors of words."""
+
+    vectors: Array
+    """(V, D), a row for each id."""
+    counts: Array
+    """(V,) how often each was seen."""
 
 
 class Body(ABC):
