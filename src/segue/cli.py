@@ -665,12 +665,12 @@ def main(arguments: list[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else list(arguments)
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"] or ["--help"]
+    command = typer.main.get_group(app)
     try:
         # Not `main` of the command: it would handle Ctrl-C and a closed pipe itself.
-        command = typer.main.get_command(app)
         with command.make_context("segue", words) as context:
             command.invoke(context)
         sys.stdout.flush()
     except BaseException as error:
-        return exit_code(error, [command.name or "" for command in app.registered_commands], debug)
+        return exit_code(error, list(command.commands), debug)
     return 0

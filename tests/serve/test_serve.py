@@ -108,7 +108,7 @@ def test_runs_are_described(client: TestClient, engine: Engine) -> None:
     by_name = {row["name"]: row for row in rows}
     assert {row["task"] for row in rows} == set(get_args(Task))
     assert by_name["char"]["model"] == "ngram" and by_name["char"]["tokens"] == "char"
-    assert by_name["tags"]["labels"] == engine["tags"].run.labels == ["D", "N", "V"]
+    assert by_name["tags"]["labels"] == list(engine["tags"].run.labels) == ["D", "N", "V"]
     assert by_name["byte"]["figures"]["steps"] == 3
     assert by_name["byte"]["decode"]["temperature"] == 1.0
 
@@ -199,7 +199,10 @@ def test_predict_labels_tags_and_translates(client: TestClient, engine: Engine) 
         assert row["label"] == own.label == max(row["probabilities"], key=row["probabilities"].__getitem__)
         assert list(row["probabilities"]) == ["bad", "good"] and sum(row["probabilities"].values()) == pytest.approx(1)
     (row,) = ask(client, "predict", run="tags", texts=["the  dog eats"])["predictions"]
-    assert row == {"words": ["the", "dog", "eats"], "tags": ["D", "N", "V"], "cut": 0}
+    (own,) = engine["tags"].run.predict(["the  dog eats"])
+    sure = list(own.probabilities)
+    assert row == {"words": ["the", "dog", "eats"], "tags": ["D", "N", "V"], "probabilities": sure, "cut": 0}
+    assert len(sure) == 3 and all(0 < p <= 1 for p in sure)
     (row,) = ask(client, "predict", run="pairs", texts=["the cow"])["predictions"]
     (own,) = engine["pairs"].run.predict(["the cow"])
     assert (row["translation"], row["logprob"]) == (own.text, own.logprob)
