@@ -80,7 +80,7 @@ class Recipe:
 
     def with_values(self, section: str, **values: Any) -> Recipe:
         """The same with other values in one section."""
-        return dataclasses.replace(self, **{section: dataclasses.replace(getattr(self, section), **values)})
+        return dataclasses.replace(self, **{section: dataclasses.replace(vars(self)[section], **values)})
 
 
 def recipe_names(kind: str = "*") -> list[str]:
@@ -422,15 +422,15 @@ def to_toml(recipe: Recipe) -> str:
         docs = {f.name: f.doc for f in section_fields(section, recipe.kind)}
         lines += ["", f"[{section}]"]
         groups = []
-        for f in dataclasses.fields(getattr(recipe, section)):
-            value = getattr(getattr(recipe, section), f.name)
+        for f in dataclasses.fields(vars(recipe)[section]):
+            value = vars(vars(recipe)[section])[f.name]
             if is_dataclass(value):
                 groups.append((f.name, value))
             else:
                 lines.append(f"{f.name} = {_toml(value)}" + (f"  # {docs[f.name]}" if docs.get(f.name) else ""))
         for name, group in groups:
             lines += ["", f"[{section}.{name}]"]
-            lines += [f"{key} = {_toml(getattr(group, key))}  # {doc}" for key, doc in group_docs(group).items()]
+            lines += [f"{key} = {_toml(vars(group)[key])}  # {doc}" for key, doc in group_docs(group).items()]
     return "\n".join(lines) + "\n"
 
 

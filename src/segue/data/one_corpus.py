@@ -76,7 +76,7 @@ class Part:
     def _note_uneven_splits(self) -> None:
         """Note in the ledger if whole, long documents make a split more than twice as large as it should be."""
         for split in ("validation", "test"):
-            asked = getattr(self.config, split)
+            asked = vars(self.config)[split]
             if isinstance(asked, float) and asked:
                 share = sum(len(example.text) for example in self.examples(split)) / max(1, self.characters)
                 if share > 2 * asked:

@@ -85,10 +85,10 @@ def entry(name: str, **changes: Any) -> Entry:
     return replace(plain, **changes)
 
 
-def page(**changes: Any) -> Page:
+def page(judged: str = "rows", **changes: Any) -> Page:
     plain = Page(
         title="A comparison",
-        judged="rows",
+        judged=judged,
         summary=["What was done.", "Who won."],
         entries=[entry("ngram/kn5")],
         prompt="",
@@ -128,15 +128,14 @@ def classify_page() -> Page:
         examples=errors,
         differs="no (p = 0.31)",
     )
-    return page(entries=[best, entry("cnn/kim", metrics={"accuracy": 0.8, "macro F1": None}, interval=None)])
+    return page(
+        "classify", entries=[best, entry("cnn/kim", metrics={"accuracy": 0.8, "macro F1": None}, interval=None)]
+    )
 
 
 def tag_page() -> Page:
     errors = [{"sentence": "they walk", "gold": "PRON VERB", "predicted": "PRON NOUN"}]
-    return page(
-        judged="words",
-        entries=[entry("window/five", metrics={"accuracy": 0.97, "span F1": 0.9}, examples=errors)],
-    )
+    return page("words", entries=[entry("window/five", metrics={"accuracy": 0.97, "span F1": 0.9}, examples=errors)])
 
 
 def seq2seq_page() -> Page:
@@ -180,9 +179,7 @@ def test_write_replaces_and_leaves_nothing_behind_when_it_fails(tmp_path: Path) 
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def nasty_page(translations: bool) -> Page:
-    """Every text of a page is nasty; its examples are translations or errors."""
-    written = {"source": NASTY, "reference": NASTY, "output": NASTY} if translations else {}
+def nasty_page(task: str) -> Page:
     odd = entry(
         NASTY,
         tokens=NASTY,
@@ -194,11 +191,11 @@ def nasty_page(translations: bool) -> Page:
         surprisal=[(NASTY, 1.0)],
         confusion=([NASTY, "b"], [[1, 2], [3, 4]]),
         curve=Curve([1.0, 2.0], [1, 2], [3.0, 2.0]),
-        examples=[{NASTY: NASTY, **written}],
+        examples=[{NASTY: NASTY, "source": NASTY, "reference": NASTY, "output": NASTY}],
     )
     return Page(
         NASTY,
-        NASTY,
+        task,
         [NASTY, NASTY],
         [odd, odd],
         NASTY,
@@ -210,14 +207,14 @@ def nasty_page(translations: bool) -> Page:
     )
 
 
-@pytest.mark.parametrize("translations", [False, True])
-def test_nothing_that_a_model_writes_is_obeyed(translations: bool) -> None:
+@pytest.mark.parametrize("task", PAGES)
+def test_nothing_that_a_model_writes_is_obeyed(task: str) -> None:
     harmless = read(page()).tags
-    reader = read(nasty_page(translations))
+    reader = read(nasty_page(task))
     assert len(reader.all("script")) == len([tag for tag, _ in harmless if tag == "script"]) == 1
     assert not any(name.startswith("on") for _, attrs in reader.tags for name in attrs)
     assert "</script><script>alert(1)</script><b onclick='x()'>&amp; \"quoted\" ␀␛" in reader.text
-    report.render(nasty_page(translations)).encode("utf-8")
+    report.render(nasty_page(task)).encode("utf-8")
 
 
 @given(st.text(st.characters(), max_size=40))

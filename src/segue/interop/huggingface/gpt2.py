@@ -121,7 +121,7 @@ def _inexpressible(config: Gpt.Config) -> str:
         ("residual", True, "adds what goes into each part of a layer to what comes out"),
         ("position", "learned", "has a learned vector for each place"),
     ):
-        if (value := getattr(config, name)) != own:
+        if (value := vars(config)[name]) != own:
             return f"model.{name}={str(value).lower()}, where GPT-2 {means}"
     if config.heads * config.head_width != config.width:
         together = config.heads * config.head_width
