@@ -376,23 +376,23 @@ class Run:
 
     def explain(self, texts: Iterable[str]) -> Iterator[tuple[Any, list[Mattered]]]:
         """Each text's label, and how much each of its words mattered to it."""
-        self._must("predict --explain")
+        self._must("predict --explain", "explain a prediction")
         predict: Any = partial(self.task.predict, self.opened)
         return explained(predict, map(self._asked, _listed(texts)))
 
     def _asked(self, text: str) -> Example:
-        return self.task.asked(text, self.recipe.data)
+        return self.task.asked(text, self.recipe.data, self.recipe.name)
 
     def cut(self, text: str) -> int:
         """Tokens of a text that are beyond what the model reads."""
         return self.task.cut(self.opened, self._asked(text))
 
-    def _must(self, verb: str) -> None:
-        """Refuse what cannot be asked of the task."""
+    def _must(self, verb: str, what: str = "") -> None:
+        """Refuse what cannot be asked of the task; `what` says it where the verb by itself does not."""
         task = self.task
         if verb not in task.verbs:
             raise InputError(
-                f"{self.recipe.name} is made for {task.name} and cannot {verb}. It can: evaluate, "
+                f"{self.recipe.name} is made for {task.name} and cannot {what or verb}. It can: evaluate, "
                 f"{', '.join(task.verbs)}."
             )
 

@@ -197,8 +197,8 @@ class Task(ABC):
         """The figures on a file of questions, if `data` is one."""
         return None
 
-    def asked(self, text: str, data: Data) -> Example:
-        """The example that one typed line stands for."""
+    def asked(self, text: str, data: Data, name: str) -> Example:
+        """The example that one typed line stands for; `name` is that of the model, for messages."""
         return Example(text=text, words=tuple(text.split()))
 
     def cut(self, opened: Opened, example: Example) -> int:
