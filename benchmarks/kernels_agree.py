@@ -44,11 +44,11 @@ def layers(position: str, rows: int, length: int) -> float:
     ids_BT = torch.randint(2, VOCABULARY, (rows, length), device=DEVICE)
     prompt_BT = ids_BT[:, :3]
     _, state = model.step(prompt_BT, torch.ones_like(prompt_BT, dtype=torch.bool), model.start(rows, CONTEXT))
-    keys, values, places_B = state.kept.k_LBHSK.to(DTYPE), state.kept.v_LBHSK.to(DTYPE), state.length_B.clone()
-    steady, fast, worst = model.steady(state), Layers(half), 0.0
-    steady.loops = None
+    keys, values, places_B = state.cache.k_LBHSK.to(DTYPE), state.cache.v_LBHSK.to(DTYPE), state.length_B.clone()
+    one_token, fast, worst = model.one_token(state), Layers(half.stack), 0.0
+    one_token.loops = None
     for t in range(3, length):
-        expected_BV = steady.feed(ids_BT[:, t])
+        expected_BV = one_token.feed(ids_BT[:, t])
         _, found_BV = fast(ids_BT[:, t], places_B, keys, values)
         places_B += 1
         worst = max(worst, float((expected_BV - found_BV).abs().max()))
@@ -73,12 +73,12 @@ def draws(vocab_size: int, temperature: float, rows: int) -> int:
 
 def slopes() -> tuple[float, float]:
     """The difference of a loss, and the largest of its slopes."""
-    from segue.layers import one_token_gpu
+    from segue.layers import loss_gpu
 
     logits_NV: Tensor = 3 * torch.randn(6, 200, device=DEVICE).to(DTYPE)
     targets_N = torch.tensor([0, 5, 189, losses.IGNORE, 7, 100], device=DEVICE)
     expected = losses._slopes(logits_NV.clone(), targets_N, 190)
-    found = one_token_gpu.slopes(logits_NV.clone(), targets_N, 190)
+    found = loss_gpu.slopes(logits_NV.clone(), targets_N, 190)
     return float((expected[0] - found[0]).abs()), float((expected[1].float() - found[1].float()).abs().max())
 
 

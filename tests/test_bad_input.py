@@ -660,8 +660,9 @@ def test_a_reader_that_leaves(call: Segue, trained: Path) -> None:
 
 
 def test_a_verb_that_the_model_cannot_do(call: Segue, trained: Path) -> None:
-    for verb in ("generate", "score", "look"):
+    for verb in ("generate", "score"):
         refused(call(f"{verb} {trained / 'bow'}", b"x\n"), "bow", "classify", verb, "predict")
+    refused(call(f"look {trained / 'bow'} x --view next"), "'next' does not apply", "leave_one_out")
     refused(call(f"predict {trained / 'ngram'}", b"x\n"), "ngram", "cannot predict", "generate")
 
 
@@ -676,7 +677,7 @@ def test_a_verb_that_the_model_cannot_do(call: Segue, trained: Path) -> None:
         ("generate ngram -n 3 --temperature 0", ["written 3 times", "temperature above 0"]),
         ("generate ngram -n 2 --beam 4", ["written 2 times", "without a beam"]),
         ("generate ngram --prompt \udcff", ["'?' is not text in UTF-8"]),
-        ("look ngram --context a\udcff", ["'a?' is not text in UTF-8"]),
+        ("look ngram a\udcff", ["'a?' is not text in UTF-8"]),
         ("generate ngram --beam 2 --top-k 3", ["beam", "top_k"]),
         ("look ngram --top 0", ["--top 0"]),
         ("score ngram nosuch.txt", ["nosuch.txt", "standard input"]),

@@ -199,8 +199,8 @@ def test_predict_answers_every_line_an_empty_one_too(there: Path, call: Segue, r
 
 
 def test_look_and_runs_say_json_too(there: Path, call: Segue) -> None:
-    said = one(call("look runs/ngram --context 'the ' --json"))
-    chances = [row["probability"] for row in said["next"]]
+    said = one(call("look runs/ngram 'the ' --json"))
+    chances = [sum(row) for row in said["values"][0]]
     assert chances == sorted(chances, reverse=True) and 0 < sum(chances) <= 1 + 1e-6
     assert {row["run"] for row in one(call("runs runs --json"))["runs"]} == {
         f"runs/{name}" for name in ("ngram", "rnn_lm", "bow", "window_tagger", "rnn_seq2seq")
@@ -273,7 +273,7 @@ def test_the_examples_work(call: Segue, tmp_path: Path, monkeypatch: pytest.Monk
         ("evaluate runs/rnn_seq2seq pairs.tsv", ["BLEU", "chrF"]),
         ("score runs/ngram other.txt", ["log p", "total", "</s>"]),
         ("generate runs/ngram --prompt 'the ' --max-tokens 5", ["the "]),
-        ("look runs/ngram --context the", ["█"]),
+        ("look runs/ngram the", ["█"]),
         ("models", kinds()),
         ("recipes", ["ngram/bigram", "rnn_lm/gru"]),
         ("runs", ["runs/ngram", "rnn_lm"]),

@@ -378,6 +378,27 @@ def test_select_reorders_and_repeats_rows(model: Any) -> None:
     close(chosen, expected[order], 1e-5)
 
 
+@torch.inference_mode()
+@pytest.mark.parametrize("case", STEPPING, indirect=True)
+def test_rows_that_join_say_what_each_says_alone(model: Any) -> None:
+    """Texts that began at different times and are not equally long; and each is itself again when selected."""
+    batch = batch_of(model.task, (6, 6, 6))
+    source = () if batch.source is None else (torch.tensor(batch.source), torch.tensor(batch.source_mask))
+    tokens = torch.tensor(batch.tokens_BT)
+    real, states, expected = torch.ones(3, 1, dtype=torch.bool), [], []
+    for row, length in enumerate((4, 2, 5)):
+        given = [part[row : row + 1] for part in source]
+        read = tokens[row : row + 1, :length]
+        _, state = model.step(read, real[:1].expand_as(read), model.start(1, length, *given))
+        states.append(state)
+        expected.append(model.step(tokens[row : row + 1, 5:6], real[:1], state)[0])
+    joined = states[0].join(states[1:])
+    close(model.step(tokens[:, 5:6], real, joined)[0], np.concatenate(expected), 1e-9)
+    for row in range(3):
+        alone, _ = model.step(tokens[row : row + 1, 5:6], real[:1], joined.select(torch.tensor([row])))
+        close(alone, expected[row], 1e-9)
+
+
 @pytest.mark.parametrize("case", [c for c in STEPPING if model_class(c.values[0][0]).task == "lm"], indirect=True)
 def test_state_goes_on_from_batch_to_batch_until_a_row_is_fresh(model: Any) -> None:
     batch = batch_of("lm", (9, 9, 9))

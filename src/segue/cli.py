@@ -14,6 +14,7 @@ import typer
 from segue import tasks
 from segue.errors import InputError, exit_code, nearest
 from segue.interop import formats
+from segue.look.inside import views
 
 app = typer.Typer(
     name="segue",
@@ -51,8 +52,8 @@ def compare(
 
     segue compare reviews.tsv --folds 10 --budget 10s
     """
+    from segue.look.terminal import print_comparison
     from segue.runs.experiments.compare import compare as compare_models
-    from segue.runs.terminal import print_comparison
 
     data, settings = _data_and_settings(rest)
     names = [name.strip() for name in models.split(",") if name.strip()]
@@ -86,8 +87,8 @@ def train(
 
     torchrun --nproc-per-node 4 -m segue train gpt book.txt
     """
+    from segue.look.terminal import print_result
     from segue.runs.folder import read_json
-    from segue.runs.terminal import print_result
     from segue.runs.train import train as train_model
     from segue.training.world import is_first
 
@@ -107,7 +108,7 @@ def train(
     if json:
         _print({"run": str(run.path), "result": result})
     else:
-        print_result(run, result)
+        print_result(run, result, read_json(run.path / "ledger.json").get("corpora", []))
 
 
 @app.command()
@@ -134,8 +135,8 @@ def evaluate(
 
     segue evaluate runs/ngram-book+runs/rnn_lm-book other.txt --mix --cache
     """
+    from segue.look.terminal import print_figures
     from segue.runs.evaluate import evaluate as evaluate_runs
-    from segue.runs.terminal import print_figures
 
     data, settings = _data_and_settings(rest)
     with _progress() as progress:
@@ -157,8 +158,8 @@ def score(
     """
     import dataclasses
 
+    from segue.look.terminal import print_line
     from segue.runs.run import load
-    from segue.runs.terminal import print_line
 
     loaded = load(run, device, trust)
     for line in loaded.score(_lines(file)):
@@ -193,8 +194,8 @@ def generate(
     """
     import dataclasses
 
+    from segue.look.terminal import print_novelty
     from segue.runs.run import load
-    from segue.runs.terminal import print_novelty
 
     if n < 1:
         raise InputError(f"-n {n} asks for no text: expected 1 or more.")
@@ -246,8 +247,8 @@ def predict(
 
     printf 'a fine film\\n' | segue predict runs/bow-reviews - --explain
     """
+    from segue.look.terminal import explained_line
     from segue.runs.run import load
-    from segue.runs.terminal import explained_line
 
     loaded = load(run, device, trust)
     cut = 0
@@ -288,9 +289,9 @@ def challenge_run(
 
     segue challenge runs/bow-reviews
     """
+    from segue.look.terminal import print_challenge
     from segue.runs.experiments.challenge import challenge
     from segue.runs.run import load
-    from segue.runs.terminal import print_challenge
 
     result = challenge(load(run, device, trust), positive, negative)
     _print(result) if json else print_challenge(result)
@@ -299,34 +300,48 @@ def challenge_run(
 @app.command()
 def look(
     run: RunArgument,
-    context: Annotated[str, typer.Option(help="The text so far.")] = "",
-    top: Annotated[int, typer.Option(help="How many of the likeliest tokens.")] = 10,
+    text: Annotated[str, typer.Argument(help="The text to read; of a pair, with a tab between the two.")] = "",
+    view: Annotated[
+        str, typer.Option(help=f"What to show: {', '.join(views())}; by default the first that applies.")
+    ] = "",
+    layer: Annotated[int | None, typer.Option(help="attention, gates: the layer, counted from 1.")] = None,
+    head: Annotated[int | None, typer.Option(help="attention: the head, counted from 1.")] = None,
+    top: Annotated[int | None, typer.Option(help="How many tokens, words or units.")] = None,
+    other: Annotated[str | None, typer.Option("--with", metavar="RUN", help="The same of a second run.")] = None,
+    html: Annotated[str | None, typer.Option(metavar="FILE", help="Write a page with the picture.")] = None,
+    svg: Annotated[str | None, typer.Option(metavar="FILE", help="Write the picture alone.")] = None,
     json: JsonOption = False,
+    device: DeviceOption = "auto",
     trust: TrustOption = False,
 ) -> None:
-    """What a language model expects next, as bars; of an n-gram model also what each order adds, and why.
+    """What a model does with a text: what it expects next, what surprises it, where it attends, what its gates do.
 
-    segue look runs/ngram-book --context "cows eat"
+    segue look runs/ngram-book "cows eat"
+
+    segue look runs/gpt-book "The cows eat" --view attention --layer 1 --html attention.html
+
+    segue look runs/bow-reviews "a fine film" --view leave_one_out
+
+    segue look runs/ngram-book "The cows" --with runs/rnn_lm-book
     """
-    from segue.look.explain.evidence import followers, has_counts, to_dict
+    from segue.look.terminal import print_view
+    from segue.models.base import LanguageModel
+    from segue.runs.folder import write_atomic
     from segue.runs.run import load
-    from segue.runs.terminal import print_bars, print_followers
 
-    if top < 1:
-        raise InputError(f"--top {top} asks for no token: expected 1 or more.")
-    loaded = load(run, trust=trust)
-    if has_counts(loaded.model):
-        ids = [loaded.sizes.start, *loaded.tokenizer.encode(context).tolist()]
-        found = followers(loaded.model, loaded.tokenizer, ids, top)
-        _tell_unknown(loaded, context)
-        _print({"context": context} | to_dict(found)) if json else print_followers(found)
-        return
-    expected = loaded.next_tokens(context, top)
-    _tell_unknown(loaded, context)
+    options = {key: value for key, value in {"layer": layer, "head": head, "top": top}.items() if value is not None}
+    opened = [load(path, device, trust) for path in (run, *([other] if other else []))]
+    shown = opened[0].look(text, view, opened[1] if other else None, **options)
+    for one in opened:
+        if isinstance(one.model, LanguageModel):
+            _tell_unknown(one, text)
     if json:
-        _print({"context": context, "next": [{"token": token, "probability": p} for token, p in expected]})
-    else:
-        print_bars(expected)
+        typer.echo(shown.json())
+    for file, content in ((html, shown.html), (svg, shown.svg)):
+        if file:
+            write_atomic(Path(file), content())
+    if not (json or html or svg):
+        print_view(shown)
 
 
 @app.command("nearest")
@@ -340,8 +355,8 @@ def nearest_words(
 
     segue nearest runs/word2vec-book king queen
     """
+    from segue.look.terminal import print_nearest
     from segue.runs.run import load
-    from segue.runs.terminal import print_nearest
 
     asked = load(run).words
     found = {word: asked.nearest(word, _checked_top(top)) for word in words}
@@ -364,8 +379,8 @@ def analogy(
     segue analogy runs/word2vec-book "Paris - France + Japan"
     """
     from segue.inference.words import signed
+    from segue.look.terminal import print_nearest
     from segue.runs.run import load
-    from segue.runs.terminal import print_nearest
 
     plus, minus = signed(expression)
     found = load(run).words.analogy(plus, minus, _checked_top(top), multiply)
@@ -456,8 +471,8 @@ def claim(
 
     segue claim size book.txt --out runs/claim-size     (again with the same --out: what is trained is kept)
     """
+    from segue.look.terminal import print_claim, print_claims
     from segue.runs.experiments.claim import claim_names, read_claim, run_claim
-    from segue.runs.terminal import print_claim, print_claims
 
     if what is None:
         claims = [read_claim(name) for name in claim_names()]
@@ -472,7 +487,7 @@ def claim(
 @app.command("models")
 def list_models() -> None:
     """Every kind of model, with its first sentence."""
-    from segue.runs.terminal import print_models
+    from segue.look.terminal import print_models
 
     print_models()
 
@@ -480,15 +495,17 @@ def list_models() -> None:
 @app.command("recipes")
 def list_recipes() -> None:
     """Every recipe that is shipped, as kind/name."""
-    from segue.runs.terminal import print_recipes
+    from segue.look.terminal import print_named
+    from segue.runs.explain import recipe_heads
 
-    print_recipes()
+    print_named("recipe", recipe_heads(), "what it is")
 
 
 @app.command("runs")
 def list_runs(folder: Annotated[str, typer.Argument(help="Where to look.")] = "runs", json: JsonOption = False) -> None:
     """The runs in a folder, with their figures."""
-    from segue.runs.terminal import find_runs, print_runs
+    from segue.look.terminal import print_runs
+    from segue.runs.find import find_runs
 
     found = find_runs(Path(folder))
     _print({"runs": found}) if json else print_runs(found, folder)
@@ -506,9 +523,9 @@ def explain(
 
     segue explain runs/ngram-book
     """
-    from segue.runs.terminal import print_explanation
+    from segue.runs.explain import explain as explain_model
 
-    print_explanation(model, settings or [], trust)
+    explain_model(model, settings or [], trust)
 
 
 @app.command()
@@ -522,10 +539,11 @@ def data(
 
     segue data reviews.csv data.columns=stars,review data.encoding=latin-1
     """
-    from segue.runs.terminal import print_corpora, print_sample
+    from segue.look.terminal import print_lines, print_named
+    from segue.runs.sample import corpora, sample
 
     if not rest:
-        print_corpora()
+        print_named("corpus", corpora(), "tasks", "what it is")
     elif rest[0] == "get":
         from segue.data.downloads import get
 
@@ -536,7 +554,7 @@ def data(
         typer.echo(f"{rest[1]} is in {path}. Use it by its name: segue compare {rest[1]}")
     else:
         what, settings = _data_and_settings(rest)
-        print_sample(what, tokens, settings)
+        print_lines(list(sample(what, tokens, settings)))
 
 
 # Between the words on the command line and the API
@@ -640,8 +658,10 @@ def _progress() -> Iterator[Any]:
 
 @contextmanager
 def _compiling(run: Any) -> Iterator[None]:
-    """Says that the loop by which a Transformer writes is compiled, where it is for the first time."""
-    if not hasattr(run.model, "steady") or str(run.device) != "cpu":
+    """Say that the loop by which a Transformer writes is being compiled, the first time that it is."""
+    from segue.layers.one_token import Stacked
+
+    if not isinstance(run.model, Stacked) or str(run.device) != "cpu":
         yield
         return
     from segue.compiling import told

@@ -26,9 +26,13 @@ from segue.inference import cuda_graphs, decode
 from segue.inference.decode import generate, stream
 from segue.inference.decode_settings import Config
 from segue.layers import one_token_cpu
+from segue.layers.kv_cache import TransformerStep
+from segue.layers.one_token import Stack
 from segue.models import gpt
-from segue.models.base import Sizes
+from segue.models.base import LanguageModel, Sizes
 from segue.models.gpt import Gpt
+from segue.models.rnn_lm import Drop, RnnLm
+from segue.models.rnn_seq2seq import RnnSeq2seq
 
 V, CONTEXT, STOP = 13, 16, 0
 VARIANTS = [
@@ -55,7 +59,7 @@ CONFIGS = [
 class Plain:
     """A model of which only `start` and `step` are known."""
 
-    def __init__(self, model: Gpt) -> None:
+    def __init__(self, model: Any) -> None:
         self.start, self.step = model.start, model.step
 
 
@@ -80,7 +84,7 @@ def model(request: pytest.FixtureRequest) -> Gpt:
     return make(**request.param)
 
 
-@pytest.fixture(params=["steady", "recorded"])
+@pytest.fixture(params=["one_token", "recorded"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The way that a CPU takes; and that of a GPU, less the graph, with several sizes of memory."""
     if request.param == "recorded":
@@ -89,7 +93,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def record(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decode, "may_record", lambda model, device: hasattr(model, "steady"))
+    monkeypatch.setattr(decode, "may_record", lambda model, device: isinstance(model, LanguageModel))
     monkeypatch.setattr(cuda_graphs, "_LEAST", 4)
 
 
@@ -102,7 +106,7 @@ def same(texts: list[decode.Generated], others: list[decode.Generated]) -> None:
 def test_writes_what_plain_steps_write(model: Gpt, way: str, config: Config) -> None:
     """Prompts shorter, as long as and longer than the context; windows that slide each in its time; as on a CPU token
     by token, as on a GPU in blocks."""
-    device = "cpu" if way == "steady" else "cpu:0"
+    device = "cpu" if way == "one_token" else "cpu:0"
     for forbid in ([1, 4], [STOP]):
         expected = plain(model.config, config, *forbid)
         same(generate(model, PROMPTS, Sizes(V), config, forbid=forbid, device=device), expected)
@@ -213,7 +217,7 @@ def where(tensor: Tensor) -> int:
 
 @pytest.mark.parametrize("config", CONFIGS, ids=["drawn", "greedy", "cut"])
 def test_a_step_asks_nothing_and_reads_only_what_is_owned(
-    model: Gpt, config: Config, monkeypatch: pytest.MonkeyPatch
+    model: Any, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or it could not be recorded, or would read memory that is no longer its own."""
     record(monkeypatch)
@@ -224,14 +228,82 @@ def test_a_step_asks_nothing_and_reads_only_what_is_owned(
         with Watched() as seen:
             step(self)
         steps.append(seen)
-        owned = [*self.steady.model.parameters(), *self.steady.model.buffers(), *vars(self).values()]
-        owned += [*vars(self.steady).values(), *vars(self.steady.kept).values(), self.pick.keywords["forbid"]]
+        owned = [*self.model.parameters(), *self.model.buffers(), *vars(self).values()]
+        owned += [*vars(self.one_token).values(), *memory(self.one_token), self.pick.keywords["forbid"]]
         assert seen.read <= {where(tensor) for tensor in owned if isinstance(tensor, Tensor)}
         assert not seen.asked
 
     monkeypatch.setattr(cuda_graphs.Recorded, "_step", watched)
-    generate(model, PROMPTS[:3], Sizes(V), config, forbid=[STOP])
-    assert steps or model.config.context == 1  # a window of one is always full
+    generate(model, PROMPTS[:3], Sizes(V), config, *source_of(model, 3), forbid=[STOP])
+    assert steps or model.window == 1  # a window of one is always full
+
+
+def memory(one_token: Any) -> list[Any]:
+    """The tensors that a step of one token goes on in."""
+    if isinstance(one_token, TransformerStep):
+        return list(vars(one_token.cache).values())
+    return list(one_token.memory.parts())
+
+
+# Recurrent networks
+
+
+RECURRENT = [
+    RnnLm.Config(width=8, embedding=6),
+    RnnLm.Config(cell="gru", width=8, embedding=6, layers=2, dropout=0.3),
+    RnnLm.Config(cell="elman", activation="logistic", width=8, embedding=6),
+    RnnLm.Config(width=8, embedding=6, layers=2, tied=True, drop=Drop(weights=0.4)),
+    RnnSeq2seq.Config(width=8),
+    RnnSeq2seq.Config(cell="gru", width=8, layers=2, feeds="every"),
+]
+
+
+@pytest.fixture(params=RECURRENT, ids=range(len(RECURRENT)))
+def recurrent(request: pytest.FixtureRequest) -> Any:
+    torch.manual_seed(0)
+    kind: Any = RnnLm if isinstance(request.param, RnnLm.Config) else RnnSeq2seq
+    model = kind(request.param, Sizes(V)).double().eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.8)
+    return model
+
+
+def source_of(model: Any, rows: int) -> list[Tensor]:
+    """Source and mask, where the model has a source."""
+    if model.task == "lm":
+        return []
+    ids = torch.randint(2, V, (rows, 5), generator=torch.Generator().manual_seed(3))
+    return [ids, torch.arange(5) < torch.arange(1, rows + 1)[:, None]]
+
+
+def test_one_token_of_a_recurrent_network_is_a_step(recurrent: Any) -> None:
+    ids = torch.randint(V, (3, 12), generator=torch.Generator().manual_seed(1))
+    real = torch.ones(3, 1, dtype=torch.bool)
+    state = recurrent.start(3, 4, *source_of(recurrent, 3))
+    one_token = recurrent.one_token(state)
+    for token_B in ids.T[:6]:
+        said, state = recurrent.step(token_B[:, None], real, state)
+        torch.testing.assert_close(one_token.feed(token_B), said, atol=1e-12, rtol=0)
+    before = one_token.state()
+    one_token.feed(ids[:, 6])
+    said, _ = recurrent.step(ids[:, 6:7], real, before)  # a state is not changed by what is fed later
+    one_token.take(before)
+    torch.testing.assert_close(one_token.feed(ids[:, 6]), said, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("config", [*CONFIGS, Config(max_tokens=9, beam=3)], ids=["drawn", "greedy", "cut", "beam"])
+def test_recurrent_networks_write_what_plain_steps_write(recurrent: Any, way: str, config: Config) -> None:
+    device, source = "cpu" if way == "one_token" else "cpu:0", source_of(recurrent, len(PROMPTS))
+    for forbid in ([1, 4], [STOP]):
+        expected = generate(Plain(recurrent), PROMPTS, Sizes(V), config, *source, forbid=forbid)
+        found = generate(recurrent, PROMPTS, Sizes(V), config, *source, forbid=forbid, device=device)
+        same(found, expected)
+
+
+def test_a_recurrent_step_asks_nothing_and_reads_only_what_is_owned(
+    recurrent: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    test_a_step_asks_nothing_and_reads_only_what_is_owned(recurrent, CONFIGS[0], monkeypatch)
 
 
 # Graphs are lent
@@ -274,7 +346,7 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     class Layers(one_token_cpu.Layers):
         @staticmethod
-        def fit(model: Gpt, rows: int) -> bool:
+        def fit(stack: Stack, rows: int) -> bool:
             return True
 
         def __call__(self, *given: Tensor) -> tuple[Tensor, Tensor]:
@@ -357,9 +429,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     made: list[int] = []
     begin: Callable[..., None] = cuda_graphs.Recorded.__init__
 
-    def told(self: cuda_graphs.Recorded, model: Any, rows: int, places: int, *rest: Any) -> None:
+    def told(self: cuda_graphs.Recorded, model: Any, state: Any, rows: int, places: int, *rest: Any) -> None:
         made.append(places)
-        begin(self, model, rows, places, *rest)
+        begin(self, model, state, rows, places, *rest)
 
     monkeypatch.setattr(cuda_graphs.Recorded, "__init__", told)
     return made
@@ -394,12 +466,12 @@ def compare_loops(model: Gpt, rows: int) -> None:
     begin = min(3, model.config.context)
     mask = (torch.arange(3) < torch.arange(rows)[:, None] % 3 + 1)[:, :begin]
     _, state = model.step(ids[:, :begin], mask, model.start(rows, 4))
-    steady = model.steady(state)
-    assert steady.loops is not None
+    one_token = model.one_token(state)
+    assert one_token.loops is not None
     for token_B in ids.T[begin:]:
         said, state = model.step(token_B[:, None], torch.ones(rows, 1, dtype=torch.bool), state)
-        close(steady.feed(token_B), said)
-    assert torch.equal(steady.state().length_B, state.length_B)
+        close(one_token.feed(token_B), said)
+    assert torch.equal(one_token.state().length_B, state.length_B)
 
 
 def close(a: Tensor, b: Tensor) -> None:

@@ -26,7 +26,7 @@ class LastTwo:
 
     ids: Tensor
 
-    def select(self, rows: Tensor) -> LastTwo:
+    def select(self, rows: Tensor, same_text: bool = False) -> LastTwo:
         return LastTwo(self.ids[rows])
 
 
@@ -81,7 +81,7 @@ class Recurrent(nn.Module):
     class State:
         h: Tensor
 
-        def select(self, rows: Tensor) -> Recurrent.State:
+        def select(self, rows: Tensor, same_text: bool = False) -> Recurrent.State:
             return Recurrent.State(self.h[rows])
 
     def start(self, rows: int, capacity: int) -> State:
@@ -103,7 +103,7 @@ class Copier:
         lengths: Tensor
         place: Tensor
 
-        def select(self, rows: Tensor) -> Copier.State:
+        def select(self, rows: Tensor, same_text: bool = False) -> Copier.State:
             return Copier.State(self.source[rows], self.lengths[rows], self.place[rows])
 
     def start(self, rows: int, capacity: int, source: Tensor, source_mask: Tensor) -> State:

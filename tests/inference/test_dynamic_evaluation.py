@@ -21,7 +21,7 @@ from segue.models.base import Sizes
 VOCAB = 7
 SMALL: dict[str, dict[str, Any]] = {
     "rnn_lm": {"width": 6, "embedding": 5, "layers": 2},
-    "neural_lm": {"context": 3, "embedding": 4, "width": 6},
+    "neural_lm": {"words": 3, "embedding": 4, "width": 6},
     "gpt": {"layers": 2, "width": 8, "heads": 2, "context": 12},
 }
 WITH_STATES = ["rnn_lm", "gpt"]
@@ -211,7 +211,11 @@ def slow_cache(model: Any, text: np.ndarray, size: int) -> np.ndarray:
         context, rows = model.config.context, []
         for begin in range(0, len(text), context // 2):
             seen = torch.tensor(tokens[None, max(0, begin - context // 2) : begin + context // 2])
-            rows.append(model.encode(Batch(seen, None, None))[-1, 0, min(begin, context // 2) :])
+            rows.append(
+                model.encode(Batch(seen, None, torch.ones_like(seen, dtype=torch.bool)))[
+                    -1, 0, min(begin, context // 2) :
+                ]
+            )
         h = torch.cat(rows)
     h, found = h.detach().numpy(), []
     for t in range(len(text)):

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from segue.inference.predict import Prediction, Predictor
 from torch import Tensor, nn
 
 from segue.batches.batch import Batch
 from segue.data.example import Example
 from segue.inference.decode_settings import Config as Decode
-from segue.inference.predict import Prediction, Predictor
 from segue.models.base import Sizes
 from segue.models.bow import Bow
 from segue.models.rnn_seq2seq import RnnSeq2seq
@@ -130,7 +130,7 @@ class Copied:
     source_BS: Tensor
     place_B: Tensor
 
-    def select(self, rows: Tensor) -> Copied:
+    def select(self, rows: Tensor, same_text: bool = False) -> Copied:
         return Copied(self.source_BS[rows], self.place_B[rows])
 
 

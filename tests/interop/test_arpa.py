@@ -296,7 +296,7 @@ def test_an_imported_run_is_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert run.generate("a", max_tokens=3, seed=1) == run.generate("a", max_tokens=3, seed=1)
     assert run.next_tokens("a", 1)[0][0] == "b"
     for words in (
-        ["look", path, "--context", "a"],
+        ["look", path, "a"],
         ["evaluate", path, str(text)],
         ["runs", str(tmp_path)],
         ["export", path, "--to", "zip", str(tmp_path / "a.zip")],

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from segue.layers.attention import Attention, Past, attend, attention_weights
+from segue.layers.attention import CrossAttention, SelfAttention, attend, attention_weights
+from segue.layers.kv_cache import LayerCache
 from segue.layers.position import Position, Positions
 from segue.layers.probe import record
 
@@ -22,17 +24,17 @@ def near(a: Tensor, b, tolerance=1e-12) -> None:
     torch.testing.assert_close(a, torch.as_tensor(b, dtype=a.dtype), atol=tolerance, rtol=0)
 
 
-def layer(width=6, heads=2, head_width=3) -> Attention:
+def layer(width=6, heads=2, head_width=3, causal=True) -> SelfAttention:
     """In float64, with random weights and biases: zero biases would hide mistakes."""
-    made = Attention(width, heads, head_width, 0.0).double()
+    made = SelfAttention(width, heads, head_width, 0.0, causal=causal).double()
     for parameter in made.parameters():
         nn.init.uniform_(parameter, -0.7, 0.7)
     return made
 
 
-def poll_layer(scale: float = 1.0) -> Attention:
+def poll_layer(scale: float = 1.0) -> SelfAttention:
     """The layer whose last place weighs the poll's vectors .1, .2, .6, .1: W_k = W_v = W_O = I, W_q as in P4."""
-    made = Attention(4, 1, 4, 0.0).double()
+    made = SelfAttention(4, 1, 4, 0.0, causal=True).double()
     with torch.no_grad():
         W_q = torch.zeros(4, 4, dtype=torch.float64)
         W_q[:, 3] = 2 * scale * torch.tensor([math.log(0.1), math.log(0.2), math.log(0.6) / 2, math.log(0.1)])
@@ -68,26 +70,24 @@ def test_the_polls_wrong_answer_holds_the_weights() -> None:
 def test_without_the_scale_the_weights_are_sharper() -> None:
     """P5: d_k = 4, so that scores twice as large square the weights."""
     q, k, _ = poll_layer().qkv(POLL[None]).unflatten(-1, (3, 1, 4)).permute(2, 0, 3, 1, 4)
-    near(attention_weights(q, k, scale=1.0)[0, 0, 3], [0.023810, 0.095238, 0.857143, 0.023810], 1e-6)
-    near(attention_weights(q, k)[0, 0, 3], [0.1, 0.2, 0.6, 0.1], 1e-6)
+    near(attention_weights(q, k, causal=True, scale=1.0)[0, 0, 3], [0.023810, 0.095238, 0.857143, 0.023810], 1e-6)
+    near(attention_weights(q, k, causal=True)[0, 0, 3], [0.1, 0.2, 0.6, 0.1], 1e-6)
 
 
 def swap_changes(depth: int, causal: bool, kind: Position = "none") -> float:
     """How much the last output changes when tokens 1 and 2 of 5 are swapped."""
     torch.manual_seed(1)
-    layers = [layer() for _ in range(depth)]
+    layers = [layer(causal=causal) for _ in range(depth)]
     x_BTD = torch.randn(1, 5, 6, dtype=torch.float64)
     positions = Positions(kind, 5, 6, 2, 4 if kind == "rotary" else 3).double()
     if kind == "rotary":
-        layers = [layer(head_width=4) for _ in range(depth)]
+        layers = [layer(head_width=4, causal=causal) for _ in range(depth)]
 
     def last(x: Tensor) -> Tensor:
         places = torch.arange(5)
         x, bias = positions.add(x, places), positions.bias(places, 5)
-        sees = torch.ones(5, 5, dtype=torch.bool).tril() if causal else torch.ones(5, 5, dtype=torch.bool)
-        bias = sees if bias is None else bias.masked_fill(~sees, -math.inf)
         for one in layers:
-            x = one(x, bias, positions.rotation(places))
+            x = one(x, bias=bias, rotation=positions.rotation(places))
         return x[0, -1]
 
     return (last(x_BTD) - last(x_BTD[:, [0, 2, 1, 3, 4]])).abs().max().item()
@@ -114,11 +114,11 @@ def test_the_two_banks_part() -> None:
     banks = [1, 6]
     scores = p[banks].log()  # -inf at 0
     nothing = torch.zeros(1, 1, 7, 3, dtype=torch.float64)
-    a = attention_weights(nothing[:, :, :2], nothing, bias=scores)[0, 0]
+    a = attention_weights(nothing[:, :, :2], nothing, causal=False, bias=scores)[0, 0]
     near(a, p[banks])
     entropy = -(a * a.clamp(min=1e-300).log2()).sum(-1)
     near(entropy, [1.8464, 1.5219], 5e-5)
-    seen = attend(nothing[:, :, :2], nothing, F.one_hot(words, 5).double()[None, None], bias=scores)[0, 0]
+    seen = attend(nothing[:, :, :2], nothing, F.one_hot(words, 5).double()[None, None], causal=False, bias=scores)[0, 0]
     near(seen, [[0.2, 0.4, 0.1, 0.3, 0.0], [0.2, 0.4, 0.0, 0.0, 0.4]])
     near(F.cosine_similarity(seen[0], seen[1], dim=0), 0.608581, 1e-6)
     assert (a[0, 2:] > 0).any()  # the first bank looks ahead: this matrix is not causal
@@ -127,13 +127,13 @@ def test_the_two_banks_part() -> None:
 def test_without_projections() -> None:
     """P11: C's self-attention, x · x with no scale, x_1 = (1, 0) and x_2 = (0, 1)."""
     x = torch.eye(2, dtype=torch.float64)[None, None]
-    a = attention_weights(x, x, bias=torch.zeros(2, 2, dtype=torch.float64), scale=1.0)
+    a = attention_weights(x, x, causal=False, scale=1.0)
     near((a @ x)[0, 0, 0], [0.731059, 0.268941], 1e-6)
 
 
 def test_counts_of_parameters_and_of_pairs() -> None:
     """P12, P13."""
-    made = Attention(4, 2, 2, 0.0)
+    made = SelfAttention(4, 2, 2, 0.0, causal=True)
     assert made.qkv.weight.numel() == 48 and made.out.weight.numel() == 16 and made.out.in_features == 4
     with record() as seen:
         made(torch.randn(1, 4, 4))
@@ -145,15 +145,15 @@ def test_counts_of_parameters_and_of_pairs() -> None:
 # torch's
 
 
-def reference(made: Attention, x_BTD: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """nn.MultiheadAttention with the same weights; `mask` is True where nothing is seen."""
+def reference(made: SelfAttention, x_BTD: Tensor, mask: Tensor, padding: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """nn.MultiheadAttention with the same weights; `mask` and `padding` are True where nothing is seen."""
     theirs = nn.MultiheadAttention(6, 2, batch_first=True, dtype=torch.float64)
     with torch.no_grad():
         theirs.in_proj_weight.copy_(made.qkv.weight)
         theirs.in_proj_bias.copy_(made.qkv.bias)
         theirs.out_proj.weight.copy_(made.out.weight)
         theirs.out_proj.bias.copy_(made.out.bias)
-    return theirs(x_BTD, x_BTD, x_BTD, attn_mask=mask, average_attn_weights=False)
+    return theirs(x_BTD, x_BTD, x_BTD, attn_mask=mask, key_padding_mask=padding, average_attn_weights=False)
 
 
 @pytest.mark.parametrize("probed", [False, True])
@@ -169,17 +169,130 @@ def test_equals_torchs_multihead_attention(probed: bool) -> None:
     near(seen["attention"][0], weights)
 
 
-def test_bias_is_added_to_the_scores_or_says_what_counts() -> None:
+def both_ways(q: Tensor, k: Tensor, v: Tensor, **given) -> Tensor:
+    """By the fused kernel, and by the equation while a probe records: they must agree."""
+    fused = attend(q, k, v, **given)
+    with record() as seen:
+        near(attend(q, k, v, **given), fused)
+    near(seen["attention"][0] @ v, fused)
+    return fused
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("length", [1, 3, 5])
+def test_mask_bias_and_causal_mask_together(causal: bool, length: int) -> None:
+    """The queries are the last of five places; the reference is torch's own, with one mask worked out by hand."""
     torch.manual_seed(0)
-    q, k, v = torch.randn(3, 2, 2, 5, 4, dtype=torch.float64)
-    bias = torch.randn(2, 2, 5, 5, dtype=torch.float64)
-    bias[:, :, :, 3] = -math.inf
-    sees = torch.rand(5, 5) < 0.6
-    sees[:, 0] = True
-    for given in (bias, sees):
-        expected = F.scaled_dot_product_attention(q, k, v, given)
-        near(attend(q, k, v, given), expected)
-        near(attention_weights(q, k, given) @ v, expected)
+    k, v = torch.randn(2, 2, 2, 5, 4, dtype=torch.float64)
+    q = torch.randn(2, 2, length, 4, dtype=torch.float64)
+    mask = torch.tensor([[True, True, False, True, True], [True, False, True, True, False]])[:, None, None]
+    bias = torch.randn(2, length, 5, dtype=torch.float64)
+    for given_mask in (None, mask):
+        for given_bias in (None, bias):
+            numbers = (
+                torch.zeros(2, 2, length, 5, dtype=torch.float64) if given_bias is None else bias.expand(2, -1, -1, -1)
+            )
+            numbers = numbers.clone()
+            for t in range(length):
+                for s in range(5):
+                    if causal and s > 5 - length + t:
+                        numbers[:, :, t, s] = -math.inf
+                    if given_mask is not None:
+                        numbers[~mask[:, 0, 0, s], :, t, s] = -math.inf
+            expected = F.scaled_dot_product_attention(q, k, v, numbers, scale=0.3)
+            near(both_ways(q, k, v, causal=causal, mask=given_mask, bias=given_bias, scale=0.3), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_query_that_sees_nothing_gives_zero_on_both_ways(dtype: torch.dtype, biased: bool, causal: bool) -> None:
+    """And its gradient is 0, not NaN. Row 0 sees no key at all; with the causal mask, place 0 of row 1 does not."""
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(3, 2, 4, 8, dtype=dtype).requires_grad_() for _ in range(3))
+    mask = torch.tensor([[False] * 4, [False, True, True, True], [True] * 4])[:, None, None]
+    bias = torch.randn(2, 4, 4, dtype=dtype) if biased else None
+    found, slopes = [], []
+    for probed in (False, True):
+        with record() if probed else nullcontext():
+            y = attend(q, k, v, causal=causal, mask=mask, bias=bias)
+        found.append(y)
+        slopes.append(torch.autograd.grad(y.square().sum(), (q, k, v)))
+    assert not found[0][0].any() and not found[1][0].any()
+    assert found[1][1, :, 0].any() != causal and found[1][2].all()
+    near(found[0], found[1], 1e-6)
+    for a, b in zip(*slopes, strict=True):
+        assert a.isfinite().all() and not a[0].any()
+        near(a, b, 1e-5)
+
+
+def test_attention_without_a_causal_mask_equals_torchs() -> None:
+    torch.manual_seed(0)
+    made, x_BTD = layer(causal=False), torch.randn(3, 5, 6, dtype=torch.float64)
+    mask = torch.rand(3, 5) < 0.7
+    mask[:, 0] = True
+    expected, _ = reference(made, x_BTD, torch.zeros(5, 5, dtype=torch.bool), ~mask)
+    near(made(x_BTD, mask[:, None, None]), expected)
+
+
+def test_one_head_without_projections_is_the_dot_product() -> None:
+    """nn.MultiheadAttention whose matrices are the identity."""
+    torch.manual_seed(0)
+    x = torch.randn(2, 5, 6, dtype=torch.float64)
+    theirs = nn.MultiheadAttention(6, 1, bias=False, batch_first=True, dtype=torch.float64)
+    with torch.no_grad():
+        theirs.in_proj_weight.copy_(torch.eye(6, dtype=torch.float64).repeat(3, 1))
+        theirs.out_proj.weight.copy_(torch.eye(6, dtype=torch.float64))
+    near(attend(x[:, None], x[:, None], x[:, None], causal=False)[:, 0], theirs(x, x, x)[0])
+
+
+def test_biases_can_be_left_out_and_the_scale_chosen() -> None:
+    made = SelfAttention(6, 2, 3, 0.0, causal=False, biases=False, scale=1.0, probe="source_attention").double()
+    assert {name for name, _ in made.named_parameters()} == {"qkv.weight", "out.weight"}
+    x_BTD = torch.randn(2, 4, 6, dtype=torch.float64)
+    q, k, v = made.qkv(x_BTD).unflatten(-1, (3, 2, 3)).permute(2, 0, 3, 1, 4)
+    a = (q @ k.mT).softmax(-1)
+    with record() as seen:
+        near(made(x_BTD), made.out((a @ v).transpose(1, 2).flatten(2)))
+    near(seen["source_attention"][0], a)
+
+
+# Cross-attention
+
+
+def cross() -> CrossAttention:
+    made = CrossAttention(6, 2, 3, 0.0).double()
+    for parameter in made.parameters():
+        nn.init.uniform_(parameter, -0.7, 0.7)
+    return made
+
+
+@pytest.mark.parametrize("probed", [False, True])
+def test_cross_attention_equals_torchs(probed: bool) -> None:
+    torch.manual_seed(0)
+    made, x_BTD, m_BSD = cross(), torch.randn(3, 4, 6).double(), torch.randn(3, 5, 6).double()
+    theirs = nn.MultiheadAttention(6, 2, batch_first=True, dtype=torch.float64)
+    with torch.no_grad():
+        theirs.in_proj_weight.copy_(torch.cat([made.q.weight, made.kv.weight]))
+        theirs.in_proj_bias.copy_(torch.cat([made.q.bias, made.kv.bias]))
+    theirs.out_proj.load_state_dict(made.out.state_dict())
+    mask = torch.arange(5) < torch.tensor([[5], [2], [4]])
+    expected, weights = theirs(x_BTD, m_BSD, m_BSD, key_padding_mask=~mask, average_attn_weights=False)
+    memory = made.memory(m_BSD, mask[:, None, None])
+    with record() if probed else nullcontext({}) as seen:
+        near(made(x_BTD, memory), expected)
+    if probed:
+        near(seen["cross_attention"][0], weights)
+
+
+def test_folded_beams_equal_a_copied_memory() -> None:
+    torch.manual_seed(0)
+    made, m_BSD = cross(), torch.randn(3, 5, 6, dtype=torch.float64)
+    mask = (torch.arange(5) < torch.tensor([[5], [2], [4]]))[:, None, None]
+    for beams, length in ((1, 2), (4, 1), (2, 3)):
+        x_BTD = torch.randn(3 * beams, length, 6, dtype=torch.float64)
+        copied = made.memory(m_BSD.repeat_interleave(beams, 0), mask.repeat_interleave(beams, 0))
+        near(made(x_BTD, made.memory(m_BSD, mask), beams), made(x_BTD, copied))
 
 
 def test_gradients_are_the_same_on_both_ways() -> None:
@@ -199,7 +312,7 @@ def test_gradients_are_the_same_on_both_ways() -> None:
 
 def test_dropout_drops_weights_while_training_only() -> None:
     torch.manual_seed(0)
-    made, x_BTD = Attention(6, 2, 3, 0.5).double(), torch.randn(2, 5, 6, dtype=torch.float64)
+    made, x_BTD = SelfAttention(6, 2, 3, 0.5, causal=True).double(), torch.randn(2, 5, 6, dtype=torch.float64)
     assert not torch.equal(made(x_BTD), made(x_BTD))
     made.eval()
     assert torch.equal(made(x_BTD), made(x_BTD))
@@ -218,10 +331,10 @@ def test_reading_on_equals_reading_at_once() -> None:
     torch.manual_seed(0)
     made, x_BTD = layer(), torch.randn(2, 6, 6, dtype=torch.float64)
     kept = torch.zeros(2, 2, 2, 8, 3, dtype=torch.float64)
-    made(x_BTD[:, :3], past=Past(kept[0], kept[1], None, 3))
+    made(x_BTD[:, :3], cache=LayerCache(kept[0], kept[1], None, 3))
     places_BT = torch.tensor([[3, 4, 5], [2, 3, 4]])
     second = torch.stack([x_BTD[0, 3:], x_BTD[1, 2:5]])
     sees = (torch.arange(6) <= places_BT[..., None])[:, None]
-    out = made(second, sees, past=Past(kept[0], kept[1], places_BT, 6))
+    out = made(second, sees, cache=LayerCache(kept[0], kept[1], places_BT, 6))
     near(out[0], made(x_BTD)[0, 3:])
     near(out[1], made(x_BTD)[1, 2:5])

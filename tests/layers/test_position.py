@@ -47,9 +47,10 @@ def test_what_is_added_to_vectors(kind: Position) -> None:
     x_BTD, places = torch.randn(2, 3, 8), torch.tensor([[0, 1, 2], [3, 4, 5]])
     added = positions.add(x_BTD, places)
     expected = {
-        "onehot": math.sqrt(8) * x_BTD + torch.eye(8)[places],
-        "sinusoidal": math.sqrt(8) * x_BTD + sinusoids(6, 8).float()[places],
+        "onehot": x_BTD + torch.eye(8)[places],
+        "sinusoidal": x_BTD + sinusoids(6, 8).float()[places],
     }
+    assert positions.scale == (math.sqrt(8) if kind in expected else 1.0)
     if kind == "learned":
         expected["learned"] = x_BTD + positions.table.weight[places]
     near(added, expected.get(kind, x_BTD), 1e-6)

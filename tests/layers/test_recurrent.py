@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from segue.layers.probe import probe, record, recording
-from segue.layers.recurrent import Readout, Recurrent, RecurrentState, gru_cell
+from segue.layers.recurrent import Recurrent, RecurrentState, gru_cell
 
 KINDS = [
     ("elman", "tanh", "after"),
@@ -68,23 +68,12 @@ def test_r1_r2_elman(activation, expected) -> None:
     near(state.h_LBD[0, 0], expected[-1])
 
 
-def test_r3_outputs() -> None:
-    h = torch.randn(4, 20)
-    linear = Readout(20, 7)
-    makers = {"softmax": lambda y: y.softmax(-1), "tanh": torch.tanh, "logistic": torch.sigmoid, "linear": lambda y: y}
-    for name, function in makers.items():
-        readout = Readout(20, 7, name)
-        readout.load_state_dict(linear.state_dict())
-        near(readout(h), function(nn.functional.linear(h, linear.weight, linear.bias)), 1e-6)
-    near(Readout(20, 7, "softmax")(h).sum(-1), torch.ones(4))
-
-
 def test_r4_r7_parameter_counts() -> None:
     for cell, equations, torchs in (("elman", 620, 640), ("lstm", 2480, 2560), ("gru", 1860, 1920)):
         layer = Recurrent(cell, 10, 20, 1, 0.0)
         assert one_bias(layer) == equations
         assert sum(p.numel() for p in layer.parameters()) == torchs
-    elman = nn.Sequential(Recurrent("elman", 10, 20, 1, 0.0), Readout(20, 7))
+    elman = nn.Sequential(Recurrent("elman", 10, 20, 1, 0.0), nn.Linear(20, 7))
     assert one_bias(elman) == 767
 
 

@@ -9,9 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from segue.layers.attention import CrossAttention, SelfAttention
 from segue.layers.position import Positions
 from segue.layers.probe import record
-from segue.layers.transformer import Activation, Block, LayerNorm, Norm
+from segue.layers.transformer import Activation, Block, FeedForward, LayerNorm, Norm
 
 
 def near(a: Tensor, b, tolerance=1e-12) -> None:
@@ -19,7 +20,8 @@ def near(a: Tensor, b, tolerance=1e-12) -> None:
 
 
 def block(norm: Norm = "pre", residual: bool = True, activation: Activation = "relu") -> Block:
-    made = Block(8, 2, 4, 0.0, norm=norm, residual=residual, activation=activation).double()
+    attention, norms = SelfAttention(8, 2, 4, 0.0, causal=True), (LayerNorm(8), LayerNorm(8))
+    made = Block(attention, FeedForward(8, activation), norms, norm=norm, residual=residual, dropout=0.0).double()
     for parameter in made.parameters():
         nn.init.uniform_(parameter, -0.5, 0.5)
     return made
@@ -69,6 +71,42 @@ def test_a_block_equals_torchs_encoder_layer(norm: Norm, activation: Activation)
     near(ours(x_BTD), theirs(x_BTD, src_mask=mask), 1e-10)
 
 
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_a_block_with_cross_attention_equals_torchs_decoder_layer(norm: Norm) -> None:
+    torch.manual_seed(0)
+    parts = (SelfAttention(8, 2, 4, 0.0, causal=True), FeedForward(8, "relu"), [LayerNorm(8) for _ in range(3)])
+    ours = Block(*parts, norm=norm, residual=True, dropout=0.0, cross=CrossAttention(8, 2, 4, 0.0)).double()
+    for parameter in ours.parameters():
+        nn.init.uniform_(parameter, -0.5, 0.5)
+    theirs = nn.TransformerDecoderLayer(8, 2, 32, 0.0, batch_first=True, norm_first=norm == "pre").double()
+    names = {"self_attn.in_proj_": "attention.qkv.", "self_attn.out_proj.": "attention.out."}
+    names |= {"multihead_attn.out_proj.": "cross.out.", "linear1.": "feed.up.", "linear2.": "feed.down."}
+    names |= {"norm1.": "norm_attention.", "norm2.": "norm_cross.", "norm3.": "norm_feed."}
+    mine = ours.state_dict()
+    state = {a + end: mine[b + end] for a, b in names.items() for end in ("weight", "bias")}
+    for end in ("weight", "bias"):
+        state[f"multihead_attn.in_proj_{end}"] = torch.cat([mine[f"cross.q.{end}"], mine[f"cross.kv.{end}"]])
+    theirs.load_state_dict(state)
+    x_BTD, m_BSD = torch.randn(3, 5, 8, dtype=torch.float64), torch.randn(3, 4, 8, dtype=torch.float64)
+    mask = torch.arange(4) < torch.tensor([[4], [1], [3]])
+    ahead = ~torch.ones(5, 5, dtype=torch.bool).tril()
+    expected = theirs(x_BTD, m_BSD, tgt_mask=ahead, memory_key_padding_mask=~mask)
+    assert ours.cross is not None
+    near(ours(x_BTD, memory=ours.cross.memory(m_BSD, mask[:, None, None])), expected, 1e-10)
+
+
+def test_a_block_takes_any_norm() -> None:
+    """As T5 will: torch's RMS norm, no biases, no scale."""
+    torch.manual_seed(0)
+    attention = SelfAttention(8, 2, 4, 0.0, causal=False, biases=False, scale=1.0)
+    made = Block(
+        attention, FeedForward(8, "relu"), [nn.RMSNorm(8), nn.RMSNorm(8)], norm="pre", residual=True, dropout=0
+    )
+    x = torch.randn(2, 3, 8)
+    y = x + attention(made.norm_attention(x))
+    near(made(x), y + made.feed(y / (y.square().mean(-1, keepdim=True) + torch.finfo(y.dtype).eps).sqrt()), 1e-5)
+
+
 def test_gelu_is_the_tanh_form() -> None:
     made = block(activation="gelu").feed
     x = torch.randn(1, 2, 8, dtype=torch.float64)
@@ -110,12 +148,10 @@ def test_a_block_is_one_graph(kind: str) -> None:
     torch.manual_seed(0)
     made = block().float()
     positions, places = Positions(kind, 6, 8, 2, 4), torch.arange(5)
-    bias = positions.bias(places, 5)
-    if bias is not None:
-        bias = bias.masked_fill(~torch.ones(5, 5, dtype=torch.bool).tril(), -math.inf)
+    given = {"bias": positions.bias(places, 5), "rotation": positions.rotation(places)}
     x_BTD = torch.randn(2, 5, 8)
     compiled = torch.compile(made, fullgraph=True, backend="eager")
-    near(compiled(x_BTD, bias, positions.rotation(places)), made(x_BTD, bias, positions.rotation(places)), 1e-6)
+    near(compiled(x_BTD, **given), made(x_BTD, **given), 1e-6)
 
 
 def test_half_precision() -> None:

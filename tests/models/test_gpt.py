@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from transformers import GPT2Config, GPT2Model
 
+import segue
 from segue.batches.batch import IGNORE, Batch
 from segue.errors import InputError
 from segue.inference.decode import generate
@@ -223,10 +228,44 @@ def scored(model: Gpt, text: Tensor) -> Tensor:
 
 
 def test_encode_gives_every_layer(model) -> None:
+    """The vectors of tokens and places, then every layer; the last after the final norm; 0 at padding."""
     ids = tokens()[:, : model.config.context]
-    hidden_LBTD = model.encode(batch(ids))
-    assert hidden_LBTD.shape == (model.config.layers, *ids.shape, model.config.width)
-    near(model._logits(hidden_LBTD[-1]), model(batch(ids))[0])
+    mask = torch.arange(ids.shape[1]) < torch.tensor([[ids.shape[1]], [2], [4]])
+    hidden_LBTD = model.encode(batch(ids, mask))
+    assert hidden_LBTD.shape == (model.depth, *ids.shape, model.width)
+    assert not hidden_LBTD[:, ~mask].any() and hidden_LBTD[:, mask].any()
+    near(model.unembed(hidden_LBTD[-1])[mask], model(batch(ids))[0][mask])
+    x_BTD = model.positions.add(model.positions.scale * model.vectors(ids), torch.arange(ids.shape[1]))
+    near(hidden_LBTD[0][mask], x_BTD[mask])
+    if model.depth > 2:  # the logit lens of layer 1: what a model without the layers above would say
+        lens = model.unembed(hidden_LBTD[1], last=False)[mask]
+        del model.blocks[1:]
+        near(lens, model(batch(ids))[0][mask])
+
+
+def test_hidden_states_are_those_of_transformers_gpt2() -> None:
+    """Of every layer, with random weights, exported as Hugging Face has them."""
+    torch.manual_seed(0)
+    model = make(layers=3).float()
+    config = GPT2Config(
+        vocab_size=V, n_positions=CONTEXT, n_embd=8, n_layer=3, n_head=2, bos_token_id=0, eos_token_id=0
+    )
+    theirs = GPT2Model(config).eval()
+    ours = model.state_dict()
+    names = {"norm_attention": "ln_1", "attention.qkv": "attn.c_attn", "attention.out": "attn.c_proj"}
+    names |= {"norm_feed": "ln_2", "feed.up": "mlp.c_fc", "feed.down": "mlp.c_proj"}
+    state = {"wte.weight": ours["vectors.weight"], "wpe.weight": ours["positions.table.weight"]}
+    state |= {f"ln_f.{end}": ours[f"norm.{end}"] for end in ("weight", "bias")}
+    for i in range(3):
+        for a, b in names.items():
+            weight = ours[f"blocks.{i}.{a}.weight"]
+            state[f"h.{i}.{b}.weight"] = weight.T if weight.dim() == 2 else weight  # Conv1D: inputs by outputs
+            state[f"h.{i}.{b}.bias"] = ours[f"blocks.{i}.{a}.bias"]
+    theirs.load_state_dict(state)
+    with torch.no_grad():
+        expected = theirs(tokens(), output_hidden_states=True).hidden_states
+    assert len(expected) == model.depth
+    near(model.encode(batch(tokens())).detach(), torch.stack(expected), 1e-5)
 
 
 def test_a_probe_sees_the_weights_of_every_layer_and_changes_nothing(model) -> None:
@@ -240,19 +279,48 @@ def test_a_probe_sees_the_weights_of_every_layer_and_changes_nothing(model) -> N
         assert (a_BHTS.triu(1) == 0).all()
 
 
-def test_a_probe_sees_into_compiled_blocks() -> None:
-    model = make().float()
-    for block in model.blocks:
-        block.compile(fullgraph=True, backend="eager")
+def test_compiled_blocks_run_for_the_shape_of_training_alone() -> None:
+    """A probe sees into them, other shapes and evaluation run eagerly; nothing is compiled again."""
+    model, runs = make().float(), []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        def run(*given: Any) -> Any:
+            runs.append(graph)
+            return graph(*given)
+
+        return run
+
     ids = tokens()
     plain = model(batch(ids))[0]
-    model.train()  # what is compiled is for training
+    for block in model.blocks:
+        block.compile(fullgraph=True, backend=backend, dynamic=False)
+    model.compiled = tuple(ids.shape)
+    model.train()
     near(model(batch(ids))[0], plain, 1e-5)
+    assert len(runs) == 2
     with record() as seen:
         near(model(batch(ids))[0], plain, 1e-5)
     assert len(seen["attention"]) == 2
+    near(model(batch(ids[:, :5]))[0], plain[:, :5], 1e-5)
     model.eval()
+    near(model(batch(ids))[0], plain, 1e-5)
     near(stepped(model, ids, [1] * CONTEXT), plain, 1e-5)
+    assert len(runs) == 2
+    model.train()
+    model(batch(ids))
+    assert len(runs) == 4 and len(set(map(id, runs))) <= 2
+
+
+def test_blocks_are_called_as_modules() -> None:
+    """So that hooks run, which sharding (FSDP) needs; nobody else calls `forward` either."""
+    model, called = make(), []
+    for block in model.blocks:
+        block.register_forward_hook(lambda *given: called.append(given[0]))
+    model.loss(batch(tokens()))
+    stepped(model, tokens(), [3, 1])
+    assert called == [*model.blocks] * 3
+    for file in (Path(segue.__file__).parent).rglob("*.py"):
+        assert not re.search(r"(?<!super\(\))\.forward\(", file.read_text()), f"{file} calls a module past its hooks"
 
 
 @pytest.mark.parametrize("position", ["learned", "relative", "rotary", "sinusoidal"])

@@ -210,7 +210,7 @@ def test_half_precision_is_close_and_learns(model) -> None:
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
 
 
-@pytest.mark.parametrize("wrong", [{"context": 0}, {"width": 0}, {"embedding": 0}, {"dropout": 1.0}])
+@pytest.mark.parametrize("wrong", [{"words": 0}, {"width": 0}, {"embedding": 0}, {"dropout": 1.0}])
 def test_impossible_configs_are_refused(wrong) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         NeuralLm.Config(**wrong)

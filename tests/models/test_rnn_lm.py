@@ -12,7 +12,7 @@ from segue.batches.batch import IGNORE, Batch
 from segue.errors import InputError
 from segue.layers.losses import target_logprobs
 from segue.models.base import Sizes
-from segue.models.rnn_lm import Drop, Penalty, RnnLm, Stack
+from segue.models.rnn_lm import Drop, LayerByLayer, Penalty, RnnLm
 from segue.recipe import load_recipe, recipe_names
 
 V = 11
@@ -152,10 +152,18 @@ def test_every_parameter_gets_a_gradient(model) -> None:
 
 
 def test_encode_gives_every_layer(model) -> None:
-    batch = stream(tokens())
+    """The tokens' vectors, filled up with zeros, then every layer; 0 at padding."""
+    batch = ragged()
     hidden_LBTD = model.encode(batch)
-    assert hidden_LBTD.shape == (model.config.layers, 3, 9, 8)
-    near(model.head(hidden_LBTD[-1]), model(batch)[0])
+    assert hidden_LBTD.shape == (model.depth, *batch.tokens_BT.shape, model.width)
+    assert not hidden_LBTD[:, ~batch.mask_BT].any()
+    near(model.unembed(hidden_LBTD[-1])[batch.mask_BT], model(batch)[0][batch.mask_BT])
+    vectors = model.vectors(batch.tokens_BT)
+    near(hidden_LBTD[0, ..., : vectors.shape[-1]][batch.mask_BT], vectors[batch.mask_BT])
+    assert not hidden_LBTD[0, ..., vectors.shape[-1] :].any()
+    whole = stream(tokens())
+    _, state = model(whole)
+    near(model.encode(whole)[1:, :, -1, : model.config.width], state.h_LBD)
 
 
 def test_state_goes_through_a_checkpoint(model) -> None:
@@ -250,7 +258,7 @@ def test_layers_one_by_one_are_the_fused_ones() -> None:
         plain = RnnLm(RnnLm.Config(cell=cell, width=8, embedding=5, layers=3), Sizes(V)).double().eval()
         config = RnnLm.Config(cell=cell, width=8, embedding=5, layers=3, drop=Drop(between=0.5, weights=0.5))
         stacked = RnnLm(config, Sizes(V)).double().eval()
-        assert isinstance(stacked.body, Stack)
+        assert isinstance(stacked.body, LayerByLayer)
         names = {name: weight for name, weight in plain.state_dict().items() if not name.startswith("body")}
         for number in range(3):
             for name, weight in plain.body.core.named_parameters():
@@ -356,9 +364,9 @@ def test_each_dropout_is_where_it_should_be() -> None:
         assert rows_alike is (name in ("words", "weights")), name
         assert not all(torch.allclose(out, logits[0]) for out in logits), name
         hidden = [model.encode(stream(ids)) for _ in range(8)]
-        first_alike = all(torch.allclose(out[0], hidden[0][0]) for out in hidden)
+        first_alike = all(torch.allclose(out[1], hidden[0][1]) for out in hidden)
         assert first_alike is (name in ("between", "output")), name
-        last_alike = all(torch.allclose(out[1], hidden[0][1]) for out in hidden)
+        last_alike = all(torch.allclose(out[2], hidden[0][2]) for out in hidden)
         assert last_alike is (name == "output"), name
 
 

@@ -26,7 +26,7 @@ def exact(n: list[int]) -> tuple[Fraction, ...] | None:
 @given(COUNTS)
 def test_discounts_are_those_of_the_paper(n: list[int]) -> None:
     right, found = exact(n), three_discounts(np.array(n))
-    usable = right is not None and all(0 <= d <= c for c, d in enumerate(right[1:], 1))
+    usable = right is not None and all(0 < d <= c for c, d in enumerate(right[1:], 1))
     on_the_border = right is not None and any(d in (0, c) for c, d in enumerate(right[1:], 1))  # rounding decides there
     if not on_the_border:
         assert found == (pytest.approx([float(d) for d in right[1:]], abs=1e-12) if usable else THREE_DISCOUNTS)

@@ -32,7 +32,7 @@ STEPS, EVERY = 60, 4
 STABLE = r"""
 import gc, json, os, signal, sys, time
 from pathlib import Path
-import torch, segue.cli, segue.runs.api, segue.runs.run, segue.runs.gather, segue.runs.terminal
+import torch, segue.cli, segue.runs.api, segue.runs.run, segue.runs.gather, segue.look.terminal
 import segue.inference.score, segue.inference.decode
 import segue.inference.stop_texts, segue.models.rnn_lm, segue.training.trainer, torch._dynamo
 from segue.training import checkpoint

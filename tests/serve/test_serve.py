@@ -108,9 +108,30 @@ def test_runs_are_described(client: TestClient, engine: Engine) -> None:
     by_name = {row["name"]: row for row in rows}
     assert {row["task"] for row in rows} == set(get_args(Task))
     assert by_name["char"]["model"] == "ngram" and by_name["char"]["tokens"] == "char"
-    assert by_name["tags"]["labels"] == engine["tags"].run.labels == ["D", "N", "V"]
+    assert by_name["tags"]["labels"] == list(engine["tags"].run.labels) == ["D", "N", "V"]
     assert by_name["byte"]["figures"]["steps"] == 3
     assert by_name["byte"]["decode"]["temperature"] == 1.0
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_look_shows_what_the_run_shows(client: TestClient, engine: Engine, name: str) -> None:
+    text = "a fine film" if name == "classes" else "cow"
+    (found,) = [run["views"] for run in strict(client.get("/api/runs").content) if run["name"] == name]
+    for view in found:
+        shown = engine[name].run.look(text, view)
+        assert ask(client, "look", run=name, text=text, view=view) == json.loads(shown.json())
+    if found:
+        assert ask(client, "look", run=name, text=text) == ask(client, "look", run=name, text=text, view=found[0])
+
+
+def test_look_takes_options_and_a_second_run(client: TestClient, engine: Engine) -> None:
+    answer = ask(client, "look", run="char", text="the", top=2, **{"with": "byte"})
+    assert len(answer["rows"]) == len(answer["beside"][0]["rows"]) == 2
+    assert ask(client, "look", run="byte", text="the", view="gates", layer=1, top=3)["kind"] == "heat"
+    assert "does not apply" in refused(client, "look", run="byte", text="the", view="attention")
+    assert "no view 'nxt'" in refused(client, "look", run="char", text="the", view="nxt")
+    assert "no view applies" in refused(client, "look", run="pairs", text="the")
+    assert "top" in refused(client, "look", run="char", text="the", top=limits.MAX_TOP + 1)
 
 
 @pytest.mark.parametrize("name", WRITERS)
@@ -199,7 +220,9 @@ def test_predict_labels_tags_and_translates(client: TestClient, engine: Engine) 
         assert row["label"] == own.label == max(row["probabilities"], key=row["probabilities"].__getitem__)
         assert list(row["probabilities"]) == ["bad", "good"] and sum(row["probabilities"].values()) == pytest.approx(1)
     (row,) = ask(client, "predict", run="tags", texts=["the  dog eats"])["predictions"]
+    sure = row.pop("probabilities")
     assert row == {"words": ["the", "dog", "eats"], "tags": ["D", "N", "V"], "cut": 0}
+    assert len(sure) == 3 and all(0 < p <= 1 for p in sure)
     (row,) = ask(client, "predict", run="pairs", texts=["the cow"])["predictions"]
     (own,) = engine["pairs"].run.predict(["the cow"])
     assert (row["translation"], row["logprob"]) == (own.text, own.logprob)
@@ -216,7 +239,7 @@ def test_the_words_that_mattered_are_given_when_asked_for(client: TestClient, en
     fine = {word["word"]: word["drop"] for word in rows[0]["words"]}
     assert fine["fine"] == max(fine.values()) > 0
     assert "words" not in ask(client, "predict", run="classes", texts=texts)["predictions"][0]
-    assert "cannot explain" in refused(client, "predict", run="tags", texts=["the cow"], explain=True)
+    assert "cannot predict --explain" in refused(client, "predict", run="tags", texts=["the cow"], explain=True)
     many = ["a film"] * (limits.MAX_EXPLAINED + 1)
     assert "explain" in refused(client, "predict", run="classes", texts=many, explain=True)
     assert len(ask(client, "predict", run="classes", texts=many)["predictions"]) == len(many)
@@ -504,7 +527,7 @@ def test_the_page_knows_every_task_and_every_limit() -> None:
 def test_the_api_describes_itself_without_pages_from_elsewhere(client: TestClient) -> None:
     paths = client.get("/openapi.json").json()["paths"]
     assert set(paths) == {
-        f"/api/{name}" for name in ("runs", "generate", "stream", "score", "next", "nearest", "predict")
+        f"/api/{name}" for name in ("runs", "generate", "stream", "score", "next", "look", "nearest", "predict")
     }
     assert client.get("/docs").status_code == client.get("/redoc").status_code == 404
 

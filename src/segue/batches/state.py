@@ -13,6 +13,9 @@ Array = Any
 class State(ABC):
     """What a language model remembers of the texts it reads, a row each."""
 
+    most: int = 0
+    """No row has more tokens in its window than this; 0 where a state has no window to fill."""
+
     @abstractmethod
     def select(self, rows: Array, same_text: bool = False) -> Self:
         """These rows, in this order; a row may come twice. `same_text`: beams changed places, their source did not."""

@@ -1,19 +1,19 @@
-"""Writing on a GPU: a whole time step (layers, logits, draw) recorded once as a CUDA graph, then replayed.
+"""Generating text on a GPU: a whole time step (layers, logits, draw) recorded once as a CUDA graph, then replayed.
 
 A step of one token is hundreds of small kernels, and launching them costs more than their work. A graph is one launch.
 It always reads and writes the same memory, so that everything it touches belongs to one object, `Recorded`, which
-lives as long as the graph: the copy of the weights, the keys and values, the forbidden ids, the numbers to draw by, and
-where what is drawn goes. Prompts are read as they are written in the model, and so is the step at which a window is
-full; their state is copied into that memory.
+lives as long as the graph: the copy of the weights, the KV cache or the recurrent state, the forbidden ids, the numbers
+to draw by, and where what is drawn goes. The model's own `step` reads prompts, and the token at which a window is full;
+their state is copied into that memory.
 
-Weights are read once a token, which is nearly all the time it takes: they are copied to bfloat16, anew for each call
-(a millisecond), since they may have been trained in between. Numbers that are fixed, such as rotations, stay as they
-are; logits and draws are in float32 and float64.
+A Transformer's step takes about as long as reading its weights from memory: they are copied to bfloat16, again at each
+call (a millisecond), since they may have been trained in between. Fixed tables, such as rotations, stay as they are;
+logits and draws are in float32 and float64. Recurrent networks stay in float32: their state would lose precision.
 
-Attention looks at so many places of the memory as are filled, rounded up to a power of two: one graph for each.
-Graphs are kept for the next call, a few for each model, and are lent: two texts that are written in turns never share
-one. Kernels for one token a row (layers/one_token_gpu.py) more than halve a step, but take seconds to compile: a model
-gets them once it has written for a while.
+Attention reads the places of the cache that are filled, rounded up to a power of two: one graph for each.
+Graphs are kept for the next call, a few for each model; one graph serves one text at a time, so that two texts that are
+generated in turns never share one. Kernels for one token a row (layers/one_token_gpu.py) more than halve the time of a
+step, but take seconds to compile: a model gets them once it has generated for a while.
 """
 
 from __future__ import annotations
@@ -29,32 +29,37 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from segue.batches.state import OneToken, State
+from segue.layers.kv_cache import TransformerStep
+from segue.layers.one_token import Stacked
+from segue.models.base import LanguageModel
+
 BLOCK = 32
-"""Steps between two looks at what was drawn."""
+"""Steps between two reads of what was drawn."""
 _LEAST = 256
 """Fewer places are not worth a graph of their own."""
 _KEPT = 6
-"""Graphs that wait for their next use, of a model."""
+"""Graphs of a model that are kept for their next use."""
 _LONG = 2_000
-"""Steps after which graphs are recorded anew with kernels made for them, which take seconds to compile."""
+"""Steps after which graphs are recorded again with kernels for one token, which take seconds to compile."""
 _WARM = 3
 """Steps before a graph is recorded: kernels are chosen and loaded in them."""
 
 Pick = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """Ids (or DEAD, or BROKEN) and their log p from logits_BV and a uniform number of each row."""
 Plain = tuple[Tensor, float] | None
-"""Where all that may be written is drawn from: what may not, and the temperature."""
+"""Forbidden ids and temperature, where the whole distribution is drawn from (no top-k, top-p or greedy)."""
 DEAD, BROKEN = -1, -2
-"""In the place of an id: nothing may be written; the logits are no numbers."""
+"""In place of an id: no id is allowed; the logits are NaN or infinite."""
 
 
 def may_record(model: Any, device: Any) -> bool:
-    """Whether a step of the model is always the same work, and recording it pays."""
-    return torch.device(device).type == "cuda" and hasattr(model, "steady")
+    """Whether the model has a step that can be recorded, and is on a GPU."""
+    return torch.device(device).type == "cuda" and isinstance(model, LanguageModel) and model.records
 
 
 def recorder(model: nn.Module) -> Recorder:
-    """That of a model, with the weights that it has now."""
+    """The recorder of a model, with the weights that the model has now."""
     found = _recorders.get(model)
     if found is None or not found.fits(model):
         found = _recorders[model] = Recorder(model)
@@ -63,34 +68,39 @@ def recorder(model: nn.Module) -> Recorder:
 
 
 class Recorder:
-    """A copy of a model to write with, and the graphs recorded for it."""
+    """A copy of a model to generate with, and the graphs recorded for it."""
 
     def __init__(self, model: nn.Module) -> None:
         with torch.inference_mode(False):
             self.model: Any = copy.deepcopy(model).eval().requires_grad_(False)
-            for parameter in self.model.parameters():
+            for parameter in self.model.parameters() if isinstance(model, Stacked) else ():
                 if parameter.is_cuda:
                     parameter.data = parameter.data.to(torch.bfloat16)
+            for part in self.model.modules():
+                if isinstance(part, nn.RNNBase):
+                    part.flatten_parameters()  # cuDNN wants one block of memory, which the copy has not
         self.steps = 0
-        """Taken so far."""
+        """Steps taken so far."""
         self._kernels = find_spec("triton") is not None
         self._idle: OrderedDict[Hashable, list[Recorded]] = OrderedDict()
 
     def fits(self, model: nn.Module) -> bool:
-        """Whether the model still lies where it lay."""
+        """Whether the model is still on the same device."""
         return bool(next(self.model.parameters()).device == next(model.parameters()).device)
 
     def refresh(self, model: nn.Module) -> None:
         for own, theirs in zip(self.model.parameters(), model.parameters(), strict=True):
             own.copy_(theirs)
 
-    def lend(self, rows: int, places: int, pick: Pick, settings: Hashable, plain: Plain = None) -> Recorded:
-        """A graph for so many rows and places; what `pick` does is told apart by `settings`."""
+    def lend(
+        self, state: State, rows: int, places: int, pick: Pick, settings: Hashable, plain: Plain = None
+    ) -> Recorded:
+        """A graph for so many rows and places; `settings` identify what `pick` does. `give_back` returns it."""
         for fast in (True, False) if self.steps >= _LONG and self._has_kernels(rows) else (False,):
             key = (rows, places, settings, fast)
             waiting = self._idle.get(key)
             try:
-                found = waiting.pop() if waiting else Recorded(self.model, rows, places, pick, fast, plain)
+                found = waiting.pop() if waiting else Recorded(self.model, state, rows, places, pick, fast, plain)
             except torch.cuda.OutOfMemoryError:
                 raise
             except Exception as error:
@@ -105,11 +115,11 @@ class Recorder:
 
     def _has_kernels(self, rows: int) -> bool:
         """Whether there are kernels for such a model, and a compiler for them that has not failed."""
-        if not self._kernels:
+        if not self._kernels or not isinstance(self.model, Stacked):
             return False
         from segue.layers.one_token_gpu import Layers
 
-        return Layers.fit(self.model, rows)
+        return Layers.fit(self.model.stack, rows)
 
     def give_back(self, recorded: Recorded) -> None:
         self.steps, recorded.steps = self.steps + recorded.steps, 0
@@ -126,34 +136,45 @@ _recorders: WeakKeyDictionary[nn.Module, Recorder] = WeakKeyDictionary()
 
 
 class Recorded:
-    """One time step of some rows, and all memory that it reads and writes. Off CUDA it runs as it is written."""
+    """One time step of some rows, and all memory that it reads and writes. Off CUDA it runs without a graph."""
 
     key: Hashable = None
     steps = 0
-    """Taken since it was lent."""
+    """Steps since `lend`."""
 
-    def __init__(self, model: Any, rows: int, places: int, pick: Pick, fast: bool = False, plain: Plain = None) -> None:
-        self.places, self.pick = places, pick
-        self.steady = model.steady(model.start(rows, places))
-        like = self.steady.length_B
-        self.uniform_BN = torch.zeros(rows, BLOCK, dtype=torch.float64, device=like.device)
-        self.ids_BN = torch.zeros(rows, BLOCK, dtype=torch.long, device=like.device)
-        self.logp_BN = torch.zeros(rows, BLOCK, dtype=torch.float32, device=like.device)
-        self.next_B = torch.zeros_like(like)
-        """What was drawn last and is read next."""
-        self.column_B = torch.zeros_like(like)
-        """Of the numbers to draw by, and of what is drawn: the same in all rows."""
+    def __init__(
+        self,
+        model: Any,
+        state: State,
+        rows: int,
+        places: int,
+        pick: Pick,
+        fast: bool = False,
+        plain: Plain = None,
+    ) -> None:
+        """`places`: tokens of a window that there is memory for; 0: the model has no window."""
+        self.model, self.places, self.pick = model, places, pick
+        self.one_token: OneToken = model.one_token(state, places)
+        device = next(model.parameters()).device
+        self.uniform_BN = torch.zeros(rows, BLOCK, dtype=torch.float64, device=device)
+        self.ids_BN = torch.zeros(rows, BLOCK, dtype=torch.long, device=device)
+        self.logp_BN = torch.zeros(rows, BLOCK, dtype=torch.float32, device=device)
+        self.next_B = torch.zeros(rows, dtype=torch.long, device=device)
+        """The ids that were drawn last and are read next."""
+        self.column_B = torch.zeros(rows, dtype=torch.long, device=device)
+        """The column of `uniform_BN` and `ids_BN` that comes next, the same in all rows."""
         self.fast, self.plain = fast, plain
         if fast:
             from segue.layers.one_token_gpu import Layers
 
-            self.steady.loops = Layers(model)
-        self._graph = self._record() if like.is_cuda else None
+            assert isinstance(self.one_token, TransformerStep)
+            self.one_token.loops = Layers(model.stack)
+        self._graph = self._record(state) if device.type == "cuda" else None
 
     @property
     def room(self) -> int:
         """Steps that can be taken before the places are full."""
-        return int(self.places - self.steady.most)
+        return self.places - self.one_token.most if self.places else self.one_token.room
 
     def write(self, uniform_BN: Tensor, next_B: Tensor) -> tuple[Tensor, Tensor]:
         """N tokens of each row after `next_B`, for which there is room, and the log p of each."""
@@ -163,12 +184,12 @@ class Recorded:
         self.column_B.zero_()
         for _ in range(steps):
             self._step() if self._graph is None else self._graph.replay()
-        self.steady.most += steps
+        self.one_token.most += steps
         self.steps += steps
         return self.ids_BN[:, :steps].clone(), self.logp_BN[:, :steps].clone()
 
     def _step(self) -> None:
-        logits_BV = self.steady.read(self.next_B, self.places)
+        logits_BV = self.one_token.read(self.next_B, self.places)
         if self.fast and self.plain is not None:
             from segue.layers.one_token_gpu import draw
 
@@ -182,17 +203,17 @@ class Recorded:
         self.next_B.copy_(ids_B.clamp(min=0))
         self.column_B.add_(1)
 
-    def _record(self) -> torch.cuda.CUDAGraph | None:
-        """Warm up and record on one stream, while nothing else is under way; what was fed by then is forgotten."""
+    def _record(self, state: State) -> torch.cuda.CUDAGraph | None:
+        """Warm up and record on one stream, while nothing else runs; each step of the warm-up begins at the state."""
         graph, stream = torch.cuda.CUDAGraph(), _stream(self.next_B.device)
         torch.cuda.synchronize()
         stream.wait_stream(torch.cuda.current_stream())
         try:
             with torch.cuda.stream(stream):
                 for _ in range(_WARM):
-                    self._begin()
+                    self._begin(state)
                     self._step()
-                self._begin()
+                self._begin(state)
             stream.synchronize()
             with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
                 self._step()
@@ -201,13 +222,14 @@ class Recorded:
         except RuntimeError as error:
             if self.fast:
                 raise
-            warnings.warn(f"A step could not be recorded, and runs as it is written: {error}", stacklevel=2)
+            warnings.warn(f"A step could not be recorded, and runs eagerly: {error}", stacklevel=2)
             return None
         torch.cuda.synchronize()
         return graph
 
-    def _begin(self) -> None:
-        self.steady.length_B.zero_()
+    def _begin(self, state: State) -> None:
+        self.one_token.take(state)
+        self.next_B.zero_()
         self.column_B.zero_()
 
 
@@ -215,14 +237,14 @@ _streams: dict[torch.device, torch.cuda.Stream] = {}
 
 
 def _stream(device: torch.device) -> torch.cuda.Stream:
-    """The one that all graphs of a device are recorded on: each stream has a workspace of its own for good."""
+    """The one stream on which all graphs of a device are recorded: each stream keeps a workspace of its own."""
     if device not in _streams:
         _streams[device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
     return _streams[device]
 
 
 class Writer:
-    """Some rows, written by recorded steps as far as a window goes."""
+    """Generates some rows by recorded steps, as far as a window goes."""
 
     def __init__(self, recorder: Recorder, pick: Pick, settings: Hashable, plain: Plain = None) -> None:
         self.recorder, self.pick, self.settings, self.plain = recorder, pick, settings, plain
@@ -234,34 +256,34 @@ class Writer:
 
         `state` is None to go on after what was written before.
         """
-        now = self._with_room(state)
+        now = self._with_room(state, len(next_B))
         if now is None:
             return next_B.new_zeros(len(next_B), 0), uniform_BN.new_zeros(len(next_B), 0)
         return now.write(uniform_BN[:, : now.room], next_B)
 
     def state(self) -> Any:
-        """What the model's own `step` can go on from."""
+        """A state that the model's own `step` can go on from."""
         assert self._now is not None
-        return self._now.steady.state()
+        return self._now.one_token.state()
 
-    def _with_room(self, state: Any) -> Recorded | None:
+    def _with_room(self, state: Any, rows: int) -> Recorded | None:
         if state is None and self._now is not None:
             if self._now.room:
                 return self._now
-            state = self._now.steady.state()
-        places = self._places(state)
-        if places <= state.most:
+            state = self._now.one_token.state()
+        places, window = self._places(state), self.recorder.model.window
+        if window and places <= state.most:
             return None
         if places not in self._lent:
-            self._lent[places] = self.recorder.lend(len(state.length_B), places, self.pick, self.settings, self.plain)
+            self._lent[places] = self.recorder.lend(state, rows, places, self.pick, self.settings, self.plain)
         self._now = self._lent[places]
-        self._now.steady.take(state)
+        self._now.one_token.take(state)
         return self._now
 
-    def _places(self, state: Any) -> int:
-        """The least power of two with room for another token, if the model sees so many."""
-        context: int = self.recorder.model.config.context
-        return min(context, max(_LEAST, 1 << int(state.most).bit_length()))
+    def _places(self, state: State) -> int:
+        """The least power of two with room for another token, if the window is as large; 0 without a window."""
+        window: int = self.recorder.model.window
+        return min(window, max(_LEAST, 1 << state.most.bit_length()))
 
     def close(self) -> None:
         for recorded in self._lent.values():

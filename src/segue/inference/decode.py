@@ -13,10 +13,11 @@ A text begins with the start id and the prompt, fed in one step. Row i draws fro
 (seed, i), one number a token: its text does not depend on how many rows run beside it, nor on
 `max_tokens`. A beam prefers texts that end: only if none has ended in time is an unfinished one given.
 
-A token is drawn where the logits are, and goes back into the model from there. On a GPU the host looks at
-what was drawn only once a block, the next one being under way already: every look makes one of the two wait for
-the other. A row that ended within the block is written on meanwhile, and what stands after its end is dropped. Models
-with a step of fixed shape (`steady`) take that, token by token; on a GPU it is recorded, draw and all (cuda_graphs.py).
+A token is drawn on the device that has the logits, and fed back into the model from there. On a GPU the host reads
+what was drawn only once a block, while the next block runs: every read makes one of the two wait for the other. A row
+that ends within a block is written on until its end, and the tokens after STOP are dropped. Models that have a step of
+one token in fixed memory (`one_token`) are stepped by it; on a GPU it is recorded together with the draw
+(cuda_graphs.py).
 """
 
 from __future__ import annotations
@@ -33,20 +34,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from segue.batches.state import OneToken
 from segue.errors import InputError, SegueError
 from segue.inference.cuda_graphs import BLOCK, BROKEN, DEAD, Writer, may_record, recorder
 from segue.inference.decode_settings import Config
-from segue.models.base import Sizes
+from segue.models.base import LanguageModel, Sizes
 
 _PLACES = 64
-"""Room for a text is made in multiples of this."""
+"""Memory for a text is made in multiples of this."""
 _PART = 256
 """Ids whose probabilities are summed before one of them is looked for."""
 _ALMOST = 1 - 2.0**-53
 """The largest number below 1."""
 
 Watch = Callable[[int, int], bool]
-"""Told each (row, id) that is written; True ends the row's text there."""
+"""Called with each (row, id) that is written; True ends the row's text there."""
 
 
 class Generated(NamedTuple):
@@ -121,12 +123,12 @@ class _Rows:
         self.model, self.sizes, self.device, self.config = model, sizes, device, config
         self.forbid = torch.tensor(list(forbid), dtype=torch.long, device=device)
         self.state: Any = None
-        """None while `steady` or `writer` has it."""
+        """None while `one_token` or `writer` has it."""
         self.logits_BV: Tensor
         self.next_B: Tensor | None = None
         """What was drawn and not yet fed."""
-        self.steady: Any = None
-        """The model's own step of one token, where it has such a one."""
+        self.one_token: OneToken | None = None
+        """The model's own step of one token, where it has one."""
         self.writer: Writer | None = None
         """Recorded steps, on a GPU: the rows then stay as many as they are."""
         if config.beam < 2 and may_record(model, device):
@@ -156,17 +158,18 @@ class _Rows:
             self.state = self.model.start(len(prompts), capacity, *extra)
         self._step(self._moved(tokens), self._moved(mask))
 
-    def keep(self, rows: Tensor) -> None:
+    def keep(self, rows: Tensor, same_text: bool = False) -> None:
         """Go on with these rows alone, in this order (a row may come twice)."""
         self._settle()
-        self.state, self.logits_BV = self.state.select(rows), self.logits_BV[rows]
+        self.state, self.logits_BV = self.state.select(rows, same_text), self.logits_BV[rows]
         self.next_B = None if self.next_B is None else self.next_B[rows]
 
     def feed(self, ids_B: Tensor) -> None:
         """The next token of each row."""
-        if self._has_room():
+        one_token = self._one_token()
+        if one_token is not None and one_token.room:
             with _at_rest(self._parts):
-                self.logits_BV = self.steady.feed(ids_B).float()
+                self.logits_BV = one_token.feed(ids_B).float()
             return
         self._settle()
         tokens_BT = ids_B[:, None]
@@ -194,18 +197,20 @@ class _Rows:
         ids_B, logp_B = _pick(self.logits_BV, uniform_BN[:, 0], self.forbid, self.config)
         return ids_B[:, None], logp_B[:, None]
 
-    def _has_room(self) -> bool:
-        """Whether the next token can be fed by the model's own step of one."""
-        if self.writer is not None or not hasattr(self.model, "steady"):
-            return False
+    def _one_token(self) -> OneToken | None:
+        """The model's own step of one token, which has the state from here on; None: it has none."""
+        if self.writer is not None or not isinstance(self.model, LanguageModel) or not self.model.records:
+            return None
         if self.state is not None:
-            self.steady, self.state = self.model.steady(self.state), None
-        return bool(self.steady.room)
+            self.one_token, self.state = self.model.one_token(self.state), None
+        return self.one_token
 
     def _settle(self) -> None:
-        """The state is here again."""
+        """Take the state back."""
         if self.state is None:
-            self.state = (self.writer or self.steady).state()
+            holder = self.writer or self.one_token
+            assert holder is not None
+            self.state = holder.state()
 
     def logp(self) -> Tensor:
         """log p of what may be written next, for a beam: -inf where it is 0, and at the forbidden ids."""
@@ -417,7 +422,7 @@ def _search(rows: _Rows, config: Config) -> list[Generated]:
             break
         keep = torch.tensor(going, device=rows.device)
         slots = (keep[:, None] * width + step.parent_RK[keep]).flatten()
-        rows.keep(slots)
+        rows.keep(slots, same_text=len(going) == len(live))
         rows.feed(step.id_RK[keep].flatten())
         score_RK, text_RKT, live = score_RK[keep], text_RKT[keep], [live[i] for i in going]
     return [max(texts, key=lambda text: _normalised(text, config.length_penalty)) for texts in ended]

@@ -1,17 +1,20 @@
-"""Causal self-attention with several heads (Vaswani et al. 2017), from its equations.
+"""Attention with several heads (Vaswani et al. 2017), from its equations: self-attention and cross-attention.
 
 For each head, with d_k its width and x_t the vector at place t:
 
     q_t = W_q x_t + b_q         k_t = W_k x_t + b_k         v_t = W_v x_t + b_v
-    a_tj = exp(q_t · k_j / sqrt(d_k)) / sum over i <= t of exp(q_t · k_i / sqrt(d_k))          for j <= t, else 0
-    x'_t = sum over j <= t of a_tj v_j
+    a_tj = exp(q_t · k_j / sqrt(d_k)) / sum over i of exp(q_t · k_i / sqrt(d_k))      i, j: the places that t may see
+    x'_t = sum over j of a_tj v_j                                                     0 where t may see no place
+
+With the causal mask, t sees itself and the places before it; without it, all places. In cross-attention k_j and v_j are
+of another sequence, the memory (what an encoder has made of the source); they are computed once.
 
 This is scaled dot-product attention; the condition j <= t is the causal mask. The heads' x'_t stand side by side. So
 far the lectures; the paper, and every Transformer since, multiplies them by one more matrix, W_O, which lets the heads
 mix. One matrix `qkv` holds W_q, W_k and W_v of all heads, in that order.
 
 Nothing here knows where a token stands: what tells it is added to x_t, turns q and k, or is added to the scores
-(layers/position.py). The fused kernel runs, except while a probe records: then the weights exist, and are shown.
+(layers/position.py). The fused kernel runs, except while a probe records: the weights a_tj exist only then.
 """
 
 from __future__ import annotations
@@ -25,93 +28,188 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from segue.layers.kv_cache import LayerCache
 from segue.layers.position import Rotation, rotate
 from segue.layers.probe import probe, recording
 
 _UNPLANNED = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-"""cuDNN's kernel is faster, but takes up to a second for each new shape: it is left to compiled steps, all of one."""
+"""cuDNN's kernel is faster, but plans up to a second for each new shape: only compiled steps, all of one shape, use it.
+"""
+
+# What every function below is told of the scores of T queries and S keys:
+#   causal   each query sees itself and the keys before it; the queries are the last T of the S places
+#   mask     True at the keys that may be seen: (B, 1, 1, S), or anything that broadcasts to (B, H, T, S)
+#   bias     numbers that are added to the scores, of a shape that broadcasts so too
+#   scale    what q · k is multiplied by; None: 1 / sqrt(d_k)
 
 
-def looking() -> bool:
-    """Whether a probe records. A compiled graph cannot ask, and shows nothing."""
-    return not torch.compiler.is_compiling() and recording()
+def attend(
+    q_BHTK: Tensor,
+    k_BHSK: Tensor,
+    v_BHSK: Tensor,
+    *,
+    causal: bool,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
+    scale: float | None = None,
+    dropout: float = 0.0,
+    probe_name: str = "attention",
+) -> Tensor:
+    """x'_BHTK: the weighted values, 0 for a query that sees no key. `dropout` is of the weights."""
+    if recording():
+        a_BHTS = attention_weights(q_BHTK, k_BHSK, causal=causal, mask=mask, bias=bias, scale=scale)
+        probe(probe_name, a_BHTS.detach())
+        return F.dropout(a_BHTS, dropout) @ v_BHSK
+    length, seen = q_BHTK.shape[-2], k_BHSK.shape[-2]
+    alone = causal and length == seen and mask is None and bias is None  # the kernel then makes the causal mask itself
+    given = None if alone else _merged(length, seen, causal, mask, bias, q_BHTK.device)
+    with nullcontext() if torch.compiler.is_compiling() or not q_BHTK.is_cuda else sdpa_kernel(_UNPLANNED):
+        return F.scaled_dot_product_attention(
+            q_BHTK, k_BHSK, v_BHSK, given, dropout, is_causal=alone and length > 1, scale=scale
+        )
 
 
-def attention_weights(q_BHTK: Tensor, k_BHSK: Tensor, bias: Tensor | None = None, scale: float | None = None) -> Tensor:
-    """a_BHTS: the softmax of the scores q · k times `scale`, which is 1 / sqrt(d_k) unless it is given.
-
-    `bias` is added to the scores, or says with True which of them count; without one, each place sees those before it
-    and itself.
-    """
+def attention_weights(
+    q_BHTK: Tensor,
+    k_BHSK: Tensor,
+    *,
+    causal: bool,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
+    scale: float | None = None,
+) -> Tensor:
+    """a_BHTS: the softmax of the scores, 0 for a query that sees no key."""
     scale = 1 / math.sqrt(q_BHTK.shape[-1]) if scale is None else scale
     scores_BHTS = q_BHTK @ k_BHSK.mT * scale
-    if bias is None:
-        bias = causal(q_BHTK.shape[-2], q_BHTK.device)
-    if bias.dtype == torch.bool:
-        scores_BHTS = scores_BHTS.masked_fill(~bias, -math.inf)
-    else:
-        scores_BHTS = scores_BHTS + bias
-    return scores_BHTS.softmax(-1)
+    given = _merged(q_BHTK.shape[-2], k_BHSK.shape[-2], causal, mask, bias, q_BHTK.device)
+    if given is not None and given.dtype == torch.bool:
+        scores_BHTS = scores_BHTS.masked_fill(~given, -math.inf)
+    elif given is not None:
+        scores_BHTS = scores_BHTS + given
+    empty_BHT1 = (scores_BHTS == -math.inf).all(-1, keepdim=True)
+    # Filled before the softmax too: its gradient would be NaN.
+    return scores_BHTS.masked_fill(empty_BHT1, 0.0).softmax(-1).masked_fill(empty_BHT1, 0.0)
 
 
-def causal(length: int, device: torch.device) -> Tensor:
-    """sees_TS: True where the place in the row may see that in the column, which is itself and all before it."""
-    return torch.ones(length, length, dtype=torch.bool, device=device).tril()
+def causal_mask(length: int, seen: int, device: torch.device) -> Tensor:
+    """sees_TS: True at the keys that each of the last `length` of `seen` places may see, itself and all before it."""
+    return torch.ones(length, seen, dtype=torch.bool, device=device).tril(seen - length)
 
 
-def attend(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, bias: Tensor | None = None, dropout: float = 0.0) -> Tensor:
-    """x'_BHTK: the values, weighed. `bias` as in `attention_weights`; `dropout` is of the weights."""
-    if looking():
-        a_BHTS = attention_weights(q_BHTK, k_BHSK, bias)
-        probe("attention", a_BHTS.detach())
-        return F.dropout(a_BHTS, dropout) @ v_BHSK
-    ahead = bias is None and q_BHTK.shape[-2] > 1  # one place alone is the last, and sees all
-    with nullcontext() if torch.compiler.is_compiling() or not q_BHTK.is_cuda else sdpa_kernel(_UNPLANNED):
-        return F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, bias, dropout, is_causal=ahead)
+def _merged(
+    length: int, seen: int, causal: bool, mask: Tensor | None, bias: Tensor | None, device: torch.device
+) -> Tensor | None:
+    """Causal mask, mask and bias as one tensor: boolean, or numbers if there is a bias. None: every key is seen."""
+    if causal and length > 1:
+        sees_TS = causal_mask(length, seen, device)
+        mask = sees_TS if mask is None else mask & sees_TS
+    if bias is None or mask is None:
+        return mask if bias is None else bias
+    return bias.masked_fill(~mask, -math.inf)
 
 
-class Past(NamedTuple):
-    """The keys and values of one layer that were read before, and where the new ones go.
-
-    A row is true up to its own length; what stands beyond waits to be written over.
-    """
-
-    k_BHSK: Tensor
-    v_BHSK: Tensor
-    places_BT: Tensor | None
-    """Where each new one goes; None: in all rows they are the last of the places that are seen."""
-    seen: int
-    """Places that may hold something once the new ones are written."""
-
-    def joined(self, k_BHTK: Tensor, v_BHTK: Tensor) -> tuple[Tensor, Tensor]:
-        """All keys and values, after the new ones were written to their places."""
-        for kept_BHSK, new_BHTK in ((self.k_BHSK, k_BHTK), (self.v_BHSK, v_BHTK)):
-            if self.places_BT is None:
-                kept_BHSK[:, :, self.seen - new_BHTK.shape[2] : self.seen] = new_BHTK
-            else:
-                places_BHTK = self.places_BT[:, None, :, None].expand_as(new_BHTK)
-                kept_BHSK.scatter_(2, places_BHTK, new_BHTK.to(kept_BHSK.dtype))
-        return self.k_BHSK[:, :, : self.seen], self.v_BHSK[:, :, : self.seen]
-
-
-class Attention(nn.Module):
+class SelfAttention(nn.Module):
     """Self-attention of a layer; its heads together may be wider or narrower than the layer."""
 
-    def __init__(self, width: int, heads: int, head_width: int, dropout: float) -> None:
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        head_width: int,
+        dropout: float,
+        *,
+        causal: bool,
+        biases: bool = True,
+        scale: float | None = None,
+        probe: str = "attention",
+    ) -> None:
         super().__init__()
-        self.heads, self.dropout = heads, dropout
-        self.qkv = nn.Linear(width, 3 * heads * head_width)
-        self.out = nn.Linear(heads * head_width, width)
+        self.heads, self.head_width, self.dropout = heads, head_width, dropout
+        self.causal, self.scale, self.probe = causal, scale, probe
+        self.qkv = nn.Linear(width, 3 * heads * head_width, bias=biases)
+        self.out = nn.Linear(heads * head_width, width, bias=biases)
 
     def forward(
-        self, x_BTD: Tensor, bias: Tensor | None = None, rotation: Rotation | None = None, past: Past | None = None
+        self,
+        x_BTD: Tensor,
+        mask: Tensor | None = None,
+        bias: Tensor | None = None,
+        rotation: Rotation | None = None,
+        cache: LayerCache | None = None,
     ) -> Tensor:
-        """`bias` as in `attention_weights`."""
+        """`mask` and `bias` as in `attend`. With a cache whose rows are at different places the causal mask depends on
+        the row: the bias must then hold it, made once for all layers."""
         q_BHTK, k_BHTK, v_BHTK = self.qkv(x_BTD).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         if rotation is not None:
             q_BHTK, k_BHTK = rotate(q_BHTK, rotation), rotate(k_BHTK, rotation)
-        if past is not None:
-            k_BHTK, v_BHTK = past.joined(k_BHTK, v_BHTK)
-        y_BHTK = attend(q_BHTK, k_BHTK, v_BHTK, bias, self.dropout if self.training else 0.0)
+        if cache is not None:
+            k_BHTK, v_BHTK = cache.extended(k_BHTK, v_BHTK)
+        y_BHTK = attend(
+            q_BHTK,
+            k_BHTK,
+            v_BHTK,
+            causal=self.causal and (cache is None or cache.places_BT is None),
+            mask=mask,
+            bias=bias,
+            scale=self.scale,
+            dropout=self.dropout if self.training else 0.0,
+            probe_name=self.probe,
+        )
         out: Tensor = self.out(y_BHTK.transpose(1, 2).flatten(2))
         return out
+
+
+class Memory(NamedTuple):
+    """The keys and values of a source, for one layer of a decoder."""
+
+    k_BHSK: Tensor
+    v_BHSK: Tensor
+    mask: Tensor | None
+    """(B, 1, 1, S), True at real tokens; None: all are."""
+
+
+class CrossAttention(nn.Module):
+    """Attention of a decoder's layer to the memory; every place of the memory may be seen."""
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        head_width: int,
+        dropout: float,
+        *,
+        biases: bool = True,
+        scale: float | None = None,
+        probe: str = "cross_attention",
+    ) -> None:
+        super().__init__()
+        self.heads, self.dropout, self.scale, self.probe = heads, dropout, scale, probe
+        self.q = nn.Linear(width, heads * head_width, bias=biases)
+        self.kv = nn.Linear(width, 2 * heads * head_width, bias=biases)
+        self.out = nn.Linear(heads * head_width, width, bias=biases)
+
+    def memory(self, m_BSD: Tensor, mask: Tensor | None = None) -> Memory:
+        """Compute the keys and values of a source once, for all steps. `mask`: (B, 1, 1, S)."""
+        k_BHSK, v_BHSK = self.kv(m_BSD).unflatten(-1, (2, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        return Memory(k_BHSK, v_BHSK, mask)
+
+    def forward(self, x_BTD: Tensor, memory: Memory, beams: int = 1) -> Tensor:
+        """x has `beams` rows for each row of the memory, side by side. They stand one after the other in the time of
+        the queries, so that nobody copies the memory for each beam."""
+        (rows, length, width), sources = x_BTD.shape, len(x_BTD) // beams
+        folded_BTD = x_BTD.reshape(sources, beams * length, width)
+        q_BHTK = self.q(folded_BTD).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        dropout = self.dropout if self.training else 0.0
+        k_BHSK, v_BHSK, mask = memory
+        y_BHTK = attend(
+            q_BHTK,
+            k_BHSK,
+            v_BHSK,
+            causal=False,
+            mask=mask,
+            scale=self.scale,
+            dropout=dropout,
+            probe_name=self.probe,
+        )
+        out: Tensor = self.out(y_BHTK.transpose(1, 2).flatten(2))
+        return out.reshape(rows, length, width)

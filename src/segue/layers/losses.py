@@ -161,7 +161,7 @@ def _slopes_on(logits_NV: Tensor, targets_N: Tensor, size: int) -> tuple[Tensor,
     global _kernels
     if logits_NV.is_cuda and logits_NV.dtype != torch.float64 and _kernels:
         try:
-            from segue.layers.one_token_gpu import slopes
+            from segue.layers.loss_gpu import slopes
 
             return slopes(logits_NV, targets_N, size)
         except torch.cuda.OutOfMemoryError:

@@ -1,9 +1,9 @@
-"""One token of each row through a layer of a Transformer, as one compiled loop: for writing on a CPU.
+"""One token of each row through a Transformer on a CPU, each layer one compiled loop.
 
 The equations are those of transformer.py and attention.py. With a token a row, a matrix is read once for a handful of
 products, and how fast it comes from memory is what counts. Libraries are made for large matrices; a plain loop, which
-takes the matrix row by row in the order in which it lies there, is several times as fast, on one core and without
-waiting for another. In float32; compiled at the first use, and kept on disk.
+takes the matrix row by row in the order in which it lies there, is several times as fast on one core, and no core waits
+for another. In float32; numba compiles it at the first use and keeps it on disk.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
+from segue.layers.one_token import Stack
 from segue.layers.position import Positions
 from segue.layers.transformer import Block
 
@@ -33,16 +35,17 @@ _loop = njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz", "ar
 
 
 class Turns(NamedTuple):
-    """What places do inside a layer: cosines and sines of each place; what is added to each head's scores, by how far
-    back a place lies. Empty where the kind of position does nothing of the sort."""
+    """What positions do inside a layer: the cosines and sines of each place (rotary), and the bias of each head's
+    scores by distance (relative). Empty where a kind has none."""
 
     cos_SK: Floats
     sin_SK: Floats
     bias_HS: Floats
 
 
-def _turns(positions: Positions, context: int) -> Turns:
-    """Those of a kind of position."""
+def _turns(positions: Positions) -> Turns:
+    """The tables of a kind of position."""
+    context = positions.context
     none = np.zeros((0, 0), np.float32)
     cos_SK, sin_SK, bias_HS = none, none, none
     bias = positions.bias(torch.tensor([context - 1]), context)
@@ -54,17 +57,17 @@ def _turns(positions: Positions, context: int) -> Turns:
 
 
 class Layers:
-    """A GPT-like model, for one token a row, over its weights as they lie in memory: what trains them is seen here."""
+    """A stack for one token a row. It reads the weights where they lie in memory, so that it sees them train."""
 
-    def __init__(self, model: Any) -> None:
-        self.model = model
-        self.layers = [(_weights(block), _kind(block)) for block in model.blocks]
-        self.turns = _turns(model.positions, model.config.context)
+    def __init__(self, stack: Stack) -> None:
+        self.stack = stack
+        self.layers = [(_weights(block), _kind(block)) for block in stack.blocks]
+        self.turns = _turns(stack.positions)
 
     def __call__(self, ids_B: Tensor, places_B: Tensor, k_LBHSK: Tensor, v_LBHSK: Tensor) -> tuple[Tensor, Tensor]:
-        """What the last layer puts out, x_BD, and logits_BV; the new keys and values are written to their places."""
-        model = self.model
-        x_BD = model.positions.add(model.vectors(ids_B[:, None]), places_B[:, None])[:, 0].contiguous()
+        """Write the new keys and values to their places; x_BD of the last layer, and logits_BV."""
+        x_B1D = self.stack.scale * F.embedding(ids_B[:, None], self.stack.vectors)
+        x_BD = self.stack.positions.add(x_B1D, places_B[:, None])[:, 0].contiguous()
         x, k, v, places = x_BD.numpy(), k_LBHSK.numpy(), v_LBHSK.numpy(), places_B.numpy()
 
         def run(rows: slice) -> None:
@@ -75,14 +78,16 @@ class Layers:
         return x_BD, self._logits(x_BD)
 
     def _logits(self, x_BD: Tensor) -> Tensor:
-        x, w = self.model.norm(x_BD).numpy(), _array(self.model._out)
-        y, none = np.empty((len(x), len(w)), np.float32), np.zeros(len(w), np.float32)
-        _by_rows(lambda rows: _linear(x[rows], w, none, y[rows]), len(x))
+        norm, w = self.stack.norm, _array(self.stack.out)
+        x = (x_BD if norm is None else norm(x_BD)).numpy()
+        y = np.empty((len(x), len(w)), np.float32)
+        bias = np.zeros(len(w), np.float32) if self.stack.bias is None else _array(self.stack.bias)
+        _by_rows(lambda rows: _linear(x[rows], w, bias, y[rows]), len(x))
         return torch.from_numpy(y)
 
 
 def _by_rows(run: Callable[[slice], None], rows: int) -> None:
-    """Each thread takes some rows through everything: none waits for another before the end."""
+    """Give each thread some rows, which it takes through all layers: no thread waits for another before the end."""
     count = max(1, min(torch.get_num_threads(), rows // _TOGETHER))
     edges = [rows * i // count for i in range(count + 1)]
     first, *others = (slice(*pair) for pair in pairwise(edges))
@@ -99,7 +104,7 @@ def _pool() -> ThreadPoolExecutor:
 
 def _weights(block: Block) -> tuple[Floats, ...]:
     attention, feed = block.attention, block.feed
-    parts = (block.norm_attention, attention.qkv, attention.out, block.norm_feed, feed.up, feed.down)
+    parts: Any = (block.norm_attention, attention.qkv, attention.out, block.norm_feed, feed.up, feed.down)
     return tuple(_array(part) for module in parts for part in (module.weight, module.bias))
 
 
@@ -167,7 +172,7 @@ def _linear(x_BI: Any, w_OI: Any, b_O: Any, y_BO: Any) -> None:
 def _attend(
     qkv_BE: Any, k_BHSK: Any, v_BHSK: Any, places_B: Any, cos_SK: Any, sin_SK: Any, bias_HS: Any, out_BE: Any
 ) -> None:
-    """Writes the new keys and values, and weighs the values of all places up to the row's own."""
+    """Write the new keys and values, and sum the weighted values of all places up to the row's own (causal)."""
     rows, heads, _, width = k_BHSK.shape
     scale = np.float32(1 / np.sqrt(width))
     for b in range(rows):

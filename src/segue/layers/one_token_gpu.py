@@ -1,6 +1,6 @@
-"""What is made for a GPU by hand, in Triton's language: a token of each row through a Transformer, a draw, a softmax.
+"""One token of each row through a Transformer on a GPU, and a draw from its logits: kernels in Triton's language.
 
-The equations are those of transformer.py and attention.py, for pre-LN with residuals, of decode.py and of losses.py.
+The equations are those of transformer.py and attention.py, for pre-LN with residuals, and of decode.py.
 With a token a row, a step takes as long as its weights take to be read, if the rest stays out of the way. So what
 stands between two matrices (normalisation, bias, GELU, the sum with x, the places of keys and values) is done by the
 kernel of the matrix after it or before it; and on cards that can (AHEAD), a kernel is started while the one before it
@@ -13,7 +13,6 @@ when they are compiled. Of shapes, R are rows, I inputs, O outputs; they are tak
 
 from __future__ import annotations
 
-import math
 from functools import cache
 from typing import Any
 
@@ -22,7 +21,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from segue.batches.batch import IGNORE
+from segue.layers.one_token import Stack
 
 MOST = 64
 """Rows at a time; for more, libraries' matrices are as good."""
@@ -222,29 +221,33 @@ def _attend(
 
 
 class Layers:
-    """A GPT-like model over its weights as they lie in memory, for one token a row."""
+    """A stack for one token a row, over its weights as they lie in memory."""
 
-    def __init__(self, model: Any) -> None:
-        self.model, config, positions = model, model.config, model.positions
-        self.heads, self.head_width, self.context = config.heads, config.head_width, config.context
-        none = model.vectors.weight
-        self.rotary, self.relative = config.position == "rotary", config.position == "relative"
+    def __init__(self, stack: Stack) -> None:
+        self.stack, positions, attention = stack, stack.positions, stack.blocks[0].attention
+        self.heads, self.head_width, self.context = attention.heads, attention.head_width, positions.context
+        self.attention_scale = self.head_width**-0.5 if attention.scale is None else attention.scale
+        none = stack.vectors
+        self.rotary, self.relative = positions.kind == "rotary", positions.kind == "relative"
+        self.cos: Any
+        self.sin: Any
         self.cos, self.sin = (positions.cos_TK, positions.sin_TK) if self.rotary else (none, none)
         self.last = torch.arange(self.context, device=none.device)[-1:]
-        fixed = config.position in ("onehot", "sinusoidal")
-        self.scale = math.sqrt(config.width) if fixed else 1.0
-        self.added_TD = (
-            positions.fixed_TD if fixed else positions.table.weight if config.position == "learned" else None
-        )
+        self.added_TD: Any = None
+        if positions.kind in ("onehot", "sinusoidal"):
+            self.added_TD = positions.fixed_TD
+        elif positions.kind == "learned":
+            self.added_TD = positions.table.weight
 
     @staticmethod
-    def fit(model: Any, rows: int) -> bool:
-        """Whether these kernels are made for such a model."""
-        config = model.config
-        return config.norm == "pre" and config.residual and config.head_width in (16, 32, 64, 128) and rows <= MOST
+    def fit(stack: Stack, rows: int) -> bool:
+        """Whether these kernels can compute such a stack: pre-LN with residuals and biases."""
+        block = stack.blocks[0]
+        usual = block.norm == "pre" and block.residual and stack.norm is not None
+        return usual and block.attention.head_width in (16, 32, 64, 128) and rows <= MOST
 
     def __call__(self, ids_B: Tensor, places_B: Tensor, k_LBHSK: Tensor, v_LBHSK: Tensor) -> tuple[Tensor, Tensor]:
-        """What the last layer puts out, x_BD, and logits_BV; the new keys and values are written to their places."""
+        """Write the new keys and values to their places; x_BD of the last layer, and logits_BV."""
         x_BD, few = self._vectors(ids_B, places_B), len(ids_B) <= FEW
         bias_HS = self._bias()
 
@@ -254,32 +257,24 @@ class Layers:
         return x_BD, self._few(x_BD, attend) if few else self._many(x_BD, attend)
 
     def _bias(self) -> Tensor:
-        """What is added to each head's scores by how far back a place lies; anew each time, since it is learnt."""
-        bias: Tensor | None = self.model.positions.bias(self.last, self.context)
+        """The bias of each head's scores by distance; computed at each step, since training changes it."""
+        bias: Tensor | None = self.stack.positions.bias(self.last, self.context)
         return self.sin if bias is None else bias[:, 0].flip(-1).float().contiguous()
 
     def _vectors(self, ids_B: Tensor, places_B: Tensor) -> Tensor:
-        vectors, added = self.model.vectors.weight, self.added_TD
-        width = vectors.shape[1]
-        x_BD: Tensor = vectors.new_empty(len(ids_B), width, dtype=torch.float32)
+        vectors, added = self.stack.vectors, self.added_TD
+        (rows,), width = ids_B.shape, vectors.shape[1]
+        x_BD: Tensor = vectors.new_empty(rows, width, dtype=torch.float32)
         given = (ids_B.contiguous(), places_B, vectors, vectors if added is None else added, x_BD)
-        _run(
-            _vector,
-            len(ids_B),
-            (len(ids_B),),
-            *given,
-            width,
-            self.scale,
-            added is not None,
-            triton.next_power_of_2(width),
-        )
+        known = (width, self.stack.scale, added is not None, triton.next_power_of_2(width))
+        _run(_vector, rows, (rows,), *given, *known)
         return x_BD
 
     def _few(self, x_BD: Tensor, attend: Any) -> Tensor:
         """Row by row: each kernel normalises its x by itself, which is quicker than waiting for another."""
-        rows, wide = len(x_BD), self.heads * self.head_width
+        stack, rows, wide = self.stack, len(x_BD), self.heads * self.head_width
         qkv, y_BD = x_BD.new_empty(rows, 3 * wide), x_BD.new_empty(rows, wide)
-        for i, block in enumerate(self.model.blocks):
+        for i, block in enumerate(stack.blocks):
             attention, feed = block.attention, block.feed
             _one(x_BD, attention.qkv.weight, attention.qkv.bias, qkv, norm=block.norm_attention)
             attend(i, qkv, y_BD)
@@ -287,16 +282,16 @@ class Layers:
             h_BF = x_BD.new_empty(rows, feed.up.out_features)
             _one(x_BD, feed.up.weight, feed.up.bias, h_BF, norm=block.norm_feed, activation=feed.activation)
             _one(h_BF, feed.down.weight, feed.down.bias, x_BD, add=True)
-        logits_BV = x_BD.new_empty(rows, len(self.model._out))
-        _one(x_BD, self.model._out, None, logits_BV, norm=self.model.norm)
+        logits_BV = x_BD.new_empty(rows, len(stack.out))
+        _one(x_BD, stack.out, stack.bias, logits_BV, norm=stack.norm)
         return logits_BV
 
     def _many(self, x_BD: Tensor, attend: Any) -> Tensor:
         """All rows at once. A product that is added to x comes in parts, which the next normalisation sums."""
-        rows, wide, half = len(x_BD), self.heads * self.head_width, self.model.vectors.weight.dtype
+        stack, rows, wide, half = self.stack, len(x_BD), self.heads * self.head_width, self.stack.vectors.dtype
         qkv, y_BD = x_BD.new_empty(rows, 3 * wide, dtype=half), x_BD.new_empty(rows, wide, dtype=half)
         came: tuple[Tensor, Tensor] | None = None
-        for i, block in enumerate(self.model.blocks):
+        for i, block in enumerate(stack.blocks):
             attention, feed = block.attention, block.feed
             z_BD = _normalised(x_BD, block.norm_attention, came)
             _many(z_BD, attention.qkv.weight, attention.qkv.bias, qkv)
@@ -306,8 +301,8 @@ class Layers:
             z_BD = _normalised(x_BD, block.norm_feed, came)
             _many(z_BD, feed.up.weight, feed.up.bias, h_BF, feed.activation)
             came = _in_parts(h_BF, feed.down)
-        logits_BV = x_BD.new_empty(rows, len(self.model._out))
-        _many(_normalised(x_BD, self.model.norm, came), self.model._out, None, logits_BV)
+        logits_BV = x_BD.new_empty(rows, len(stack.out))
+        _many(_normalised(x_BD, stack.norm, came), stack.out, stack.bias, logits_BV)
         return logits_BV
 
     def _attend(
@@ -317,8 +312,8 @@ class Layers:
         block, stages, warps = (256, 1, 8) if len(qkv) <= FEW or places > 512 else (64, 4, 1)
         _run(
             _attend, len(qkv), (len(qkv), self.heads), qkv, k_BHSK, v_BHSK, places_B, self.cos, self.sin, bias_HS,
-            y_BD, self.heads, places, self.context, self.head_width**-0.5, self.rotary, self.relative, self.head_width,
-            block, stages, num_warps=warps,
+            y_BD, self.heads, places, self.context, self.attention_scale, self.rotary, self.relative,
+            self.head_width, block, stages, num_warps=warps,
         )  # fmt: skip
 
 
@@ -454,34 +449,3 @@ def draw(
         _drawn, rows, (rows,), *given, uniform_BN, column_B, ids_BN, logp_BN, next_B, vocab_size, parts,
         uniform_BN.shape[1], temperature, PART, triton.next_power_of_2(parts), broken, dead,
     )  # fmt: skip
-
-
-# The loss of many logits, and its slopes in their place
-
-
-@triton.jit
-def _softmax(logits, targets, losses, V, SIZE, IGNORE: tl.constexpr, BLOCK: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64)
-    v, target = tl.arange(0, BLOCK), tl.load(targets + row)
-    here, real = logits + row * V, target != IGNORE
-    most, total = -float("inf"), 0.0
-    for begin in range(0, SIZE, BLOCK):
-        x_V = tl.load(here + begin + v, mask=begin + v < SIZE, other=-float("inf")).to(tl.float32)
-        greatest = tl.maximum(most, tl.max(x_V, 0))
-        total = total * tl.exp(most - greatest) + tl.sum(tl.exp(x_V - greatest), 0)
-        most = greatest
-    whole = most + tl.log(total)
-    own = tl.load(here + target, mask=real, other=0.0).to(tl.float32)
-    tl.store(losses + row, tl.where(real, whole - own, 0.0))
-    for begin in range(0, V, BLOCK):
-        x_V = tl.load(here + begin + v, mask=begin + v < SIZE, other=-float("inf")).to(tl.float32)
-        slope_V = tl.exp(x_V - whole) - tl.where(begin + v == target, 1.0, 0.0)
-        slope_V = tl.where(real, slope_V, 0.0)
-        tl.store(here + begin + v, slope_V.to(logits.dtype.element_ty), mask=begin + v < V)
-
-
-def slopes(logits_NV: Tensor, targets_N: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """The sum of the losses, and d loss / d logits, written over the logits; from column `size` on there is nothing."""
-    losses_N = logits_NV.new_empty(len(logits_NV), dtype=torch.float32)
-    _softmax[(len(logits_NV),)](logits_NV, targets_N, losses_N, logits_NV.shape[1], size, IGNORE, 8192, num_warps=16)
-    return losses_N.sum(), logits_NV

@@ -67,7 +67,9 @@ class Positions(nn.Module):
 
     def __init__(self, kind: Position, context: int, width: int, heads: int, head_width: int) -> None:
         super().__init__()
-        self.kind, self.width = kind, width
+        self.kind, self.context = kind, context
+        self.scale = math.sqrt(width) if kind in ("onehot", "sinusoidal") else 1.0
+        """What a model multiplies the tokens' vectors by, before it adds those of the places."""
         if kind == "learned":
             self.table = nn.Embedding(context, width)
         elif kind == "relative":
@@ -83,13 +85,13 @@ class Positions(nn.Module):
     # `places` are those of the tokens: (T,) where all rows begin at 0, or (B, T).
 
     def add(self, x_BTD: Tensor, places: Tensor) -> Tensor:
-        """The vectors of words with those of their places."""
+        """Add the vectors of the places."""
         if self.kind == "learned":
             learned: Tensor = self.table(places)
             return x_BTD + learned
         if self.kind in ("onehot", "sinusoidal"):
             fixed: Tensor = self.fixed_TD[places]  # type: ignore[index, assignment]
-            return math.sqrt(self.width) * x_BTD + fixed.to(x_BTD.dtype)
+            return x_BTD + fixed.to(x_BTD.dtype)
         return x_BTD
 
     def rotation(self, places: Tensor) -> Rotation | None:

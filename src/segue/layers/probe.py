@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+import torch
+
 Seen = dict[str, list[Any]]
 
 # A context variable, not a global: a server may look into one request while it answers another.
@@ -32,8 +34,11 @@ def record() -> Iterator[Seen]:
 
 
 def recording() -> bool:
-    """True inside `record()`: layers then take the way on which their inner values exist."""
-    return _seen.get() is not None
+    """True inside `record()`: layers then compute by their equations, so that their inner values exist.
+
+    Never in compiled code, which cannot ask and shows nothing.
+    """
+    return not torch.compiler.is_compiling() and _seen.get() is not None
 
 
 def probe(name: str, value: Any) -> None:

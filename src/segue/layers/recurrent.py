@@ -23,17 +23,19 @@ records, run the cells below step by step, from the same weights.
 
 from __future__ import annotations
 
+import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
+from segue.batches.state import Carried, OneToken
 from segue.layers.probe import probe, recording
 
 Cell = Literal["elman", "lstm", "gru"]
@@ -84,8 +86,8 @@ def gru_cell(x_BG: Tensor, h_BD: Tensor, U_GD: Tensor, b_G: Tensor, reset: Reset
 
 
 @dataclass(frozen=True)
-class RecurrentState:
-    """What is remembered between batches or steps: a row of h (and c) for each layer and direction."""
+class RecurrentState(Carried):
+    """h (and c) of each layer and direction, carried between batches or steps."""
 
     h_LBD: Tensor
     c_LBD: Tensor | None = None
@@ -93,25 +95,61 @@ class RecurrentState:
     def parts(self) -> Parts:
         return (self.h_LBD,) if self.c_LBD is None else (self.h_LBD, self.c_LBD)
 
-    def select(self, rows: Tensor) -> RecurrentState:
-        """These rows, in this order (a row may come twice)."""
+    def copy(self) -> RecurrentState:
+        """The same in memory of its own."""
+        return RecurrentState(*(part.clone() for part in self.parts()))
+
+    def select(self, rows: Tensor, same_text: bool = False) -> RecurrentState:
         return RecurrentState(*(part.index_select(1, rows) for part in self.parts()))
 
+    def join(self, others: Sequence[RecurrentState]) -> RecurrentState:
+        states = [self.parts(), *(other.parts() for other in others)]
+        return RecurrentState(*(torch.cat(part, 1) for part in zip(*states, strict=True)))
+
     def detach(self) -> RecurrentState:
-        """The same values, through which no gradient flows back: where backpropagation through time is cut."""
+        """Cut backpropagation through time here: the same values, without their gradient."""
         return RecurrentState(*(part.detach() for part in self.parts()))
 
     def forget(self, fresh_B: Tensor) -> RecurrentState:
-        """Zero in the rows that begin anew."""
         return RecurrentState(*(part.masked_fill(fresh_B[None, :, None], 0.0) for part in self.parts()))
 
     def tensors(self) -> dict[str, Tensor]:
-        """By name, as a checkpoint keeps them."""
         return dict(zip(("h", "c"), self.parts(), strict=False))
 
     @classmethod
     def from_tensors(cls, tensors: dict[str, Tensor]) -> RecurrentState:
         return cls(tensors["h"], tensors.get("c"))
+
+
+class RecurrentStep(OneToken):
+    """One token of each row at a time, with h (and c) always in the same memory, so that a GPU can record it."""
+
+    most = 0
+
+    def __init__(self, state: Any, step: Callable[[Tensor, Any], tuple[Tensor, Any]]) -> None:
+        """`state` has `parts` and `copy`; `step` reads tokens_BT and gives logits_BV and the next state."""
+        self.memory, self.step = state.copy(), step
+
+    @property
+    def room(self) -> int:
+        """No limit: a recurrent network has no window."""
+        return sys.maxsize
+
+    def take(self, state: Any) -> None:
+        for own, other in zip(self.memory.parts(), state.parts(), strict=True):
+            own.copy_(other)
+
+    def state(self) -> Any:
+        return self.memory.copy()
+
+    @torch.inference_mode()
+    def feed(self, ids_B: Tensor) -> Tensor:
+        return self.read(ids_B, 0)
+
+    def read(self, ids_B: Tensor, seen: int, even: bool = False) -> Tensor:
+        logits_BV, state = self.step(ids_B[:, None], self.memory)
+        self.take(state)
+        return logits_BV
 
 
 class Recurrent(nn.Module):
@@ -306,22 +344,3 @@ class Recurrent(nn.Module):
         if self.cell == "gru":
             return gru_cell(x_BG, parts[0], U, b, self.reset)
         return lstm_cell(x_BG, parts[0], parts[1], U, b)
-
-
-Output = Literal["linear", "softmax", "tanh", "logistic"]
-
-
-class Readout(nn.Linear):
-    """y_t = f(V h_t + b). The lectures' Elman networks differ in f; a language model's softmax is in its loss."""
-
-    def __init__(self, width: int, outputs: int, f: Output = "linear") -> None:
-        super().__init__(width, outputs)
-        self.f = f
-
-    def forward(self, h: Tensor) -> Tensor:
-        y = super().forward(h)
-        if self.f == "softmax":
-            return y.softmax(-1)
-        if self.f == "tanh":
-            return y.tanh()
-        return y.sigmoid() if self.f == "logistic" else y

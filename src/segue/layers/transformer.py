@@ -1,4 +1,4 @@
-"""The layer of a Transformer (Vaswani et al. 2017): attention, then a small network at each place by itself.
+"""The layer of a Transformer (Vaswani et al. 2017): attention, then a feed-forward network at each place by itself.
 
     LN(a) = gamma * (a - mu) / sigma + beta         mu, sigma: mean and deviation over the D coordinates of a place
     FF(x) = W_2 f(W_1 x + b_1) + b_2                feed-forward; f: ReLU or GELU; W_1 widens x 4 times, W_2 narrows it
@@ -6,6 +6,7 @@
     post-LN, as the paper:                 x <- LN(x + Attention(x))          x <- LN(x + FF(x))
     pre-LN, as GPT-2 and all since:        x <- x + Attention(LN(x))          x <- x + FF(LN(x))
     without residuals:                     the same, less the first x of each sum
+    in a decoder, between the two:         the same with CrossAttention(x, memory)
 
 sigma is the population's deviation; with its square a small number, 1e-5, is added, or a constant vector would be
 divided by zero. GELU is GPT-2's: x / 2 · (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), close to x times the normal
@@ -14,27 +15,29 @@ distribution's share below x.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from segue.layers.attention import Attention, Past, looking
+from segue.layers.attention import CrossAttention, Memory, SelfAttention
+from segue.layers.kv_cache import LayerCache
 from segue.layers.position import Rotation
-from segue.layers.probe import probe
+from segue.layers.probe import probe, recording
 
 Norm = Literal["pre", "post"]
 Activation = Literal["gelu", "relu"]
 
 WIDER = 4
-"""How many times as wide as the layer the small network is inside."""
+"""How many times as wide as the layer the feed-forward network is inside."""
 
 
 class LayerNorm(nn.LayerNorm):
     """Layer normalisation; the fused kernel, or from the equation while a probe records: it then shows sigma."""
 
     def forward(self, a: Tensor) -> Tensor:
-        if not looking():
+        if not recording():
             return super().forward(a)
         mu = a.mean(-1, keepdim=True)
         sigma = ((a - mu).square().mean(-1, keepdim=True) + self.eps).sqrt()
@@ -43,7 +46,7 @@ class LayerNorm(nn.LayerNorm):
 
 
 class FeedForward(nn.Module):
-    """The small network."""
+    """The feed-forward network: at each place by itself, one hidden layer."""
 
     def __init__(self, width: int, activation: Activation) -> None:
         super().__init__()
@@ -59,37 +62,54 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    """One layer."""
+    """One layer, put together of the parts that a model gives it."""
+
+    norm_cross: nn.Module
 
     def __init__(
         self,
-        width: int,
-        heads: int,
-        head_width: int,
-        dropout: float,
+        attention: SelfAttention,
+        feed: FeedForward,
+        norms: Sequence[nn.Module],
         *,
-        norm: Norm = "pre",
-        residual: bool = True,
-        activation: Activation = "gelu",
+        norm: Norm,
+        residual: bool,
+        dropout: float,
+        cross: CrossAttention | None = None,
     ) -> None:
+        """`norms`: those of the attention, of the cross-attention if there is one, and of the feed-forward network."""
         super().__init__()
         self.norm, self.residual = norm, residual
-        self.norm_attention = LayerNorm(width)
-        self.attention = Attention(width, heads, head_width, dropout)
-        self.norm_feed = LayerNorm(width)
-        self.feed = FeedForward(width, activation)
+        self.norm_attention, self.attention = norms[0], attention
+        self.cross = cross
+        if cross is not None:
+            self.norm_cross = norms[1]
+        self.norm_feed, self.feed = norms[-1], feed
         self.drop = nn.Dropout(dropout)
 
     def forward(
-        self, x_BTD: Tensor, bias: Tensor | None = None, rotation: Rotation | None = None, past: Past | None = None
+        self,
+        x_BTD: Tensor,
+        mask: Tensor | None = None,
+        bias: Tensor | None = None,
+        rotation: Rotation | None = None,
+        cache: LayerCache | None = None,
+        memory: Memory | None = None,
+        beams: int = 1,
     ) -> Tensor:
-        if self.norm == "pre":
-            x_BTD = self._add(x_BTD, self.attention(self.norm_attention(x_BTD), bias, rotation, past))
-            return self._add(x_BTD, self.feed(self.norm_feed(x_BTD)))
-        x_BTD = self.norm_attention(self._add(x_BTD, self.attention(x_BTD, bias, rotation, past)))
-        out: Tensor = self.norm_feed(self._add(x_BTD, self.feed(x_BTD)))
-        return out
+        """`mask`, `bias`, `rotation`, `cache`: of the self-attention. `memory`, `beams`: of the cross-attention."""
+        pre = self.norm == "pre"
+        y_BTD = self.attention(self.norm_attention(x_BTD) if pre else x_BTD, mask, bias, rotation, cache)
+        x_BTD = self._add(x_BTD, y_BTD, self.norm_attention)
+        if self.cross is not None:
+            y_BTD = self.cross(self.norm_cross(x_BTD) if pre else x_BTD, memory, beams)
+            x_BTD = self._add(x_BTD, y_BTD, self.norm_cross)
+        y_BTD = self.feed(self.norm_feed(x_BTD) if pre else x_BTD)
+        return self._add(x_BTD, y_BTD, self.norm_feed)
 
-    def _add(self, x_BTD: Tensor, y_BTD: Tensor) -> Tensor:
+    def _add(self, x_BTD: Tensor, y_BTD: Tensor, norm: nn.Module) -> Tensor:
+        """The sum of a part's input and output; with post-LN it is normalised."""
         y_BTD = self.drop(y_BTD)
-        return x_BTD + y_BTD if self.residual else y_BTD
+        x_BTD = x_BTD + y_BTD if self.residual else y_BTD
+        out: Tensor = x_BTD if self.norm == "pre" else norm(x_BTD)
+        return out

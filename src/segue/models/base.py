@@ -7,6 +7,8 @@ A model is one file in this folder with one public class; the file's name is its
     Network          learns by gradient (models/network.py)
     LanguageModel    predicts the next token; beam search, sampling, scoring and serving need only `start` and `step`
     Body             has hidden states: embeddings, the neural cache, pictures and later heads read them
+    NgramCounts      counted n-grams, and shows the counts behind a probability
+    WordVectors      has a vector for each word, to be asked for the nearest
 
 A class is asked what it is by `isinstance`, never by `hasattr`. This file imports no torch: counting needs none.
 """
@@ -14,7 +16,7 @@ A class is asked what it is by `isinstance`, never by `hasattr`. This file impor
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, NoReturn
@@ -169,13 +171,41 @@ class LanguageModel(Model, Scorer):
     adapts: ClassVar[bool] = False
     """Whether `adapted` gives a model that goes on counting while it reads."""
 
-    def one_token(self, state: Any) -> OneToken | None:
-        """`step` for T = 1 in fixed memory, so that a GPU can record it; None: it has none."""
+    records: ClassVar[bool] = False
+    """Whether it has a `one_token`, so that a GPU can record its steps."""
+
+    def one_token(self, state: Any, places: int = 0) -> OneToken | None:
+        """`step` for T = 1 in fixed memory; None: it has none. `places`: the memory is its own, with room for so many
+        tokens in the window; 0: the state's memory serves, and grows."""
         return None
 
     def adapted(self) -> LanguageModel:
         """A model that begins as this one and goes on counting what it reads, where it `adapts`."""
         raise InputError("This model cannot go on counting while it reads. Models that count can.")
+
+
+class NgramCounts(ABC):
+    """A model that counted n-grams, and shows the counts behind its probabilities; its Config has a `smoothing`."""
+
+    orders: list[Any]
+    """One for each order, the first is that of single tokens."""
+
+    @abstractmethod
+    def distribution(self, context_ids: Sequence[int]) -> Array:
+        """(V,) probabilities of what comes after these tokens."""
+
+    @abstractmethod
+    def evidence(self, context_ids: Sequence[int]) -> list[Any]:
+        """What each order knows of what comes after these tokens, the lowest first."""
+
+
+class WordVectors(ABC):
+    """A model that is asked for the vectors of words."""
+
+    vectors: Array
+    """(V, D), a row for each id."""
+    counts: Array
+    """(V,) how often each was seen."""
 
 
 class Body(ABC):
@@ -199,8 +229,9 @@ class Body(ABC):
         """hidden_LBTD: the tokens' vectors, then what each layer puts out, the last after the final norm; 0 where the
         mask is False."""
 
-    def unembed(self, hidden: Array) -> Array | None:
-        """Logits of a layer's states, as if it were the last (the logit lens); None: it has no such head."""
+    def unembed(self, hidden: Array, last: bool = True) -> Array | None:
+        """Logits of the last layer's states; not `last`: of another layer's, as if it were the last, so that the final
+        norm is applied first (the logit lens). None: it has no such head."""
         return None
 
 

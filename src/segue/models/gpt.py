@@ -22,9 +22,10 @@ Departures from the lectures: the heads are mixed by a matrix W_O. GPT-3's spars
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -32,15 +33,16 @@ from torch import Tensor, nn
 
 from segue.batches.batch import Batch
 from segue.errors import InputError
-from segue.layers.attention import Past, looking
+from segue.layers.attention import SelfAttention
+from segue.layers.kv_cache import KVCache, Loops, Slots, TransformerStep, Window
 from segue.layers.losses import linear_cross_entropy, target_logprobs
+from segue.layers.one_token import Stack, Stacked
 from segue.layers.position import Position, Positions
-from segue.layers.transformer import Activation, Block, LayerNorm, Norm
+from segue.layers.probe import recording
+from segue.layers.transformer import Activation, Block, FeedForward, LayerNorm, Norm
 from segue.models.base import Body, LanguageModel, Loss, ModelConfig, Sizes, Term
 from segue.models.network import Network
 
-Loops = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
-"""A step of one token a row: ids_B, their places_B, keys and values; x_BD of the last layer, and logits_BV."""
 Size = Literal[
     "own",
     "gpt",
@@ -91,10 +93,11 @@ _MANY = 3_000_000
 """Weights that no near cache holds."""
 
 
-class Gpt(Network, LanguageModel, Body):
+class Gpt(Network, LanguageModel, Body, Stacked):
     """Causal Transformer that predicts the next token."""
 
     task = "lm"
+    records = True
 
     @dataclass(frozen=True)
     class Config(ModelConfig):
@@ -168,18 +171,7 @@ class Gpt(Network, LanguageModel, Body):
         self.vectors = nn.Embedding(sizes.ids, config.width)
         self.positions = Positions(config.position, config.context, config.width, config.heads, config.head_width)
         self.drop = nn.Dropout(config.dropout)
-        self.blocks = nn.ModuleList(
-            Block(
-                config.width,
-                config.heads,
-                config.head_width,
-                config.dropout,
-                norm=config.norm,
-                residual=config.residual,
-                activation=config.activation,
-            )
-            for _ in range(config.layers)
-        )
+        self.blocks = nn.ModuleList(_block(config) for _ in range(config.layers))
         self.norm = LayerNorm(config.width) if config.norm == "pre" else nn.Identity()
         self.head = None if config.tied else nn.Linear(config.width, sizes.vocab_size, bias=False)
         self._initialise()
@@ -235,11 +227,15 @@ class Gpt(Network, LanguageModel, Body):
         return Loss((Term("cross_entropy", total, count),))
 
     def encode(self, batch: Batch, state: None = None) -> Tensor:
-        """hidden_LBTD: what each layer puts out."""
-        return torch.stack(list(self._layers(batch.tokens_BT)))
+        """hidden_LBTD: the vectors of tokens and places, then each layer's output, the last after the final norm."""
+        *before, last_BTD = self._layers(batch.tokens_BT)
+        return torch.stack([*before, self.norm(last_BTD)]).masked_fill(~batch.mask_BT[:, :, None], 0.0)
 
-    def _layers(self, tokens_BT: Tensor, room: Room | None = None) -> Iterator[Tensor]:
-        """What each layer puts out, in turn; with a `room`, of tokens that follow those in it."""
+    def unembed(self, hidden: Tensor, last: bool = True) -> Tensor:
+        return F.linear(hidden if last else self.norm(hidden), self._out)
+
+    def _layers(self, tokens_BT: Tensor, slots: Slots | None = None) -> Iterator[Tensor]:
+        """The vectors of tokens and places, then each layer's output. With `slots` the tokens follow a cache's."""
         length = tokens_BT.shape[1]
         if length > self.config.context:
             raise InputError(
@@ -247,23 +243,31 @@ class Gpt(Network, LanguageModel, Body):
                 f"Set batches.length={self.config.context} or less, or model.context={length} or more."
             )
         places, seen = torch.arange(length, device=tokens_BT.device), length
-        if room is not None:
-            places, seen = room.places(length), room.seen
+        if slots is not None:
+            places, seen = slots.places(length), slots.seen
         bias = self.positions.bias(places, seen)
-        if bias is not None or places.dim() == 2:  # else the kernel itself sees to it that nothing looks ahead
-            sees = torch.arange(seen, device=places.device) <= places[..., None]
-            sees = sees[:, None] if places.dim() == 2 else sees
-            if bias is None:  # as numbers, once for all layers: from True and False each would make its own
-                bias = torch.zeros((), dtype=self.vectors.weight.dtype, device=places.device)
-            bias = bias.masked_fill(~sees, -math.inf)
+        if places.dim() == 2:  # a causal mask for each row, as numbers: each layer would turn a boolean mask into them
+            bias = torch.zeros((), dtype=self.vectors.weight.dtype, device=places.device) if bias is None else bias
+            sees_BTS = torch.arange(seen, device=places.device) <= places[..., None]
+            bias = bias.masked_fill(~sees_BTS[:, None], -math.inf)
         rotation = self.positions.rotation(places)
-        x_BTD = self.drop(self.positions.add(self.vectors(tokens_BT), places))
-        show = looking()
+        x_BTD = self.drop(self.positions.add(self._scaled(tokens_BT), places))
+        yield x_BTD
         for i, block in enumerate(self.blocks):
-            # A compiled block is for the one shape of training, and cannot show what is inside; its `forward` can.
-            run = block if self.training and not show and tokens_BT.shape == self.compiled else block.forward
-            x_BTD = run(x_BTD, bias, rotation, None if room is None else room.past(i))
+            with self._as_compiled(tokens_BT.shape):
+                x_BTD = block(x_BTD, None, bias, rotation, None if slots is None else slots.layer(i))
             yield x_BTD
+
+    def _scaled(self, tokens_BT: Tensor) -> Tensor:
+        x_BTD: Tensor = self.vectors(tokens_BT)
+        return x_BTD if self.positions.scale == 1 else self.positions.scale * x_BTD
+
+    def _as_compiled(self, shape: tuple[int, ...]) -> AbstractContextManager[None]:
+        """Run blocks as compiled for the one shape of training only. Elsewhere torch would compile them again for each
+        shape, and compiled code shows nothing to a probe."""
+        if self.compiled is None or (self.training and shape == self.compiled and not recording()):
+            return nullcontext()
+        return cast(AbstractContextManager[None], torch.compiler.set_stance("force_eager"))
 
     @property
     def _out(self) -> Tensor:
@@ -288,17 +292,17 @@ class Gpt(Network, LanguageModel, Body):
     def start(
         self, rows: int, capacity: int, source: Tensor | None = None, source_mask: Tensor | None = None
     ) -> Window:
-        """Nothing read yet, and place for `capacity` tokens; more is taken when it is needed."""
+        """Nothing read yet, and a KV cache for `capacity` tokens, which grows when more are read."""
         like, config = self.vectors.weight, self.config
         device = like.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else like.dtype
         places = max(1, min(capacity, config.context))
         shape = (config.layers, rows, config.heads, places, config.head_width)
-        # Zeros, since what is not yet written is read too, with the weight 0.
+        # Zeros, since attention multiplies what is not yet written too, by 0.
         k_LBHSK, v_LBHSK = (torch.zeros(shape, dtype=dtype, device=like.device) for _ in range(2))
         tokens_BS = torch.zeros(rows, places, dtype=torch.long, device=like.device)
         length_B = torch.zeros(rows, dtype=torch.long, device=like.device)
-        return Window(Kept(tokens_BS, k_LBHSK, v_LBHSK), length_B, like.new_zeros(rows, config.width))
+        return Window(KVCache(tokens_BS, k_LBHSK, v_LBHSK), length_B, like.new_zeros(rows, config.width))
 
     @torch.inference_mode()
     def step(self, tokens_BT: Tensor, mask_BT: Tensor, state: Window) -> tuple[Tensor, Window]:
@@ -306,9 +310,21 @@ class Gpt(Network, LanguageModel, Body):
         _, _, state = self._read(tokens_BT, mask_BT, state)
         return self._sharp(state.last_BD), state
 
-    def steady(self, state: Window) -> Steady:
-        """Goes on from a state by one token a row at a time, as `step` would, for less."""
-        return Steady(self, state)
+    def one_token(self, state: Window, places: int = 0) -> TransformerStep:
+        begin = self.start(len(state.length_B), places) if places else state
+        step = TransformerStep(begin, self.window, self._read_slots, self._sharp, self._loops(len(state.length_B)))
+        if places:
+            step.take(state)
+        return step
+
+    def _read_slots(self, tokens_BT: Tensor, slots: Slots) -> Tensor:
+        return _last(self._layers(tokens_BT, slots))
+
+    @property
+    def stack(self) -> Stack:
+        norm = self.norm if self.config.norm == "pre" else None
+        blocks = cast(list[Block], list(self.blocks))
+        return Stack(self.vectors.weight, self.positions.scale, self.positions, blocks, norm, self._out, None)
 
     def _loops(self, rows: int) -> Loops | None:
         """Compiled loops for a step of so many rows, where they are faster; None elsewhere."""
@@ -320,7 +336,7 @@ class Gpt(Network, LanguageModel, Body):
             return None
         from segue.layers.one_token_cpu import Layers
 
-        return Layers(self)
+        return Layers(self.stack)
 
     def _sharp(self, x_BD: Tensor) -> Tensor:
         """The logits of few places, not rounded to bfloat16 as weights may be: near 10 its numbers lie 0.06 apart."""
@@ -343,177 +359,38 @@ class Gpt(Network, LanguageModel, Body):
         return torch.cat(outs, 1), order_BT, state
 
     def _extend(self, tokens_BT: Tensor, count_B: Tensor, state: Window) -> tuple[Tensor, Window]:
-        """Reads the first `count_B` tokens of each row, for which there is room."""
-        kept, seen = state.kept.owned(state.stamp), state.most + tokens_BT.shape[1]
-        kept.grow(seen, self.config.context)
+        """Read the first `count_B` tokens of each row, for which the window has room."""
+        cache, seen = state.cache.owned(state.version), state.most + tokens_BT.shape[1]
+        cache.grow(seen, self.config.context)
         places_BT = state.length_B[:, None] + torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
-        kept.tokens_BS.scatter_(1, places_BT, tokens_BT)
+        cache.tokens_BS.scatter_(1, places_BT, tokens_BT)
         # Where nothing was read before, all rows begin at 0, and the kernel needs no list of places.
-        x_BTD = _last(self._layers(tokens_BT, Room(kept, seen, places_BT if state.most else None)))
-        kept.stamp += 1
+        x_BTD = self._read_slots(tokens_BT, Slots(cache, seen, places_BT if state.most else None))
+        cache.version += 1
         last_BD = x_BTD[torch.arange(len(x_BTD), device=x_BTD.device), (count_B - 1).clamp(min=0)]
         last_BD = torch.where(count_B[:, None] > 0, last_BD.to(state.last_BD.dtype), state.last_BD)
-        return x_BTD, Window(kept, state.length_B + count_B, last_BD, seen, kept.stamp)
+        return x_BTD, Window(cache, state.length_B + count_B, last_BD, seen, cache.version)
 
     def _slide(self, state: Window) -> Window:
-        """Room again: of the rows that are full, only the newer half stays, read again as if the text began there."""
+        """Make room: keep the newer half of each row that is full, read again as if the text began there."""
         context, half = self.config.context, self.config.context // 2
         rows = (state.length_B == context).nonzero()[:, 0]
         length_B = state.length_B.index_fill(0, rows, half)
         if not len(rows):  # padding was counted too
             return replace(state, most=int(length_B.max()))
-        kept = state.kept.owned(-1)
+        cache = state.cache.owned(-1)
         if half:
-            tail_BT = kept.tokens_BS[rows, context - half : context]
+            tail_BT = cache.tokens_BS[rows, context - half : context]
             _, again = self._extend(tail_BT, torch.full_like(rows, half), self.start(len(rows), half))
-            kept.put(rows, again.kept)
-        return Window(kept, length_B, state.last_BD, int(length_B.max()), kept.stamp)
+            cache.put(rows, again.cache)
+        return Window(cache, length_B, state.last_BD, int(length_B.max()), cache.version)
 
 
-# What is remembered of a text
-
-
-class Kept:
-    """The KV cache: the tokens in the window of each row, from its start, and their keys and values in every layer.
-
-    The tensors are written in place, so that a step costs no copy. `stamp` counts the times: who holds an older one
-    gets a copy before writing (`owned`), and no state ever changes under another's hands.
-    """
-
-    def __init__(self, tokens_BS: Tensor, k_LBHSK: Tensor, v_LBHSK: Tensor) -> None:
-        self.tokens_BS, self.k_LBHSK, self.v_LBHSK = tokens_BS, k_LBHSK, v_LBHSK
-        self.stamp = 0
-
-    def owned(self, stamp: int) -> Kept:
-        """This one if nobody has written since `stamp`, else a copy."""
-        if stamp == self.stamp:
-            return self
-        return Kept(self.tokens_BS.clone(), self.k_LBHSK.clone(), self.v_LBHSK.clone())
-
-    def select(self, rows: Tensor) -> Kept:
-        parts = (self.k_LBHSK.index_select(1, rows), self.v_LBHSK.index_select(1, rows))
-        return Kept(self.tokens_BS.index_select(0, rows), *parts)
-
-    def grow(self, places: int, most: int) -> None:
-        """Makes room for so many places, and for twice as many as there are, up to `most`."""
-        more = min(most, max(places, 2 * self.tokens_BS.shape[1])) - self.tokens_BS.shape[1]
-        if places > self.tokens_BS.shape[1]:
-            self.tokens_BS = F.pad(self.tokens_BS, (0, more))
-            self.k_LBHSK, self.v_LBHSK = (F.pad(part, (0, 0, 0, more)) for part in (self.k_LBHSK, self.v_LBHSK))
-
-    def put(self, rows: Tensor, other: Kept) -> None:
-        """Another's rows in the place of these."""
-        places = other.tokens_BS.shape[1]
-        self.tokens_BS[rows, :places] = other.tokens_BS
-        self.k_LBHSK[:, rows, :, :places] = other.k_LBHSK
-        self.v_LBHSK[:, rows, :, :places] = other.v_LBHSK
-
-
-class Room(NamedTuple):
-    """Where in what is kept new tokens go: their places, or None where in all rows they are the last that are seen."""
-
-    kept: Kept
-    seen: int
-    places_BT: Tensor | None
-
-    def places(self, length: int) -> Tensor:
-        """(T,) or (B, T)."""
-        if self.places_BT is not None:
-            return self.places_BT
-        return torch.arange(self.seen - length, self.seen, device=self.kept.tokens_BS.device)
-
-    def past(self, layer: int) -> Past:
-        return Past(self.kept.k_LBHSK[layer], self.kept.v_LBHSK[layer], self.places_BT, self.seen)
-
-
-@dataclass(frozen=True)
-class Window:
-    """What the model still sees of each row's text."""
-
-    kept: Kept
-    length_B: Tensor
-    """Tokens in each row's window."""
-    last_BD: Tensor
-    """What the last layer put out for each row's last token."""
-    most: int = 0
-    """No row has more tokens than this; known without asking the device."""
-    stamp: int = 0
-    """That of what is kept when this state was made."""
-
-    def select(self, rows: Tensor) -> Window:
-        """These rows, in this order (a row may come twice)."""
-        length_B, last_BD = self.length_B.index_select(0, rows), self.last_BD.index_select(0, rows)
-        return Window(self.kept.select(rows), length_B, last_BD, self.most)
-
-    def forget(self, fresh_B: Tensor) -> Window:
-        """Nothing read in the rows that begin anew."""
-        last_BD = self.last_BD.masked_fill(fresh_B[:, None], 0.0)
-        return replace(self, length_B=self.length_B.masked_fill(fresh_B, 0), last_BD=last_BD, stamp=-1)
-
-
-class Steady:
-    """Rows that go on by one token each at a time: always the same work, in the same memory.
-
-    `read` is what a device does for a token. It asks nothing of the device and has the same shapes each time for the
-    same `seen`, so that it can be recorded and replayed; `most` is then counted by who replays.
-    """
-
-    def __init__(self, model: Gpt, state: Window) -> None:
-        self.model, self.kept = model, state.kept.owned(state.stamp)
-        self.length_B, self.last_BD = state.length_B.clone(), state.last_BD.clone()
-        self.most = int(self.length_B.max())
-        """Tokens of the longest row."""
-        self.even = bool((self.length_B == self.most).all())
-        """Whether all rows are as long as that: attention then needs to leave nothing out."""
-        self.loops: Loops | None = model._loops(len(self.length_B))
-        """What is made for one token a row (layers/one_token_*.py), where it is the faster way."""
-
-    @property
-    def room(self) -> int:
-        """Tokens that can be fed before a window is full."""
-        return self.model.config.context - self.most
-
-    def take(self, state: Window) -> None:
-        """Go on from another state of as many rows, in the memory that is here."""
-        length_B, most = state.length_B, int(state.length_B.max())
-        self.kept.tokens_BS[:, :most] = state.kept.tokens_BS[:, :most]
-        self.kept.k_LBHSK[:, :, :, :most] = state.kept.k_LBHSK[:, :, :, :most]
-        self.kept.v_LBHSK[:, :, :, :most] = state.kept.v_LBHSK[:, :, :, :most]
-        self.length_B.copy_(length_B)
-        self.last_BD.copy_(state.last_BD)
-        self.most, self.even = most, bool((length_B == most).all())
-
-    def state(self) -> Window:
-        """What `step` can go on from."""
-        self.kept.stamp += 1
-        return Window(self.kept, self.length_B.clone(), self.last_BD.clone(), self.most, self.kept.stamp)
-
-    @torch.inference_mode()
-    def feed(self, ids_B: Tensor) -> Tensor:
-        """Read a token of each row, for which there is room: logits_BV of the next."""
-        self.most += 1
-        self.kept.stamp += 1
-        self.kept.grow(self.most, self.model.config.context)
-        return self.read(ids_B, self.most, self.even)
-
-    def read(self, ids_B: Tensor, seen: int, even: bool = False) -> Tensor:
-        """logits_BV after one more token of each row; `even` rows have their new token at the last place seen."""
-        places_B1, ids_B1 = self.length_B[:, None], ids_B[:, None]
-        self.kept.tokens_BS.scatter_(1, places_B1, ids_B1)
-        if self.loops is not None and not looking():
-            return self._looped(ids_B)
-        room = Room(self.kept, seen, None if even else places_B1)
-        self.last_BD.copy_(_last(self.model._layers(ids_B1, room))[:, 0])
-        self.length_B.add_(1)
-        return self.model._sharp(self.last_BD)
-
-    def _looped(self, ids_B: Tensor) -> Tensor:
-        """The same by what is made for it."""
-        assert self.loops is not None
-        x_BD, logits_BV = self.loops(ids_B, self.length_B, self.kept.k_LBHSK, self.kept.v_LBHSK)
-        self.last_BD.copy_(x_BD)
-        self.length_B.add_(1)
-        return logits_BV
+def _block(config: Gpt.Config) -> Block:
+    attention = SelfAttention(config.width, config.heads, config.head_width, config.dropout, causal=True)
+    feed = FeedForward(config.width, config.activation)
+    norms = (LayerNorm(config.width), LayerNorm(config.width))
+    return Block(attention, feed, norms, norm=config.norm, residual=config.residual, dropout=config.dropout)
 
 
 def _pass_on(block: Block) -> None:

@@ -21,6 +21,7 @@ with a trigram (`segue evaluate --mix` makes one).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,31 +30,37 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from segue.batches.batch import Batch
+from segue.batches.state import Carried
 from segue.layers.losses import linear_cross_entropy
 from segue.models.base import LanguageModel, Loss, ModelConfig, Sizes, Term
 from segue.models.network import Network
+from segue.tokens.file_format import STOP
 
 
 @dataclass(frozen=True)
-class WindowState:
-    """What is remembered between batches or steps: the last tokens of each row."""
+class WindowState(Carried):
+    """The last tokens of each row, carried between batches or steps."""
 
     tokens_BK: Tensor
 
-    def select(self, rows: Tensor) -> WindowState:
-        """These rows, in this order (a row may come twice)."""
+    def select(self, rows: Tensor, same_text: bool = False) -> WindowState:
         return WindowState(self.tokens_BK.index_select(0, rows))
+
+    def join(self, others: Sequence[WindowState]) -> WindowState:
+        return WindowState(torch.cat([self.tokens_BK, *(other.tokens_BK for other in others)]))
 
     def detach(self) -> WindowState:
         return self
 
+    def forget(self, fresh_B: Tensor) -> WindowState:
+        return WindowState(self.tokens_BK.masked_fill(fresh_B[:, None], STOP))
+
     def tensors(self) -> dict[str, Tensor]:
-        """By name, as a checkpoint keeps them."""
-        return {"tokens": self.tokens_BK}
+        return {"tokens": self.tokens_BK.T}
 
     @classmethod
     def from_tensors(cls, tensors: dict[str, Tensor]) -> WindowState:
-        return cls(tensors["tokens"])
+        return cls(tensors["tokens"].T.contiguous())
 
 
 class NeuralLm(Network, LanguageModel):
@@ -137,9 +144,8 @@ class NeuralLm(Network, LanguageModel):
 
         Without a mask all are real, and the device is not asked.
         """
-        before_BK = self._begin(len(tokens_BT)) if state is None else state.tokens_BK
-        if fresh_B is not None:
-            before_BK = before_BK.masked_fill(fresh_B[:, None], self.sizes.start)
+        state = WindowState(self._begin(len(tokens_BT))) if state is None else state
+        before_BK = (state if fresh_B is None else state.forget(fresh_B)).tokens_BK
         if mask_BT is not None and not bool(mask_BT.all()):
             tokens_BT = tokens_BT.take_along_dim(torch.argsort(~mask_BT, dim=1, stable=True), 1)
         history = torch.cat([before_BK, tokens_BT], 1)
@@ -166,7 +172,7 @@ class NeuralLm(Network, LanguageModel):
         return F.dropout(a_BTD.tanh(), self.config.dropout, self.training), x_BTD
 
     def _begin(self, rows: int) -> Tensor:
-        return torch.full((rows, self.config.words), self.sizes.start, device=self.head.weight.device)
+        return torch.full((rows, self.config.words), STOP, device=self.head.weight.device)
 
     @torch.inference_mode()
     def start(

@@ -47,7 +47,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from segue.models.base import Counted, LanguageModel, ModelConfig, Record, Sizes, TrainConfig
+from segue.models.base import Counted, LanguageModel, ModelConfig, NgramCounts, Record, Sizes, TrainConfig
 from segue.models.markov_lm import Floats, Ids, MarkovLm
 from segue.ngrams import adaptive_counts
 from segue.ngrams.adaptive_counts import Reading
@@ -115,7 +115,7 @@ class Evidence:
     """As in _Order."""
 
 
-class Ngram(Counted, MarkovLm):
+class Ngram(Counted, MarkovLm, NgramCounts):
     """A language model that counts n-grams."""
 
     adapts = True

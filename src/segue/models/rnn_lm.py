@@ -35,7 +35,7 @@ from torch import Tensor, nn
 from segue.batches.batch import Batch
 from segue.layers.dropout import locked_dropout, weight_drop, word_dropout
 from segue.layers.losses import linear_cross_entropy
-from segue.layers.recurrent import Activation, Cell, Readout, Recurrent, RecurrentState, Reset
+from segue.layers.recurrent import Activation, Cell, Recurrent, RecurrentState, RecurrentStep, Reset
 from segue.models.base import Body, LanguageModel, Loss, ModelConfig, Sizes, Term
 from segue.models.network import Network
 
@@ -80,6 +80,7 @@ class RnnLm(Network, LanguageModel, Body):
     """Elman, LSTM or GRU that predicts the next token."""
 
     task = "lm"
+    records = True
     inputs = ("fresh_B",)
 
     @dataclass(frozen=True)
@@ -141,14 +142,14 @@ class RnnLm(Network, LanguageModel, Body):
         first, *_, last = config.widths
         self.vectors = nn.Embedding(sizes.ids, first)
         by_layer = config.drop.between or config.drop.weights or last != config.width
-        self.body: Recurrent | Stack = (
-            Stack(config) if by_layer else _layers(config, first, config.width, config.layers)
+        self.body: Recurrent | LayerByLayer = (
+            LayerByLayer(config) if by_layer else _layers(config, first, config.width, config.layers)
         )
         if config.cell == "lstm":
             for name, parameter in self.body.named_parameters():
                 if "bias_ih" in name:  # one of torch's two, which are added; its parts are i, f, g, o
                     nn.init.constant_(parameter.data.chunk(4)[1], config.forget)
-        self.head = Readout(last, sizes.vocab_size)
+        self.head = nn.Linear(last, sizes.vocab_size)
         if config.tied:
             self.head.weight = self.vectors.weight
             nn.init.uniform_(self.vectors.weight, -0.1, 0.1)
@@ -196,9 +197,15 @@ class RnnLm(Network, LanguageModel, Body):
         return Loss(tuple(terms), state)
 
     def encode(self, batch: Batch, state: RecurrentState | None = None) -> Tensor:
-        """hidden_LBTD: the outputs of every recurrent layer; after those of a narrower one come zeros."""
-        hidden_LBTD, _ = self.body.all_layers(*self._inputs(batch, state))
-        return hidden_LBTD
+        """hidden_LBTD: the tokens' vectors, then every recurrent layer's outputs; zeros fill up narrower ones."""
+        x_BTD, mask_BT, state = self._inputs(batch, state)
+        hidden_LBTD, _ = self.body.all_layers(x_BTD, mask_BT, state)
+        widest = [F.pad(part, (0, self.width - part.shape[-1])) for part in (x_BTD[None], hidden_LBTD)]
+        return torch.cat(widest).masked_fill(~batch.mask_BT[:, :, None], 0.0)
+
+    def unembed(self, hidden: Tensor, last: bool = True) -> Tensor:
+        logits: Tensor = self.head(hidden[..., : self.config.widths[-1]])
+        return logits
 
     def _read(self, batch: Batch, state: RecurrentState | None) -> tuple[Tensor, RecurrentState]:
         """The last layer's outputs, and the state."""
@@ -231,6 +238,14 @@ class RnnLm(Network, LanguageModel, Body):
     @torch.inference_mode()
     def step(self, tokens_BT: Tensor, mask_BT: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         """Read tokens; logits_BV of what follows each row's last real token."""
+        return self._next(tokens_BT, state, mask_BT)
+
+    def one_token(self, state: RecurrentState, places: int = 0) -> RecurrentStep:
+        return RecurrentStep(state, self._next)
+
+    def _next(
+        self, tokens_BT: Tensor, state: RecurrentState, mask_BT: Tensor | None = None
+    ) -> tuple[Tensor, RecurrentState]:
         _, state = self.body(self._embedded(tokens_BT), mask_BT, state)
         # The last layer's state IS its output at the last real token, wherever in the row that stands.
         last_B1D = state.h_LBD[-1, :, None, : self.config.widths[-1]]
@@ -242,7 +257,7 @@ def _layers(config: RnnLm.Config, inputs: int, width: int, layers: int) -> Recur
     return Recurrent(config.cell, inputs, width, layers, dropout, activation=activation, reset=reset)
 
 
-class Stack(nn.Module):
+class LayerByLayer(nn.Module):
     """Layers run one by one, so that the last may have another width, and weights and what goes between be dropped.
 
     The state is that of layers of the greatest width; after the units of a narrower one come zeros.

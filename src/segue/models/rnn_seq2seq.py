@@ -12,12 +12,13 @@ and the STOP at the end is predicted from the source and the target's tokens bef
 
 Departures: "every" shows the decoder the last layer's h and starts it from zero, where Cho et al. also compute d_0
 from the context. One tokenizer serves both sides, so their vectors may be shared. The forget gate's bias begins at 1.
-Given vectors (embeddings) go into both tables, spread as the model's own; train.freeze=target_vectors keeps a shared
-table still, train.freeze=target_vectors,source_vectors two.
+Given vectors (embeddings) go into both tables, rescaled to the model's own spread; train.freeze=vectors keeps a shared
+table fixed, train.freeze=vectors,source_vectors keeps two.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,23 +26,37 @@ import torch
 from torch import Tensor, nn
 
 from segue.batches.batch import Batch
+from segue.batches.state import State
 from segue.layers.losses import linear_cross_entropy
-from segue.layers.recurrent import Cell, Readout, Recurrent, RecurrentState
+from segue.layers.recurrent import Cell, Parts, Recurrent, RecurrentState, RecurrentStep
 from segue.models.base import LanguageModel, Loss, ModelConfig, Sizes, Term
 from segue.models.network import Network
 
 
 @dataclass(frozen=True)
-class Decoding:
-    """What the decoder carries: its own state and, for feeds "every", what it sees of the source at each step."""
+class Decoding(State):
+    """The decoder's own state and, for feeds "every", what it sees of the source at each step."""
 
     decoder: RecurrentState
     context_BD: Tensor | None
 
-    def select(self, rows: Tensor) -> Decoding:
-        """These rows, in this order (a row may come twice)."""
-        context_BD = None if self.context_BD is None else self.context_BD.index_select(0, rows)
+    def parts(self) -> Parts:
+        return self.decoder.parts() if self.context_BD is None else (*self.decoder.parts(), self.context_BD)
+
+    def copy(self) -> Decoding:
+        """The same in memory of its own."""
+        return Decoding(self.decoder.copy(), None if self.context_BD is None else self.context_BD.clone())
+
+    def select(self, rows: Tensor, same_text: bool = False) -> Decoding:
+        context_BD = self.context_BD
+        if context_BD is not None and not same_text:  # the beams of one source see the same context
+            context_BD = context_BD.index_select(0, rows)
         return Decoding(self.decoder.select(rows), context_BD)
+
+    def join(self, others: Sequence[Decoding]) -> Decoding:
+        contexts = [context for one in (self, *others) if (context := one.context_BD) is not None]
+        decoder = self.decoder.join([other.decoder for other in others])
+        return Decoding(decoder, torch.cat(contexts) if contexts else None)
 
 
 def beside(x_BTD: Tensor, context_BD: Tensor | None) -> Tensor:
@@ -55,6 +70,7 @@ class RnnSeq2seq(Network, LanguageModel):
     """Encoder-decoder of recurrent layers, without attention."""
 
     task = "seq2seq"
+    records = True
     inputs = ("source",)
 
     @dataclass(frozen=True)
@@ -96,7 +112,7 @@ class RnnSeq2seq(Network, LanguageModel):
         self.drop = nn.Dropout(config.dropout)
         self.encoder = Recurrent(config.cell, width, width, config.layers, config.dropout)
         self.decoder = Recurrent(config.cell, width + seen, width, config.layers, config.dropout)
-        self.head = Readout(width + seen, sizes.vocab_size)
+        self.head = nn.Linear(width + seen, sizes.vocab_size)
         if config.tied:
             self.head.weight = self.vectors.weight
 
@@ -158,6 +174,12 @@ class RnnSeq2seq(Network, LanguageModel):
     @torch.inference_mode()
     def step(self, tokens_BT: Tensor, mask_BT: Tensor, state: Decoding) -> tuple[Tensor, Decoding]:
         """Read target tokens; logits_BV of what follows each row's last real token."""
+        return self._next(tokens_BT, state, mask_BT)
+
+    def one_token(self, state: Decoding, places: int = 0) -> RecurrentStep:
+        return RecurrentStep(state, self._next)
+
+    def _next(self, tokens_BT: Tensor, state: Decoding, mask_BT: Tensor | None = None) -> tuple[Tensor, Decoding]:
         _, decoder = self.decoder(self._decoder_inputs(tokens_BT, state.context_BD), mask_BT, state.decoder)
         # The last layer's state IS its output at the last real token.
         logits_BTV = self.head(beside(self.drop(decoder.h_LBD[-1][:, None]), state.context_BD))

@@ -44,7 +44,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segue.errors import InputError
-from segue.models.base import Counted, ModelConfig, Record, Sizes, TrainConfig
+from segue.models.base import Counted, ModelConfig, Record, Sizes, TrainConfig, WordVectors
 from segue.ngrams.trie import map_arrays, write_arrays
 from segue.word_vectors import learning, noise_words
 
@@ -66,7 +66,7 @@ _LOOK = 0.05
 _METHODS = {"skipgram": learning.SKIPGRAM, "cbow": learning.CBOW, "next": learning.NEXT}
 
 
-class Word2vec(Counted):
+class Word2vec(Counted, WordVectors):
     """Word vectors."""
 
     task = "embed"

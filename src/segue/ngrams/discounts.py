@@ -28,7 +28,8 @@ from numpy.typing import NDArray
 ONE_DISCOUNT = 0.75
 """D of a text that is too small to estimate it: n1 or n2 is 0."""
 THREE_DISCOUNTS = (0.5, 1.0, 1.5)
-"""D1, D2, D3 of a text that is too small: n1, n2 or n3 is 0, or a discount is below 0 or above its count."""
+"""D1, D2, D3 of a text that is too small: n1, n2 or n3 is 0, or a discount is above its count or not above 0
+(which would leave nothing to words that a context has never seen)."""
 _LEAST, _BELOW = 0.05, 0.001
 """A discount that is estimated while the text is read is at least the one, and lies below its count by the other."""
 
@@ -43,7 +44,7 @@ def three_discounts(n: NDArray[np.int64]) -> tuple[float, float, float]:
     if not n[:3].all():
         return THREE_DISCOUNTS
     three = _three(*(float(number) for number in n[:4]))
-    return three if all(0 <= d <= c for c, d in enumerate(three, 1)) else THREE_DISCOUNTS
+    return three if all(0 < d <= c for c, d in enumerate(three, 1)) else THREE_DISCOUNTS
 
 
 @register_jitable

@@ -63,7 +63,7 @@ class Begun:
                 world.tell(self._told())
                 yield
         except BaseException:
-            self._undo_rows()
+            undo_rows(self.rows, self.path, self.made)
             raise
 
     def _written(self, world: World, device: str, threads: int, progress: Progress) -> Iterator[None]:
@@ -95,14 +95,6 @@ class Begun:
                 f"{changed} has changed since the run in {self.path} began. Restore it, or choose another --out."
             )
         check_parts(self.recipe, self.corpus, self.trust)
-
-    def _undo_rows(self) -> None:
-        """Remove the file of a list of data where no run has begun with it."""
-        if self.rows is not None and not (self.path.is_dir() and any(self.path.iterdir())):
-            self.rows.unlink(missing_ok=True)
-            with suppress(OSError):
-                for folder in self.made[1:]:
-                    folder.rmdir()
 
     def _note(self, device: str, threads: int) -> None:
         """Write recipe.toml and environment.json: with them and the data the run can be made again."""
@@ -137,7 +129,7 @@ def begin(
     try:
         begun.recipe, begun.resumed = recipe_of(begun.recipe, begun.path, resume, trust)
     except BaseException:
-        begun._undo_rows()
+        undo_rows(begun.rows, begun.path, begun.made)
         raise
     begun.made = begun.made or files.missing(begun.path)
     saved, result = begun.path / "recipe.toml", begun.path / "result.json"
@@ -192,6 +184,15 @@ def named_data(data: Data, path: Path, shape: Any) -> tuple[str | None, Path | N
         return None if data is None else str(data), None
     rows = path.parent / f"{path.name}.data.jsonl"
     return str(rows), rows if write_rows(data, rows, shape) else None
+
+
+def undo_rows(rows: Path | None, path: Path, made: list[Path]) -> None:
+    """Remove the file of a list of data, and the folders made for it, where no run has begun with it."""
+    if rows is not None and not (path.is_dir() and any(path.iterdir())):
+        rows.unlink(missing_ok=True)
+        with suppress(OSError):
+            for folder in made[1:]:
+                folder.rmdir()
 
 
 def setting_lines(settings: Settings) -> list[str]:

@@ -28,6 +28,7 @@ from segue.inference.opened import Opened
 from segue.inference.score import stream_logprobs
 from segue.inference.words import Words, words_of
 from segue.look.explain.leave_one_out import Mattered, explained
+from segue.look.inside.view import View
 from segue.models import fingerprint
 from segue.models.base import Counted
 from segue.recipe import Recipe, load_recipe, make, read_recipe
@@ -134,7 +135,8 @@ class Run:
     @property
     def opened(self) -> Opened:
         """The model with what it takes to read and to answer in text."""
-        return Opened(self.model, self.codec, self.recipe.decode, self.recipe.batches.length, self.device)
+        recipe = self.recipe
+        return Opened(self.model, self.codec, recipe.decode, recipe.batches.length, recipe.task, self.device)
 
     @property
     def task(self) -> Task:
@@ -155,6 +157,17 @@ class Run:
     @property
     def speller(self) -> Speller | None:
         return self.codec.speller
+
+    def look(self, text: str = "", view: str = "", other: Run | None = None, **options: Any) -> View:
+        """Show what the model does with a text; `segue.look.inside.views()` lists the views."""
+        from segue.look.inside import look
+
+        if other is None:
+            return look(self.opened, view, text, **options)
+        shown = look(self.opened, view, text, other=other.opened, **options)
+        (second,) = shown.beside
+        named = second._replace(title=f"{other.path}: {second.title}")
+        return shown._replace(title=f"{self.path}: {shown.title}", beside=(named,))
 
     def ledger_summary(self) -> list[str]:
         """Sentences on what was skipped, cut or unknown."""
@@ -340,18 +353,9 @@ class Run:
     def next_tokens(self, context: str, top: int = 10) -> list[tuple[str, float]]:
         """The likeliest tokens after a text, with their probabilities; the end of the text is "</s>"."""
         self._must("look")
-        import torch
+        from segue.look.inside.next import likeliest
 
-        ids = [self.sizes.start, *self.tokenizer.encode(context).tolist()]
-        with torch.inference_mode():
-            state = self.model.start(1, len(ids))
-            tokens = torch.tensor([ids], device=self.device)
-            logits, _ = self.model.step(tokens, torch.ones_like(tokens, dtype=torch.bool), state)
-            # Stable: tokens of the same probability stand in the order of their ids, however many are asked for.
-            best = logits[0].float().softmax(-1).sort(descending=True, stable=True)
-        names = {self.sizes.stop: "</s>", self.tokenizer.unk: "<unk>"}
-        pairs = zip(best.indices[:top].tolist(), best.values[:top].tolist(), strict=True)
-        return [(names.get(i, self.tokenizer.decode([i])), p) for i, p in pairs if p > 0]
+        return likeliest(self.opened, [self.sizes.start, *self.tokenizer.encode(context).tolist()], top)
 
     @cached_property
     def words(self) -> Words:

@@ -120,7 +120,7 @@ def _validate(recipe: Recipe, prepared: Prepared, model: Any, device: str) -> An
     """What validates the model, or None where nothing is held out."""
     if prepared.held_out is None:
         return None
-    opened = Opened(model, prepared.codec, recipe.decode, recipe.batches.length, device)
+    opened = Opened(model, prepared.codec, recipe.decode, recipe.batches.length, recipe.task, device)
     limit = recipe.train.validate_tokens
     return partial(recipe.task.validate, opened, prepared.held_out, recipe.batches, limit)
 

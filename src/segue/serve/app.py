@@ -83,6 +83,21 @@ class Next(Question):
     top: Annotated[int, Field(ge=1, le=limits.MAX_TOP)] = 10
 
 
+class Look(Question):
+    """A look into a model while it reads a text; null leaves an option as the view has it."""
+
+    text: Text = ""
+    view: Annotated[str, Field(description="One of the run's views (/api/runs); by default the first.")] = ""
+    beside: Annotated[str | None, Field(alias="with", description="Another run, to be shown beside it.")] = None
+    layer: Annotated[int | None, Field(ge=0)] = None
+    head: Annotated[int | None, Field(ge=0)] = None
+    top: Annotated[int | None, Field(ge=1, le=limits.MAX_TOP)] = None
+
+    def options(self) -> dict[str, int]:
+        """The options that were given."""
+        return self.model_dump(include={"layer", "head", "top"}, exclude_none=True)
+
+
 class Nearest(Question):
     """A word, or words with signs between, of which the nearest are asked for."""
 
@@ -164,6 +179,19 @@ def _add_routes(app: FastAPI, engine: Engine) -> None:
         """The likeliest tokens after a text: {next: [{token, probability}], unknown}; the end is "</s>"."""
         served = engine[ask.run]
         return StrictJSON(await served.do(served.next, ask.context, ask.top))
+
+    @app.post("/api/look")
+    async def look(ask: Look) -> StrictJSON:
+        """What a model does inside: {kind, title, note, panels, rows, columns, values}, values by panel, row, column.
+
+        With a second run also beside: [the same of that run]."""
+        served = engine[ask.run]
+        view = ask.view or next(iter(served.views), "")
+        shown = await served.do(served.look, ask.text, view, ask.options())
+        if ask.beside is not None:
+            second = engine[ask.beside]
+            shown = shown._replace(beside=(await second.do(second.look, ask.text, view, ask.options()),))
+        return StrictJSON(shown.to_dict())
 
     @app.post("/api/nearest")
     async def nearest(ask: Nearest) -> StrictJSON:

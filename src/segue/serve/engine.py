@@ -14,6 +14,8 @@ from typing import Any
 from segue.errors import InputError, nearest
 from segue.inference.decode_settings import Config as Decode
 from segue.inference.words import Words, signed
+from segue.look.inside import views_of
+from segue.look.inside.view import View
 from segue.recipe import make
 from segue.runs.folder import read_json
 from segue.runs.run import Run, load
@@ -92,6 +94,7 @@ class Served:
             "labels": self.run.labels,
             "figures": self._figures,
             "decode": dataclasses.asdict(recipe.decode),
+            "views": self.views,
         }
 
     # Language models
@@ -146,6 +149,17 @@ class Served:
         pairs = self.run.next_tokens(context, top)
         rows = [{"token": token, "probability": probability} for token, probability in pairs]
         return {"next": rows, "unknown": self.run.unknown(context)}
+
+    # Looking inside
+
+    @cached_property
+    def views(self) -> list[str]:
+        """The views that apply to the run's model, the one that is shown by default first."""
+        return views_of(self.run.model)
+
+    def look(self, text: str, view: str, options: Mapping[str, Any]) -> View:
+        """What the model does with a text."""
+        return self.run.look(text, view, **options)
 
     # Vectors of words
 

@@ -8,38 +8,42 @@ from itertools import count, islice
 from typing import Any
 
 import pytest
-from segue.inference.leave_one_out import MOST_WORDS, Mattered, explained, mattered, told, words_read
-from segue.inference.predict import Prediction
 
 from segue.data.example import Example
+from segue.look.explain.leave_one_out import MOST_WORDS, Mattered, explained, mattered, most_moving, words_read
+from segue.tasks.classify import Label
 
 WEIGHTS = {"great": 2.0, "fine": 0.5, "awful": -3.0}
+
+
+def said(label: str, probabilities: tuple[float, ...] = (), **more: Any) -> Label:
+    return Label(label, ("bad", "good"), probabilities, **more)
 
 
 class Adder:
     """log-odds of good = the sum of the weights of the words; it reads a few rows ahead, as a predictor does."""
 
-    def predict(self, examples: Iterable[Example]) -> Iterator[Prediction]:
+    def predict(self, examples: Iterable[Example]) -> Iterator[Label]:
         source = iter(examples)
         while group := list(islice(source, 5)):
             for example in group:
                 odds = sum(WEIGHTS.get(word, 0.0) for word in f"{example.text} {example.target}".split())
                 good = 1 / (1 + math.exp(-odds))
-                yield Prediction("good" if odds > 0 else "bad", (1 - good, good))
+                yield said("good" if odds > 0 else "bad", (1 - good, good))
 
 
 class Fixed(Adder):
     """The same answer to everything, of whatever form."""
 
-    def __init__(self, *answers: Prediction) -> None:
+    def __init__(self, *answers: Label) -> None:
         self.answers = answers
 
-    def predict(self, examples: Iterable[Example]) -> Iterator[Prediction]:
+    def predict(self, examples: Iterable[Example]) -> Iterator[Label]:
         return (answer for answer, _ in zip(self.answers, examples, strict=False))
 
 
 def words_of(text: str, target: str = "", by: Any = None) -> list[Mattered]:
-    [words] = mattered(by or Adder(), [Example(text=text, target=target)])  # type: ignore[arg-type]
+    [words] = mattered((by or Adder()).predict, [Example(text=text, target=target)])
     return words
 
 
@@ -76,31 +80,31 @@ def test_what_it_takes_is_known_beforehand() -> None:
 
 def test_texts_stream_and_keep_their_order() -> None:
     endless = (Example(text=" ".join(["great"] * (i % 4))) for i in count())
-    first = list(islice(explained(Adder(), endless), 50))  # type: ignore[arg-type]
+    first = list(islice(explained(Adder().predict, endless), 50))
     assert [len(words) for _, words in first] == [i % 4 for i in range(50)]
     assert all(prediction.label == ("good" if words else "bad") for prediction, words in first)
 
 
 def test_a_probability_of_almost_one_still_tells() -> None:
     """1 - p would be 0 here for both."""
-    sure, less = Prediction("a", (1.0, 1e-40)), Prediction("a", (1.0, 1e-30))
+    sure, less = said("a", (1.0, 1e-40)), said("a", (1.0, 1e-30))
     assert words_of("word", by=Fixed(sure, less))[0].drop == pytest.approx(10 * math.log(10))
-    gone = Prediction("a", (1.0, 0.0))
+    gone = said("a", (1.0, 0.0))
     assert math.isfinite(words_of("word", by=Fixed(gone, less))[0].drop)
 
 
 def test_of_a_number_it_is_the_number_that_drops() -> None:
-    whole, less = Prediction("3.5", number=3.5), Prediction("1.25", number=1.25)
+    whole, less = said("3.5", number=3.5), said("1.25", number=1.25)
     assert words_of("word", by=Fixed(whole, less)) == [Mattered("word", 2.25)]
 
 
 def test_of_several_labels_it_is_the_likeliest() -> None:
-    whole = Prediction("b", (0.5, 0.75), tags=("b",), several=True)
-    less = Prediction("", (0.9, 0.5), several=True)
+    whole = said("b", (0.5, 0.75), chosen=("b",))
+    less = said("", (0.9, 0.5), chosen=())
     assert words_of("word", by=Fixed(whole, less))[0].drop == pytest.approx(math.log(3))
 
 
 def test_the_largest_are_told_first() -> None:
     words = [Mattered("a", 0.001), Mattered(",", -0.5), Mattered("great", 2.0)]
-    assert told(words) == "great +2.00, , -0.50"
-    assert told(words, most=1) == "great +2.00"
+    assert most_moving(words) == "great +2.00, , -0.50"
+    assert most_moving(words, most=1) == "great +2.00"

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from segue.batches.collate import classify
 from segue.batches.store import columns_of
 from segue.cli import main
 from segue.layers.convolution import MaxOverTime
@@ -14,6 +13,7 @@ from segue.look.explain.shapes import places, receptive_field, shapes
 from segue.models.base import Sizes
 from segue.models.cnn_classifier import CnnClassifier
 from segue.models.rnn_classifier import RnnClassifier
+from segue.tasks.classify import TASK
 
 
 @pytest.mark.parametrize(("layers", "width", "field"), [(2, 3, 5), (4, 5, 17), (1, 1, 1)])
@@ -57,7 +57,10 @@ def test_the_total_is_that_of_the_model() -> None:
         shapes(RnnClassifier, config, sizes, 7).rows[-1][2]
         == f"{sum(p.numel() for p in model.parameters())} parameters"
     )
-    assert model(classify(columns_of(text=[np.array([3, 4])], label=np.zeros(1)), 9999).to("cpu"))[0].shape == (1, 3)
+    assert model(TASK.collate(columns_of(text=[np.array([3, 4])], label=np.zeros(1)), 9999).to("cpu"))[0].shape == (
+        1,
+        3,
+    )
 
 
 @pytest.mark.parametrize("kind", ["bow", "cbow", "deep_cbow", "dan", "cnn_classifier", "rnn_classifier"])

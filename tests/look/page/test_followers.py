@@ -202,21 +202,21 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_look_says_why(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["look", str(run), "--context", "hay cows eat", "--top", "3"]) == 0
+    assert main(["look", str(run), "hay cows eat", "--top", "3"]) == 0
     said = capsys.readouterr().out
     assert "order 3" in said and "█" in said and "1/V" in said and "order 2: “ eat”, c(h) = " in said
-    assert main(["look", str(run), "--context", "bones bones bones"]) == 0
+    assert main(["look", str(run), "bones bones bones"]) == 0
     assert "was never seen" in capsys.readouterr().out
 
 
 def test_look_says_all_numbers_as_json(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["look", str(run), "--context", "cows eat", "--json"]) == 0
+    assert main(["look", str(run), "cows eat", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
-    for one in said["next"]:
-        assert math.fsum(term["share"] for term in one["terms"]) == pytest.approx(one["probability"], abs=1e-12)
-    assert [one["order"] for one in said["orders"]] == [1, 2, 3] and said["normalised"] is True
-    best = segue.load(run).next_tokens("cows eat", 1)[0]
-    assert best == (said["next"][0]["token"], pytest.approx(said["next"][0]["probability"], abs=1e-6))
+    assert said["panels"] == ["p"] and said["columns"] == ["order 3", "order 2", "order 1", "1/V"]
+    expected = segue.load(run).next_tokens("cows eat", 10)
+    for token, shares, (name, p) in zip(said["rows"], said["values"][0], expected, strict=True):
+        assert (token, math.fsum(shares)) == (name, pytest.approx(p, abs=1e-6))
+    assert said["cells"][0][0].startswith(tuple("123456789")) and "c(h) = " in said["note"]
 
 
 def test_explain_puts_the_numbers_in(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

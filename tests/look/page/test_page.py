@@ -218,7 +218,7 @@ def test_the_entry_says_what_the_result_says(task: str, runs: dict[str, segue.Ru
     assert bool(entry.sample) == bool(entry.surprisal) == (task == "lm")
     assert (entry.confusion is not None) == bool(entry.calibration) == (task in ("classify", "tag"))
     page = page_of("A title <b>", ["A sentence."], [entry], passage, evaluation)
-    assert page.ledger == read_json(run.path / "ledger.json") and page.task == task
+    assert page.ledger == read_json(run.path / "ledger.json") and page.judged == run.task.judged_one_by_one
     assert "A title &lt;b&gt;" in render(page)
 
 
@@ -264,5 +264,5 @@ def test_a_beam_in_the_recipe_does_not_hinder_the_page(tmp_path: Path) -> None:
         segue.train("ngram", TEXTS, tmp_path / "one", {"data.unit": "line", "data.validation": 0}).path
     ).recipe
     other = recipe.with_values("decode", beam=3).with_values("data", validation=0.3)
-    train(dataclasses.replace(other, name="searched"), tmp_path / "two", device="cpu")
+    train(dataclasses.replace(other, name="searched"), out=tmp_path / "two", device="cpu")
     assert "searched" in page_text(segue.load(tmp_path / "two"))

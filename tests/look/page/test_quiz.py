@@ -45,7 +45,7 @@ def entry(name: str, guesses: list[str]) -> Entry:
 def page(quiz: Quiz | None, names: list[str]) -> Page:
     return Page(
         title="A page",
-        task="lm",
+        judged="rows",
         summary=["Done."],
         entries=[entry(name, []) for name in names],
         prompt="",

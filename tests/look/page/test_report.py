@@ -85,10 +85,10 @@ def entry(name: str, **changes: Any) -> Entry:
     return replace(plain, **changes)
 
 
-def page(task: str = "lm", **changes: Any) -> Page:
+def page(judged: str = "rows", **changes: Any) -> Page:
     plain = Page(
         title="A comparison",
-        task=task,
+        judged=judged,
         summary=["What was done.", "Who won."],
         entries=[entry("ngram/kn5")],
         prompt="",
@@ -135,7 +135,7 @@ def classify_page() -> Page:
 
 def tag_page() -> Page:
     errors = [{"sentence": "they walk", "gold": "PRON VERB", "predicted": "PRON NOUN"}]
-    return page("tag", entries=[entry("window/five", metrics={"accuracy": 0.97, "span F1": 0.9}, examples=errors)])
+    return page("words", entries=[entry("window/five", metrics={"accuracy": 0.97, "span F1": 0.9}, examples=errors)])
 
 
 def seq2seq_page() -> Page:
@@ -146,7 +146,7 @@ def seq2seq_page() -> Page:
         "seq2seq/attention", metrics={"BLEU": 99.1, "chrF": 99.5}, interval=(98, 100), examples=made("ta kas ruj")
     )
     poor = entry("seq2seq/elman", metrics={"BLEU": 41.0, "chrF": 50.0}, interval=(39, 43), examples=made("ta ta"))
-    return page("seq2seq", entries=[good, poor], best=100.0)
+    return page(entries=[good, poor], best=100.0)
 
 
 PAGES = {"lm": lm_page, "classify": classify_page, "tag": tag_page, "seq2seq": seq2seq_page}
@@ -332,7 +332,7 @@ def test_curve_points_stand_where_their_values_say() -> None:
 
 def test_a_curve_of_another_metric_is_named_and_has_no_best_line() -> None:
     one = replace(seq2seq_page().entries[0], curve=Curve([1.0, 2.0], [1, 2], [0.5, 0.75], "token accuracy"))
-    shown = read(page("seq2seq", entries=[one], best=100.0))
+    shown = read(page(entries=[one], best=100.0))
     assert "Token accuracy on the validation data" in shown.text and "75.0 %" in shown.text
     assert "best possible 100" not in shown.text
 

@@ -16,7 +16,7 @@ from rich.console import Console
 import segue
 from segue.cli import main
 from segue.errors import InputError
-from segue.runs import terminal
+from segue.look import terminal
 from segue.runs.experiments.novelty import LEAST, SIZES, Figures, Match, Novelty, Report, novelty
 from segue.runs.run import Run
 

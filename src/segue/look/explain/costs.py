@@ -23,10 +23,12 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from segue.layers.attention import Attention
+from segue.layers.recurrent import Recurrent
 from segue.layers.transformer import WIDER
 from segue.models.base import Sizes
 from segue.models.gpt import SHAPES, Gpt, Shape, Size
-from segue.models.rnn_lm import RnnLm
+from segue.models.network import Network
 from segue.training.rates import optimizer
 from segue.training.setup import freeze, on_meta
 
@@ -73,6 +75,8 @@ class Costs:
     """Numbers that generating keeps however long the text is."""
     active: int
     """Numbers that training keeps of each token for the way back, about; 0 where that is not known."""
+    tied: bool
+    """Whether the tokens' vectors are the output weights too."""
 
     @property
     def parameters(self) -> int:
@@ -87,41 +91,49 @@ class Costs:
         return (self.dense + self.head) * length + self.attention * (length * (length + 1) // 2)
 
 
-def costs(config: Any, sizes: Sizes) -> Costs:
-    """Of a `gpt` or `rnn_lm` with this config."""
-    model = _on_meta(config, sizes)
+def costs(cls: Any, config: Any, sizes: Sizes) -> Costs:
+    """Of a network that predicts the next token: `cls` is its class, `config` the recipe's [model]."""
+    model = _on_meta(cls, config, sizes)
     parts: dict[str, int] = {}
     for name, parameter in model.named_parameters():
         part = name.partition(".")[0]
         parts[part] = parts.get(part, 0) + parameter.numel()
-    looked_up = {id(p) for module in model.modules() if isinstance(module, nn.Embedding) for p in module.parameters()}
-    inside = [(name, p) for name, p in model.named_parameters() if not name.startswith("head.")]
-    dense = 2 * sum(p.numel() for _, p in inside if p.dim() >= 2 and id(p) not in looked_up)
-    if not isinstance(config, Gpt.Config):
-        state = sum(config.widths[1:]) * (2 if config.cell == "lstm" else 1)
-        return Costs(parts, dense, 2 * sizes.vocab_size * config.widths[-1], 0, 0, state, 0)
-    inner = config.heads * config.head_width
+    tables = (nn.Embedding, nn.EmbeddingBag)
+    looked_up = {id(p) for module in model.modules() if isinstance(module, tables) for p in module.parameters()}
+    matrices = [(name, p) for name, p in model.named_parameters() if p.dim() >= 2]
+    inside = [p for name, p in matrices if not name.startswith(model.head_names) and id(p) not in looked_up]
+    output = [p.numel() for name, p in matrices if name.startswith(model.head_names)]
+    if model.tied:
+        output = [sizes.vocab_size * model.token_tables[0][0].embedding_dim]
+    inner = sum(layer.out.in_features for layer in model.modules() if isinstance(layer, Attention))
     return Costs(
         parts,
-        dense,
-        head=2 * sizes.vocab_size * config.width,
-        attention=4 * config.layers * inner,
-        kept=2 * config.layers * inner,
-        state=0,
-        active=config.layers * _active(config, inner) + 2 * config.width + 2 * sizes.vocab_size,
+        dense=2 * sum(p.numel() for p in inside),
+        head=2 * sum(output),
+        attention=4 * inner,
+        kept=2 * inner,
+        state=sum(_state(layer) for layer in model.modules() if isinstance(layer, Recurrent)),
+        active=_active(config, sizes) if isinstance(config, Gpt.Config) else 0,
+        tied=model.tied,
     )
 
 
-def _on_meta(config: Any, sizes: Sizes) -> nn.Module:
-    kind = Gpt if isinstance(config, Gpt.Config) else RnnLm
-    model: nn.Module = on_meta(lambda: kind(config, sizes))
+def _on_meta(cls: Any, config: Any, sizes: Sizes) -> Network:
+    model: Network = on_meta(lambda: cls(config, sizes))
     return model
 
 
-def _active(config: Gpt.Config, inner: int) -> int:
-    """A layer's numbers for the way back: what is normalised and what comes of it, twice; q, k, v and x'; the small
-    network after its function and, but for ReLU, before it."""
-    return 4 * config.width + 4 * inner + WIDER * config.width * (1 if config.activation == "relu" else 2)
+def _state(layer: Recurrent) -> int:
+    """Numbers that a recurrent layer carries in one row: h, and for an LSTM c."""
+    return layer.width * layer.layers * layer.directions * (2 if layer.cell == "lstm" else 1)
+
+
+def _active(config: Gpt.Config, sizes: Sizes) -> int:
+    """Numbers of a token for the way back. A layer: what is normalised and what comes of it, twice; q, k, v and x'; the
+    small network after its function and, but for ReLU, before it. Then the last norm and the logits."""
+    small = WIDER * config.width * (1 if config.activation == "relu" else 2)
+    layer = 4 * config.width + 4 * config.heads * config.head_width + small
+    return config.layers * layer + 2 * config.width + 2 * sizes.vocab_size
 
 
 class Kept(NamedTuple):
@@ -132,9 +144,9 @@ class Kept(NamedTuple):
     remark: str = ""
 
 
-def kept_in_training(config: Any, sizes: Sizes, train: Any) -> list[Kept]:
+def kept_in_training(cls: Any, config: Any, sizes: Sizes, train: Any) -> list[Kept]:
     """Of a model that is trained as the recipe's [train] says: weights, gradients, what the optimiser keeps, a mean."""
-    model, optim = _on_meta(config, sizes), train.optimizer
+    model, optim = _on_meta(cls, config, sizes), train.optimizer
     freeze(model, train.freeze)
     first, others = (sum(weight.numel() for weight in group.weights) for group in optimizer(model, optim).groups)
     learning = first + others
@@ -179,22 +191,21 @@ def vocabulary(tokens: Any, config: Any) -> tuple[int, str]:
     """How many different tokens to reckon with before a text is read, and why so many."""
     if tokens.vocab_size:
         return tokens.vocab_size, "tokens.vocab_size"
-    size: Size = getattr(config, "size", "own")
-    if size != "own":
-        return SHAPES[size].vocab_size, f"as {size} has; a text of yours has its own"
+    if isinstance(config, Gpt.Config) and config.size != "own":
+        return SHAPES[config.size].vocab_size, f"as {config.size} has; a text of yours has its own"
     return _GUESSED.get(tokens.kind, 8000), f"a guess for {tokens.kind} tokens: train, and explain the run"
 
 
-def explained(config: Any, train: Any, vocab_size: int, why: str, rows: int, length: int) -> list[Section]:
+def explained(cls: Any, config: Any, train: Any, vocab_size: int, why: str, rows: int, length: int) -> list[Section]:
     """All of it in tables; `rows` and `length` are those of a training batch."""
-    found, gpt = costs(config, Sizes(vocab_size)), isinstance(config, Gpt.Config)
-    trained = kept_in_training(config, Sizes(vocab_size), train)
-    context = config.context if gpt else length
+    found = costs(cls, config, Sizes(vocab_size))
+    trained = kept_in_training(cls, config, Sizes(vocab_size), train)
+    context = cls.window_of(config) or length
     sections = [_parameters(found, config, vocab_size, why), _operations(found, context)]
     sections += [_memory(found, trained, rows, length), _generating(found, context)]
-    if gpt:
+    if found.attention:
         sections.append(_growth(found, context))
-    if gpt and config.size != "own":
+    if isinstance(config, Gpt.Config) and config.size != "own":
         sections.append(_sizes(config.size))
     return sections
 
@@ -204,8 +215,10 @@ _PARTS |= {"norm": "last norm", "head": "output layer"}
 
 
 def _parameters(found: Costs, config: Any, vocab_size: int, why: str) -> Section:
-    tied = "; the output weights too" if getattr(config, "tied", False) else ""
-    remarks = {"vectors": f"{vocab_size:,} tokens ({why}){tied}", "blocks": f"{config.layers:,} of them"}
+    tied = "; the output weights too" if found.tied else ""
+    remarks = {"vectors": f"{vocab_size:,} tokens ({why}){tied}"}
+    if isinstance(config, Gpt.Config):
+        remarks["blocks"] = f"{config.layers:,} of them"
     rows = [(_PARTS.get(part, part), f"{count:,}", remarks.get(part, "")) for part, count in found.parts.items()]
     return Section("Parameters", [*rows, ("in all", f"{found.parameters:,}", "")])
 

@@ -11,12 +11,14 @@ counts, beside 1/V; stupid backoff takes one order alone, 0.4 times for each lon
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from segue.models.base import NgramCounts
 
 Floats = NDArray[np.float64]
 
@@ -74,8 +76,8 @@ class Followers:
 
 
 def has_counts(model: Any) -> bool:
-    """Whether a model counted n-grams, so that there is evidence; probabilities that were given have none."""
-    return hasattr(model, "evidence") and bool(model.orders)
+    """Whether a model counted n-grams, so that there is evidence."""
+    return isinstance(model, NgramCounts)
 
 
 def followers(model: Any, tokenizer: Any, ids: Sequence[int], top: int = 10) -> Followers:
@@ -83,16 +85,10 @@ def followers(model: Any, tokenizer: Any, ids: Sequence[int], top: int = 10) -> 
     known = model.evidence(ids)
     p = model.distribution(ids)
     likely = _likeliest(p, top)
-    counts = np.stack([_counts(one, likely) for one in known])
-    taken = np.stack([one.discounts[np.minimum(count, 3)] for one, count in zip(known, counts, strict=True)])
-    shares = _shares(model, known, counts - taken)
-    tokens = []
-    for i, token in enumerate(likely):
-        terms = [Term(0, 0, 0.0, float(shares[0, i]))]
-        for k, one in enumerate(known):
-            terms.append(Term(one.order, int(counts[k, i]), float(taken[k, i]), float(shares[k + 1, i])))
-        name = token_name(tokenizer, model.sizes.stop, int(token))
-        tokens.append(Follower(int(token), name, float(p[token]), tuple(terms)))
+    tokens = [
+        Follower(int(token), token_name(tokenizer, model.sizes.stop, int(token)), float(p[token]), terms)
+        for token, terms in zip(likely, _terms(model, known, likely), strict=True)
+    ]
     return Followers(
         tokens=tuple(tokens),
         contexts=tuple(_context(model, tokenizer, one) for one in known),
@@ -101,13 +97,25 @@ def followers(model: Any, tokenizer: Any, ids: Sequence[int], top: int = 10) -> 
     )
 
 
-def to_dict(found: Followers) -> dict[str, Any]:
-    """For JSON."""
-    following = [
-        {"token": one.token, "probability": one.probability, "terms": [asdict(term) for term in one.terms]}
-        for one in found.tokens
+def terms_of(model: Any, ids: Sequence[int], token: int) -> tuple[Term, ...]:
+    """What each order says of one token after `ids`, order 0 first."""
+    return _terms(model, model.evidence(ids), np.array([token]))[0]
+
+
+def _terms(model: Any, known: Sequence[Any], tokens: NDArray[np.int64]) -> list[tuple[Term, ...]]:
+    counts = np.stack([_counts(one, tokens) for one in known])
+    taken = np.stack([one.discounts[np.minimum(count, 3)] for one, count in zip(known, counts, strict=True)])
+    shares = _shares(model, known, counts - taken)
+    return [
+        (
+            Term(0, 0, 0.0, float(shares[0, i])),
+            *(
+                Term(one.order, int(counts[k, i]), float(taken[k, i]), float(shares[k + 1, i]))
+                for k, one in enumerate(known)
+            ),
+        )
+        for i in range(len(tokens))
     ]
-    return {"next": following, "orders": [asdict(one) for one in found.contexts], "normalised": found.normalised}
 
 
 def _likeliest(p: Floats, top: int) -> NDArray[np.int64]:

@@ -8,6 +8,7 @@ bag of words                             every word, and none of their order
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -33,14 +34,15 @@ def shapes(cls: Any, config: Any, sizes: Sizes, words: int) -> Section:
     """A classifier's layers over a text of `words`, laid out on torch's device that holds nothing."""
     with torch.device("meta"):
         model = cls(config, sizes)
+    pooling = asdict(config).get("pooling", "")
     rows = [("words", f"{words}", f"{sizes.vocab_size:,} different ones")]
     for name, module in model.named_children():
         if isinstance(module, nn.ModuleList):
             rows += [row for inner in module for row in _layer(name, inner, words)]
         else:
             rows += _layer(name, module, words)
-        if name == "body" and hasattr(config, "pooling"):
-            rows.append((f"  {config.pooling}", f"{model.head.in_features}", "one vector of all words"))
+        if name == "body" and pooling:
+            rows.append((f"  {pooling}", f"{model.head.in_features}", "one vector of all words"))
     total = sum(p.numel() for p in model.parameters())
     rows.append(("in all", "", f"{total:,} parameters"))
     return Section(f"Shapes for a text of {words} words and {sizes.classes} classes", rows)

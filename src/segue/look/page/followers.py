@@ -6,7 +6,7 @@ The length of a bar is the probability of the token; its parts are what each ord
 from __future__ import annotations
 
 from segue.look.explain.evidence import Context, Follower, Followers
-from segue.look.page.markup import hue, swatch, text
+from segue.look.page.markup import hue, swatch, text, visible
 
 _LONGEST = 160
 
@@ -66,11 +66,3 @@ def _said(order: int) -> str:
 
 def _counted(count: int, discount: float) -> str:
     return f", from a count of {count:,}{f' less {discount:.2f}' if discount else ''}" if count else ""
-
-
-def visible(token: str) -> str:
-    """Blanks and line ends as signs where they would not be seen: at the ends, and where there is nothing else."""
-    shown = token.replace("\n", "↵").replace("\t", "⇥")
-    bare = shown.strip(" ")
-    before = len(shown) - len(shown.lstrip(" "))
-    return f"{'␣' * before}{bare}{'␣' * (len(shown) - before - len(bare))}"

@@ -27,6 +27,14 @@ def _picture(match: re.Match[str]) -> str:
     return chr(0x2400 + code) if code < 0x20 else "\ufffd"
 
 
+def visible(token: str) -> str:
+    """Blanks and line ends as signs where they would not be seen: at the ends, and where there is nothing else."""
+    shown = token.replace("\n", "↵").replace("\t", "⇥")
+    bare = shown.strip(" ")
+    before = len(shown) - len(shown.lstrip(" "))
+    return f"{'␣' * before}{bare}{'␣' * (len(shown) - before - len(bare))}"
+
+
 def is_number(value: float | None) -> bool:
     """Whether a figure can be drawn: neither missing nor infinite."""
     return value is not None and math.isfinite(value)

@@ -59,7 +59,7 @@ def word_map(words: Words, counts: NDArray[np.int64]) -> WordMap | None:
         taken.update(groups[-1])
     relation, pairs = _relation(words)
     return WordMap(
-        _placed(words, groups), relation, tuple((pair[0], pair[1]) for pair in _placed(words, [list(p) for p in pairs]))
+        placed(words, groups), relation, tuple((pair[0], pair[1]) for pair in placed(words, [list(p) for p in pairs]))
     )
 
 
@@ -94,7 +94,7 @@ def _relation(words: Words) -> tuple[str, list[tuple[str, str]]]:
     return found
 
 
-def _placed(words: Words, groups: Sequence[Sequence[str]]) -> list[list[Place]]:
+def placed(words: Words, groups: Sequence[Sequence[str]]) -> list[list[Place]]:
     """Every word on the plane of those given."""
     names = [name for group in groups for name in group]
     if not names:

@@ -31,7 +31,7 @@ from segue.recipe import Recipe, budgeted, load_recipe, recipe_names
 from segue.runs import folder as files
 from segue.runs.experiments.verdict import UNTESTED, Trial, stem, summary
 from segue.runs.gather import entry_of, page_of, passage_of
-from segue.runs.resume import Begun, Data, Out, Settings, data_name, named_data, setting_lines
+from segue.runs.resume import Data, Out, Settings, data_name, named_data, setting_lines, undo_rows
 from segue.runs.run import Run
 from segue.runs.train import train
 from segue.tasks.base import Task
@@ -56,13 +56,13 @@ def compare(
     path = Path(out) if out is not None else files.free_name(f"compare-{data_name(data)}")
     listed = data is not None and not isinstance(data, str | Path)
     asked = tasks.task(task or task_of("" if listed else str(data or "pydoc"), models, trust))
+    made = files.missing(path)
     name, rows = named_data(data, path, asked.shape)
-    begun = Begun(None, path, made=files.missing(path), rows=rows)  # type: ignore[arg-type]
     try:
         lines = setting_lines(settings)
         return _compare(name or "pydoc", models, budget, seeds, folds, path, asked, lines, progress, trust)
     except BaseException:
-        begun._undo_rows()
+        undo_rows(rows, path, made)
         raise
 
 

@@ -1,4 +1,4 @@
-"""What the verbs print for a person: tables and sentences."""
+"""What the verbs print for a person: tables and sentences. All of it is handed over: no run or file is read here."""
 
 from __future__ import annotations
 
@@ -6,17 +6,14 @@ import ast
 import math
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from segue.errors import InputError
 from segue.inference.evaluation import NAMES
-from segue.models.base import Counted
-from segue.runs.folder import read_json
+from segue.look.inside.view import View
 
 
 def _console() -> Console:
@@ -136,8 +133,8 @@ def _spelt(bits: float | None) -> str:
     return "–" if bits is None else number(bits)
 
 
-def print_result(run: Any, result: dict[str, Any]) -> None:
-    """What a training run came to, and what was left out on the way."""
+def print_result(run: Any, result: dict[str, Any], corpora: Sequence[dict[str, Any]] = ()) -> None:
+    """What a training run came to, and what was left out on the way; `corpora` are those of a mixture."""
     console = _console()
     if run.finished_before:
         console.print("This run was finished before; there was nothing left to do.")
@@ -150,7 +147,7 @@ def print_result(run: Any, result: dict[str, Any]) -> None:
         console.print(f"Stopped early: the best validation was at step {result['best_step']}.")
     print_figures({key: value for key, value in result.items() if key not in _TRAINED})
     if "epochs_by_corpus" in result:
-        _print_corpora(read_json(run.path / "ledger.json")["corpora"])
+        _print_corpora(corpora)
     if "profile" in result:
         _print_profile(result["profile"])
     for sentence in run.ledger_summary():
@@ -239,7 +236,7 @@ def _print_by_corpus(figures: list[dict[str, Any]]) -> None:
     _console().print(table)
 
 
-def _print_corpora(mixed: list[dict[str, Any]]) -> None:
+def _print_corpora(mixed: Sequence[dict[str, Any]]) -> None:
     """What a run was trained on, as GPT-3's table has it."""
     table = _headed("trained on", "tokens", "weight in the mix", "epochs elapsed")
     for row in mixed:
@@ -302,14 +299,6 @@ def print_line(line: Any) -> None:
     _console().print(table)
 
 
-def print_bars(expected: list[tuple[str, float]]) -> None:
-    """Tokens with their probabilities as bars."""
-    width = max((len(repr(token)) - 2 for token, _ in expected), default=1)
-    top = max((p for _, p in expected), default=1.0)
-    for token, p in expected:
-        print(f"{repr(token)[1:-1]:<{width}}  {p:.4f}  {'█' * max(1, round(40 * p / top))}")
-
-
 def print_nearest(found: dict[str, list[tuple[str, float]]]) -> None:
     """A column of words, and one of their cosines or scores, for each that was asked about."""
     table = Table(box=None, header_style="bold", pad_edge=False)
@@ -319,60 +308,6 @@ def print_nearest(found: dict[str, list[tuple[str, float]]]) -> None:
     for row in zip(*found.values(), strict=True):
         table.add_row(*(cell for word, score in row for cell in (Text(word.strip()), f"{score:.3f}")))
     _console().print(table)
-
-
-def print_followers(found: Any) -> None:
-    """What follows a context: p of each token with its bar, and in a column an order the share of p that it gives,
-    above the count that it comes from; then what each order knows of the context."""
-    seen = [one.order for one in found.contexts if one.seen]
-    uniform = any(token.terms[0].share for token in found.tokens)
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("token", no_wrap=True)
-    table.add_column("p" if found.normalised else "score", no_wrap=True)
-    for heading in (*(f"order {k}" for k in reversed(seen)), *(["1/V"] if uniform else [])):
-        table.add_column(heading, justify="right", no_wrap=True)
-    top = max((token.probability for token in found.tokens), default=1.0)
-    for token in found.tokens:
-        terms = [token.terms[k] for k in reversed(seen)]
-        cells = [f"{_share(term.share)}\n{_counted(term)}" for term in terms]
-        below = [_share(token.terms[0].share)] if uniform else []
-        table.add_row(
-            Text(_shown(token.token)), f"{token.probability:.4f}\n{_bar(token.probability / top)}", *cells, *below
-        )
-    console = _console()
-    console.print(table)
-    if not found.tokens:
-        console.print("Nothing can follow: all tokens have probability 0.")
-    console.print("")
-    for one in reversed(found.contexts):
-        console.print(Text(_known(one)), soft_wrap=True)
-    if found.continuation:
-        told = "Below the highest order, counts are of the different tokens that come before (Kneser-Ney)."
-        console.print(told, soft_wrap=True)
-
-
-def _known(one: Any) -> str:
-    """A line on what an order knows of its context."""
-    context = f"“{_shown(one.text)}”" if one.order > 1 else "no context"
-    if not one.seen:
-        return f"order {one.order}: {context} was never seen"
-    counts = f"c(h) = {one.total:,}, N(h) = {one.followers:,}"
-    return f"order {one.order}: {context}, {counts}, back-off weight {one.weight:.4f}"
-
-
-def _share(share: float) -> str:
-    return f"{share:.4f}" if share >= 5e-5 else f"{share:.0e}" if share else "·"
-
-
-def _counted(term: Any) -> str:
-    """The count, less the discount."""
-    return f"{term.count:,}−{term.discount:.2f}" if term.discount else f"{term.count:,}" if term.count else ""
-
-
-def _bar(share: float, width: int = 10) -> str:
-    """Blocks in eighths."""
-    eighths = max(1, round(8 * width * share))
-    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
 
 
 def _shown(text: str) -> str:
@@ -394,81 +329,44 @@ def print_models() -> None:
     _console().print(table)
 
 
-def print_recipes() -> None:
-    """Every shipped recipe with the comment at its head."""
-    from segue.recipe import RECIPES, recipe_names
-
+def print_named(first: str, rows: Sequence[Sequence[str]], *others: str) -> None:
+    """A table of names, with a sentence or two on each."""
     table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("recipe", no_wrap=True)
-    table.add_column("what it is")
-    for name in recipe_names():
-        first = (RECIPES / f"{name}.toml").read_text(encoding="utf-8").split("\n")[0]
-        table.add_row(name, Text(first.removeprefix("#").strip()))
+    table.add_column(first, no_wrap=True)
+    for heading in others:
+        table.add_column(heading)
+    for row in rows:
+        table.add_row(*map(Text, row))
     _console().print(table)
 
 
-def print_explanation(model: str, settings: list[str], trust: bool = False) -> None:
-    """The head of the model's file, and every key of its recipe with its value; of a run that counts, its numbers."""
-    import dataclasses
+def print_lines(lines: Sequence[str]) -> None:
+    """Sentences, a line each."""
+    for line in lines:
+        _console().print(Text(line))
 
-    from segue.models import kinds, source_file
-    from segue.recipe import SECTIONS, group_docs, load_recipe, recipe_names, section_fields
 
-    if Path(model).is_dir() and model not in (*kinds(), *recipe_names()):
-        recipe = _recipe_of_run(Path(model), settings, trust)
-        if recipe.kind == "ngram":
-            return _print_equations(model)
-    else:
-        recipe = load_recipe(model, settings, trust=trust)
+def print_view(view: View) -> None:
+    """A look into a model, in colour where the terminal has it."""
     console = _console()
-    tree = ast.parse(source_file(recipe.kind).read_text(encoding="utf-8"))
-    console.print(Text(ast.get_docstring(tree) or ""))
-    for section in SECTIONS:
+    print(view.terminal(console.width, console.color_system is not None))
+
+
+def print_keys(sections: Sequence[tuple[str, Sequence[tuple[str, str, str]]]]) -> None:
+    """The sections of a recipe: each key with its value and what it is."""
+    console = _console()
+    for name, rows in sections:
         table = Table(box=None, show_header=False, pad_edge=False)
         table.add_column(no_wrap=True)
         table.add_column(no_wrap=True, justify="right")
         table.add_column()
-        values = getattr(recipe, section)
-        for field in section_fields(section, recipe.kind):
-            value = getattr(values, field.name)
-            if dataclasses.is_dataclass(value):
-                for inner, doc in group_docs(value).items():
-                    table.add_row(f"{section}.{field.name}.{inner}", Text(str(getattr(value, inner))), Text(doc))
-            else:
-                table.add_row(f"{section}.{field.name}", Text(str(value)), Text(field.doc))
-        console.print(Text(f"\n[{section}]", "bold"))
+        for key, value, doc in rows:
+            table.add_row(key, Text(value), Text(doc))
+        console.print(Text(f"\n[{name}]", "bold"))
         console.print(table)
-    if recipe.kind in ("gpt", "rnn_lm"):
-        _print_costs(recipe, Path(model))
-    elif recipe.task.shape.labelled and not issubclass(recipe.model_class, Counted):
-        _print_shapes(recipe, Path(model))
 
 
-def _print_costs(recipe: Any, run: Path) -> None:
-    """What the model costs: of a run over its own vocabulary, else over as many tokens as one may expect."""
-    from segue.look.explain.costs import explained, vocabulary
-
-    known = run / "config.json"
-    size, why = vocabulary(recipe.tokens, recipe.model)
-    if known.exists():
-        size, why = read_json(known)["sizes"]["vocab_size"], "the run's own"
-    _print_told(explained(recipe.model, recipe.train, size, why, recipe.batches.size, recipe.batches.length))
-
-
-def _print_shapes(recipe: Any, run: Path) -> None:
-    """What goes through a classifier: of a run with its own words and classes, else with as many as one may expect."""
-    from segue.look.explain.costs import vocabulary
-    from segue.look.explain.shapes import shapes
-    from segue.models.base import Sizes
-
-    known = run / "config.json"
-    sizes = Sizes(vocabulary(recipe.tokens, recipe.model)[0], 2)
-    if known.exists():
-        sizes = Sizes(**read_json(known)["sizes"])
-    _print_told([shapes(recipe.model_class, recipe.model, sizes, words=20)])
-
-
-def _print_told(sections: Sequence[Any]) -> None:
+def print_sections(sections: Sequence[Any]) -> None:
     """Tables of name, figure and remark."""
     console = _console()
     for section in sections:
@@ -481,22 +379,10 @@ def _print_told(sections: Sequence[Any]) -> None:
         console.print(table)
 
 
-def _recipe_of_run(run: Path, settings: list[str], trust: bool) -> Any:
-    from segue.recipe import read_recipe
-    from segue.runs.folder import check_run
-
-    if settings:
-        raise InputError(f"The run in {run} has its settings already; {settings[0]} cannot change them. Leave it out.")
-    check_run(run)
-    return read_recipe(run / "recipe.toml", trust)
-
-
-def _print_equations(path: str) -> None:
+def print_equations(run: Any) -> None:
     """The equation of a run's smoothing with its numbers in it, what each order holds, and an example."""
     from segue.look.explain.equations import EQUATIONS, example, holdings
-    from segue.runs.run import load
 
-    run = load(path)
     model, config, console = run.model, run.model.config, _console()
     tokens = f"{run.tokenizer.kind} tokens, V = {model.sizes.vocab_size:,}"
     console.print(Text(f"{run.recipe.name}: {config.smoothing}, order {config.order}, over {tokens}\n", "bold"))
@@ -555,37 +441,6 @@ def _holdings_table(orders: Sequence[Any]) -> Table:
     return table
 
 
-def find_runs(folder: Path) -> list[dict[str, Any]]:
-    """The runs below a folder, with their main figure."""
-    if not folder.is_dir():
-        raise InputError(f"There is no folder {folder}. `segue train` makes runs/ when it is first needed.")
-    found = []
-    for recipe in sorted(folder.rglob("recipe.toml")):
-        path = recipe.parent
-        if not (path / "result.json").exists():
-            found.append({"run": str(path), "finished": False})
-            continue
-        try:
-            result = read_json(path / "result.json")
-        except InputError as error:
-            found.append({"run": str(path), "finished": False, "damaged": str(error)})
-            continue
-        main = result.get("figure", "")
-        # Tokens that lose text have no bits per byte; scores that are no probabilities have no perplexity either.
-        main = next((name for name in (main, "perplexity") if name in result), "mean_negative_log_score")
-        found.append(
-            {
-                "run": str(path),
-                "finished": True,
-                "model": result.get("model"),
-                "figure": NAMES.get(main, main) if main in result else None,
-                "value": result.get(main),
-                "train_seconds": result.get("train_seconds"),
-            }
-        )
-    return found
-
-
 def print_runs(found: list[dict[str, Any]], folder: str) -> None:
     """A row a run."""
     if not found:
@@ -602,71 +457,6 @@ def print_runs(found: list[dict[str, Any]], folder: str) -> None:
             damaged = "result.json is damaged: restore it, or train again" if "damaged" in row else ""
             table.add_row(row["run"], damaged or "not finished: go on with --resume", "", "", "")
     _console().print(table)
-
-
-def print_corpora() -> None:
-    """The corpora that every machine has, and those that can be downloaded."""
-    from segue import tasks
-    from segue.data import builtin, downloads
-
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for heading in ("corpus", "tasks", "what it is"):
-        table.add_column(heading)
-    for row in builtin.describe():
-        table.add_row(row.name, ", ".join(tasks.of_shape(shape.name) for shape in row.shapes), Text(row.about))
-    for name, corpus in downloads.NAMED.items():
-        table.add_row(name, "lm", Text(f"{corpus.about} (segue data get {name})"))
-    _console().print(table)
-
-
-READING = tuple(
-    f"data.{key}" for key in ("format", "columns", "label", "unit", "blank_lines", "canonical", "encoding", "on_error")
-)
-"""What may be said of a file that is looked at."""
-
-
-def print_sample(path: str | None, kind: str, settings: Sequence[str]) -> None:
-    """How the first lines or rows of a file are read and split."""
-    import itertools
-
-    from segue.data.corpus import Corpus
-    from segue.data.sources import guess_shape
-    from segue.recipe import data_section, make
-    from segue.tokens.tokenizer import Config as Tokens
-    from segue.tokens.tokenizer import Tokenizer
-
-    tokens = make(Tokens, {"kind": kind}, "tokens")
-    wrong = [word for word in settings if word.partition("=")[0] not in READING]
-    if wrong or path is None:
-        raise InputError(
-            f"{(wrong or settings)[0]} cannot be set here. Expected a file, and how it is read: {', '.join(READING)}."
-        )
-    unit = "line" if kind == "space" else "document"
-    config = data_section(settings, path=path, unit=unit, validation=0.0, canonical=kind == "space")
-    shape = guess_shape(path, config.format, config.encoding)
-    corpus = Corpus(config, shape)
-    tokenizer = Tokenizer.train(tokens, (f"{example.text} {example.target}" for example in corpus.examples("all")))
-    console = _console()
-    for file in corpus.ledger.to_dict()["files"][:5]:
-        console.print(Text(f"{file['path']}: {file['bytes']:,} bytes"))
-    count, noun = corpus.counts["train"], config.unit if shape.running else "row"
-    units = f"{count:,} {noun}{'s' if count != 1 else ''}"
-    console.print(f"{units}; {tokenizer.vocab_size:,} different {kind} tokens, STOP and UNK counted.")
-    for sentence in corpus.ledger.summary():
-        console.print(Text(sentence))
-
-    def split(text: str) -> str:
-        return " ".join(f"[{piece}]" for piece in tokenizer.pieces(text[:200])[1])
-
-    for example in itertools.islice(corpus.examples("all"), 5):
-        for row in _first_lines(example, 5 if config.unit == "document" else 1) if shape.running else [example]:
-            console.print(Text(shape.shown(row, split)))
-
-
-def _first_lines(example: Any, most: int) -> list[Any]:
-    """The first lines of running text that are not blank, each as an example."""
-    lines = [line for line in example.text.split("\n") if line.strip()]
-    return [example._replace(text=line) for line in lines[:most]]
 
 
 def print_novelty(prompt: str, texts: list[str], report: Any) -> None:

@@ -1,0 +1,211 @@
+"""The KV cache: the keys and values of the tokens that a Transformer has read, so that a new token reads none again.
+
+KVCache     the tokens of each row and, for every layer, their keys and values, in memory that is written in place
+Slots       where in a KV cache new tokens go
+LayerCache  the keys and values of one layer, with the slots of the new ones
+Window      the state of a language model that sees at most a window of tokens
+TransformerStep   reads one token of each row at a time, always in the same memory, so that a GPU can record it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from segue.batches.state import OneToken, State
+from segue.layers.probe import recording
+
+Loops = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+"""Compiled code for one token a row: ids_B, places_B, keys, values -> x_BD of the last layer, logits_BV."""
+
+
+class LayerCache(NamedTuple):
+    """The keys and values of one layer that were computed before, and where the new ones go.
+
+    A row is valid up to its own length; what stands beyond is written over later.
+    """
+
+    k_BHSK: Tensor
+    v_BHSK: Tensor
+    places_BT: Tensor | None
+    """Where each new one goes; None: in all rows they are the last of the places that are seen."""
+    seen: int
+    """Places that may hold a token once the new ones are written."""
+
+    def extended(self, k_BHTK: Tensor, v_BHTK: Tensor) -> tuple[Tensor, Tensor]:
+        """Write the new keys and values to their places; all keys and values."""
+        for kept_BHSK, new_BHTK in ((self.k_BHSK, k_BHTK), (self.v_BHSK, v_BHTK)):
+            if self.places_BT is None:
+                kept_BHSK[:, :, self.seen - new_BHTK.shape[2] : self.seen] = new_BHTK
+            else:
+                places_BHTK = self.places_BT[:, None, :, None].expand_as(new_BHTK)
+                kept_BHSK.scatter_(2, places_BHTK, new_BHTK.to(kept_BHSK.dtype))
+        return self.k_BHSK[:, :, : self.seen], self.v_BHSK[:, :, : self.seen]
+
+
+class KVCache:
+    """The tokens in the window of each row, from its beginning on, and their keys and values in every layer.
+
+    The tensors are written in place, so that a step copies nothing. `version` counts the writes: a state that was made
+    at an older version gets a copy before it writes (`owned`), so that no state changes another.
+    """
+
+    def __init__(self, tokens_BS: Tensor, k_LBHSK: Tensor, v_LBHSK: Tensor) -> None:
+        self.tokens_BS, self.k_LBHSK, self.v_LBHSK = tokens_BS, k_LBHSK, v_LBHSK
+        self.version = 0
+
+    @property
+    def capacity(self) -> int:
+        """Tokens of a row that there is memory for."""
+        return self.tokens_BS.shape[1]
+
+    def owned(self, version: int) -> KVCache:
+        """This cache if nobody has written to it since `version`, else a copy."""
+        if version == self.version:
+            return self
+        return KVCache(self.tokens_BS.clone(), self.k_LBHSK.clone(), self.v_LBHSK.clone())
+
+    def select(self, rows: Tensor) -> KVCache:
+        parts = (self.k_LBHSK.index_select(1, rows), self.v_LBHSK.index_select(1, rows))
+        return KVCache(self.tokens_BS.index_select(0, rows), *parts)
+
+    def join(self, others: Sequence[KVCache]) -> KVCache:
+        """The rows of all, with the capacity of the largest."""
+        every = [self, *others]
+        most = max(one.capacity for one in every)
+        tokens = [F.pad(one.tokens_BS, (0, most - one.capacity)) for one in every]
+        keys = [F.pad(one.k_LBHSK, (0, 0, 0, most - one.capacity)) for one in every]
+        values = [F.pad(one.v_LBHSK, (0, 0, 0, most - one.capacity)) for one in every]
+        return KVCache(torch.cat(tokens), torch.cat(keys, 1), torch.cat(values, 1))
+
+    def grow(self, places: int, most: int) -> None:
+        """Make room for so many places; at least double the capacity, up to `most`."""
+        more = min(most, max(places, 2 * self.capacity)) - self.capacity
+        if places > self.capacity:
+            self.tokens_BS = F.pad(self.tokens_BS, (0, more))
+            self.k_LBHSK, self.v_LBHSK = (F.pad(part, (0, 0, 0, more)) for part in (self.k_LBHSK, self.v_LBHSK))
+
+    def put(self, rows: Tensor, other: KVCache) -> None:
+        """Replace these rows by those of another cache."""
+        places = other.capacity
+        self.tokens_BS[rows, :places] = other.tokens_BS
+        self.k_LBHSK[:, rows, :, :places] = other.k_LBHSK
+        self.v_LBHSK[:, rows, :, :places] = other.v_LBHSK
+
+    def copy(self, other: KVCache, places: int) -> None:
+        """Write the first places of another cache of as many rows over these."""
+        self.tokens_BS[:, :places] = other.tokens_BS[:, :places]
+        self.k_LBHSK[:, :, :, :places] = other.k_LBHSK[:, :, :, :places]
+        self.v_LBHSK[:, :, :, :places] = other.v_LBHSK[:, :, :, :places]
+
+
+class Slots(NamedTuple):
+    """Where in a cache new tokens go: their places, or None where they are the last that are seen in all rows."""
+
+    cache: KVCache
+    seen: int
+    places_BT: Tensor | None
+
+    def places(self, length: int) -> Tensor:
+        """(T,) or (B, T)."""
+        if self.places_BT is not None:
+            return self.places_BT
+        return torch.arange(self.seen - length, self.seen, device=self.cache.tokens_BS.device)
+
+    def layer(self, number: int) -> LayerCache:
+        return LayerCache(self.cache.k_LBHSK[number], self.cache.v_LBHSK[number], self.places_BT, self.seen)
+
+
+@dataclass(frozen=True)
+class Window(State):
+    """What the model still sees of each row's text."""
+
+    cache: KVCache
+    length_B: Tensor
+    """Tokens in each row's window."""
+    last_BD: Tensor
+    """The last layer's output for each row's last token."""
+    most: int = 0
+    """No row has more tokens than this; known without asking the device."""
+    version: int = 0
+    """The version of the cache when this state was made."""
+
+    def select(self, rows: Tensor, same_text: bool = False) -> Window:
+        length_B, last_BD = self.length_B.index_select(0, rows), self.last_BD.index_select(0, rows)
+        return Window(self.cache.select(rows), length_B, last_BD, self.most)
+
+    def join(self, others: Sequence[Window]) -> Window:
+        every = [self, *others]
+        length_B, last_BD = torch.cat([one.length_B for one in every]), torch.cat([one.last_BD for one in every])
+        cache = self.cache.join([other.cache for other in others])
+        return Window(cache, length_B, last_BD, max(one.most for one in every))
+
+    def forget(self, fresh_B: Tensor) -> Window:
+        """Nothing read in the rows that begin anew."""
+        last_BD = self.last_BD.masked_fill(fresh_B[:, None], 0.0)
+        return replace(self, length_B=self.length_B.masked_fill(fresh_B, 0), last_BD=last_BD, version=-1)
+
+
+class TransformerStep(OneToken):
+    """One token of each row at a time: always the same work, in the same memory.
+
+    `read` is the part that a GPU records and replays; `most` is then counted by whoever replays.
+    """
+
+    def __init__(
+        self,
+        state: Window,
+        window: int,
+        layers: Callable[[Tensor, Slots], Tensor],
+        logits: Callable[[Tensor], Tensor],
+        loops: Loops | None = None,
+    ) -> None:
+        """`layers` reads tokens_BT into their slots and gives x_BTD of the last layer, `logits` takes x_BD of that."""
+        self.window, self.layers, self.logits = window, layers, logits
+        self.cache = state.cache.owned(state.version)
+        self.length_B, self.last_BD = state.length_B.clone(), state.last_BD.clone()
+        self.most = int(self.length_B.max())
+        self.even = bool((self.length_B == self.most).all())
+        """Whether all rows are equally long: attention then needs no mask."""
+        self.loops = loops
+        """Compiled code for one token a row (layers/one_token_*.py), where it is faster."""
+
+    @property
+    def room(self) -> int:
+        return self.window - self.most
+
+    def take(self, state: Window) -> None:
+        length_B, most = state.length_B, int(state.length_B.max())
+        self.cache.copy(state.cache, most)
+        self.length_B.copy_(length_B)
+        self.last_BD.copy_(state.last_BD)
+        self.most, self.even = most, bool((length_B == most).all())
+
+    def state(self) -> Window:
+        self.cache.version += 1
+        return Window(self.cache, self.length_B.clone(), self.last_BD.clone(), self.most, self.cache.version)
+
+    @torch.inference_mode()
+    def feed(self, ids_B: Tensor) -> Tensor:
+        self.most += 1
+        self.cache.version += 1
+        self.cache.grow(self.most, self.window)
+        return self.read(ids_B, self.most, self.even)
+
+    def read(self, ids_B: Tensor, seen: int, even: bool = False) -> Tensor:
+        places_B1, ids_B1 = self.length_B[:, None], ids_B[:, None]
+        self.cache.tokens_BS.scatter_(1, places_B1, ids_B1)
+        if self.loops is not None and not recording():
+            x_BD, logits_BV = self.loops(ids_B, self.length_B, self.cache.k_LBHSK, self.cache.v_LBHSK)
+            self.last_BD.copy_(x_BD)
+            self.length_B.add_(1)
+            return logits_BV
+        slots = Slots(self.cache, seen, None if even else places_B1)
+        self.last_BD.copy_(self.layers(ids_B1, slots)[:, 0])
+        self.length_B.add_(1)
+        return self.logits(self.last_BD)

@@ -1,0 +1,219 @@
+"""A view drawn as SVG, and as a page: by itself, without scripts, fonts or other files.
+
+Colours are written into the marks, and text takes the colour of what is around it, so that the picture can be read on
+a light ground and on a dark one. Whatever a model or a user wrote is escaped (look/page/markup.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from segue.look.inside.view import Floats, View, finite, largest, longest_bar, scaled
+from segue.look.page.markup import figure, text, visible
+
+_HUES = ("#4f83d6", "#d9792f", "#2f9e67", "#c9559f", "#8a63d2", "#1f93a8", "#d65656", "#a08b1d", "#9a6b47", "#6b7a8f")
+_FOR, _AGAINST = "#d9792f", "#4f83d6"
+"""Grounds of values above 0 and below."""
+_LETTER, _LINE = 7.2, 18.0
+"""Pixels of a letter and of a line."""
+_CELL = 16.0
+_WIDE = 1000.0
+_GAP = 28.0
+_MOST_LABEL = 16
+_PLANE = 560.0
+
+
+class _Sheet:
+    """Marks on a sheet that grows with them."""
+
+    def __init__(self) -> None:
+        self.marks: list[str] = []
+        self.width = self.height = 0.0
+
+    def grow(self, x: float, y: float) -> None:
+        self.width, self.height = max(self.width, x), max(self.height, y)
+
+    def write(self, x: float, y: float, words: str, more: str = "") -> None:
+        """A line of text that begins at x, its foot at y."""
+        self.marks.append(f'<text x="{x:.1f}" y="{y:.1f}" {more}>{text(words)}</text>')
+        self.grow(x + _LETTER * len(words) if "text-anchor" not in more else x, y + 4)
+
+    def box(self, x: float, y: float, width: float, height: float, fill: str, share: float, said: str) -> None:
+        """A rectangle as opaque as its share, with a title to hover over."""
+        place = f'x="{x:.1f}" y="{y:.1f}" width="{max(0.0, width):.2f}" height="{height:.1f}"'
+        opaque = f'fill="{fill}" fill-opacity="{min(1.0, max(0.0, share)):.3f}"'
+        self.marks.append(f"<rect {place} {opaque}><title>{text(said)}</title></rect>")
+        self.grow(x + width, y + height)
+
+
+def draw(view: View) -> str:
+    """One SVG: title, panels and note of the view, then of those beside it, to the right."""
+    sheet, left = _Sheet(), 0.0
+    for one in view.all:
+        top = 20.0
+        sheet.write(left, top, one.title, 'font-weight="bold"')
+        bottom = _PANELS[one.kind](sheet, one, view, left, top + 14)
+        for line in _wrapped(one.note):
+            bottom += _LINE
+            sheet.write(left, bottom, line, 'fill-opacity="0.75"')
+        sheet.grow(left, bottom + 8)
+        left = sheet.width + _GAP
+    size = f'width="{sheet.width + 8:.0f}" height="{sheet.height + 8:.0f}"'
+    box = f'viewBox="-4 -4 {sheet.width + 8:.0f} {sheet.height + 8:.0f}"'
+    style = 'font-family="ui-monospace, Menlo, Consolas, monospace" font-size="12" fill="currentColor"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} {box} {style} xml:space="preserve" role="img"'
+    return f'{head} aria-label="{text(view.title)}">{"".join(sheet.marks)}</svg>'
+
+
+def page(view: View) -> str:
+    """A page that holds the picture and nothing else."""
+    style = "body{margin:24px;color-scheme:light dark}figure{margin:0;overflow-x:auto}"
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{text(view.title)}</title>'
+        f"<style>{style}</style></head><body><figure>{draw(view)}</figure></body></html>\n"
+    )
+
+
+def _wrapped(note: str, most: int = 110) -> list[str]:
+    """Lines of whole words."""
+    lines: list[str] = []
+    for part in note.split("\n") if note else []:
+        line = ""
+        for word in part.split(" "):
+            if line and len(line) + len(word) >= most:
+                lines.append(line)
+                line = ""
+            line += f"{' ' if line else ''}{word}"
+        lines.append(line)
+    return lines
+
+
+def _short(name: str) -> str:
+    shown = visible(name)
+    return shown if len(shown) <= _MOST_LABEL else shown[: _MOST_LABEL - 1] + "…"
+
+
+def _number(value: float) -> str:
+    return figure(value) if math.isfinite(value) else "∞" if value > 0 else "–"
+
+
+# Each kind draws its panels below `top` and returns where they end.
+
+
+def _heat(sheet: _Sheet, view: View, whole: View, left: float, top: float) -> float:
+    """Small multiples: as many panels in a row as fit."""
+    scale = max(1.0, largest(whole))
+    names = [_short(row) for row in view.rows]
+    label = _LETTER * max(map(len, names), default=0) + 6
+    above = _LETTER * max((len(_short(column)) for column in view.columns), default=0) + 22
+    width, height = label + _CELL * len(view.columns) + _GAP, above + _CELL * len(view.rows) + _GAP
+    each = max(1, int((_WIDE + _GAP) // width))
+    for number, (name, values_RC) in enumerate(zip(view.panels, view.values_PRC, strict=True)):
+        x, y = left + width * (number % each), top + height * (number // each)
+        sheet.write(x, y + 10, name)
+        _matrix(sheet, view, values_RC / scale, values_RC, (x + label, y + above), names)
+    return top + height * math.ceil(len(view.panels) / each)
+
+
+def _matrix(
+    sheet: _Sheet, view: View, shares_RC: Floats, values_RC: Floats, corner: tuple[float, float], names: Sequence[str]
+) -> None:
+    x, y = corner
+    for c, column in enumerate(view.columns):
+        at = x + _CELL * c + 11
+        sheet.write(at, y - 4, _short(column), f'transform="rotate(-90 {at:.1f} {y - 4:.1f})"')
+    for r, (row, name) in enumerate(zip(view.rows, names, strict=True)):
+        sheet.write(x - 4, y + _CELL * r + 12, name, 'text-anchor="end"')
+        for c, column in enumerate(view.columns):
+            share = float(shares_RC[r, c])
+            fill = _FOR if share < 0 else _AGAINST
+            said = f"{visible(row)} · {visible(column)}: {_number(float(values_RC[r, c]))}"
+            opaque = abs(share) if math.isfinite(share) else 0.0
+            sheet.box(x + _CELL * c, y + _CELL * r, _CELL - 1, _CELL - 1, fill, opaque, said)
+
+
+def _lines(sheet: _Sheet, view: View, whole: View, left: float, top: float) -> float:
+    """A chart a panel; a colour a row."""
+    high, low = largest(whole), min(0.0, *(float(finite(one.values_PRC).min(initial=0.0)) for one in whole.all))
+    height, step = 160.0, max(8.0, min(40.0, _WIDE / max(1, len(view.columns))))
+    for name, values_RC in zip(view.panels, view.values_PRC, strict=True):
+        sheet.write(left, top + 12, name)
+        for r, (row, values) in enumerate(zip(view.rows, values_RC.tolist(), strict=True)):
+            places = [
+                f"{left + step * c:.1f},{top + 20 + height * (high - value) / ((high - low) or 1):.1f}"
+                for c, value in enumerate(values)
+                if math.isfinite(value)
+            ]
+            hue = _HUES[r % len(_HUES)]
+            line = f'fill="none" stroke="{hue}" stroke-width="2"'
+            sheet.marks.append(f'<polyline points="{" ".join(places)}" {line}><title>{text(row)}</title></polyline>')
+            sheet.write(left + step * len(values) + 8, top + 30 + 16 * r, row, f'fill="{hue}"')
+        sheet.grow(left + step * len(view.columns), top + height + 30)
+        top += max(height, 16.0 * len(view.rows)) + 40
+    return top
+
+
+def _text(sheet: _Sheet, view: View, whole: View, left: float, top: float) -> float:
+    """The words in their order, each on a ground as strong as its value."""
+    scale = largest(whole)
+    for name, values_RC in zip(view.panels, view.values_PRC, strict=True):
+        x, y = left, top + 16
+        if len(view.panels) > 1:
+            sheet.write(left, y, name)
+            y += _LINE + 4
+        for token, value in zip(view.columns, values_RC[0].tolist(), strict=True):
+            word = token.replace("\n", "↵").replace("\t", "⇥") or "∎"
+            width = _LETTER * len(word)
+            if x > left and x + width > left + _WIDE:
+                x, y = left, y + _LINE + 4
+            share = abs(value) / scale if math.isfinite(value) else 1.0
+            said = f"{visible(token)}: {_number(value)} {view.rows[0]}"
+            sheet.box(x, y - 13, width, _LINE, _FOR if value >= 0 else _AGAINST, share, said)
+            sheet.write(x, y, word, f'textLength="{width:.1f}"')
+            x += width + (3 if view.rows[0] != "bits" else 1)
+        top = y + 10
+    return top
+
+
+def _points(sheet: _Sheet, view: View, whole: View, left: float, top: float) -> float:
+    """A dot and a word a row; a colour a group."""
+    for values_RC in view.values_PRC:
+        x, y = scaled(values_RC[:, 0]) * (_WIDE - 120), scaled(values_RC[:, 1]) * (_PLANE - 40)
+        groups = finite(values_RC[:, 2])
+        for row, a, b, group in zip(view.rows, x.tolist(), y.tolist(), groups.tolist(), strict=True):
+            hue = _HUES[int(group) % len(_HUES)]
+            at = (left + a, top + _PLANE - 20 - b)
+            place = f'cx="{at[0]:.1f}" cy="{at[1]:.1f}" r="3"'
+            sheet.marks.append(f'<circle {place} fill="{hue}"><title>{text(row)}</title></circle>')
+            sheet.write(at[0] + 6, at[1] + 4, row, f'fill="{hue}"')
+        top += _PLANE
+        sheet.grow(left + _WIDE, top)
+    return top
+
+
+def _bars(sheet: _Sheet, view: View, whole: View, left: float, top: float) -> float:
+    """A bar a row, made of its columns in their colours, which a legend names where there are several."""
+    scale, names = longest_bar(whole), [_short(row) for row in view.rows]
+    label = _LETTER * max(map(len, names), default=0) + 8
+    for values_RC in finite(view.values_PRC):
+        for r, name in enumerate(names):
+            y = top + _LINE * r
+            sheet.write(left + label - 4, y + 13, name, 'text-anchor="end"')
+            sheet.write(left + label + 4, y + 13, f"{float(values_RC[r].sum()):.4f}")
+            x = left + label + 64
+            for c, column in enumerate(view.columns):
+                width = 420 * float(values_RC[r, c]) / scale
+                count = f" ({view.cells_RC[r][c]})" if view.cells_RC and view.cells_RC[r][c] else ""
+                said = f"{visible(view.rows[r])}, {column}: {_number(float(values_RC[r, c]))}{count}"
+                sheet.box(x, y + 2, width, _LINE - 4, _HUES[c % len(_HUES)], 1.0, said)
+                x += width
+        top += _LINE * len(names) + 8
+    for c, column in enumerate(view.columns if len(view.columns) > 1 else ()):
+        sheet.box(left, top + 2, 10, 10, _HUES[c % len(_HUES)], 1.0, column)
+        sheet.write(left + 16, top + 12, column)
+        top += _LINE
+    return top
+
+
+_PANELS = {"heat": _heat, "lines": _lines, "text": _text, "points": _points, "bars": _bars}

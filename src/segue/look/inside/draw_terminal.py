@@ -1,0 +1,233 @@
+"""A view drawn in characters: blocks for shades, bars in eighths, words on a coloured ground where there is colour."""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections.abc import Sequence
+from itertools import zip_longest
+
+from segue.look.inside.view import Floats, View, finite, largest, longest_bar, scaled
+from segue.look.page.markup import visible
+
+_SHADES = " ░▒▓█"
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+_BAR = 24
+_LABEL = 14
+"""Characters of a row's name that are shown."""
+_WARM = (255, 230, 229, 223, 222, 216, 215, 209, 203)
+"""ANSI colours from white to red: surprising, or speaking for a decision."""
+_COLD = (255, 254, 195, 159, 123, 117, 111, 75, 69)
+"""The same to blue, for values below 0."""
+_HEIGHT, _WIDTH = 24, 100
+"""Lines and characters of a plane of points."""
+
+
+def draw(view: View, width: int, colour: bool) -> str:
+    """The whole view: its title, its panels, its note; then those beside it."""
+    parts = []
+    for one in view.all:
+        title = f"\x1b[1m{shown(one.title)}\x1b[0m" if colour else shown(one.title)
+        note = "\n".join(map(shown, one.note.split("\n")))
+        parts.append("\n".join([title, "", *_panels(one, view, width, colour), *(["", note] if note else [])]))
+    return "\n\n".join(parts)
+
+
+def _panels(one: View, whole: View, width: int, colour: bool) -> list[str]:
+    """The panels of one view; `whole` has those beside it, which share its scale."""
+    match one.kind:
+        case "heat":
+            return _heat(one, max(1.0, largest(whole)), width)
+        case "lines":
+            return _lines(one, width)
+        case "text":
+            return _text(one, largest(whole), width, colour)
+        case "points":
+            return _points(one, width)
+        case "bars":
+            return _bars(one, longest_bar(whole))
+
+
+def shown(text: str) -> str:
+    """Text that can do nothing to a terminal: what cannot be printed stands as its escape."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def cells(text: str) -> int:
+    """Places that a text takes in a terminal: Chinese characters take two, accents that stand alone none."""
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def fitted(text: str, width: int) -> str:
+    """The text in exactly `width` places: filled with blanks, or cut with an ellipsis."""
+    if cells(text) > width:
+        while cells(text) > width - 1:
+            text = text[:-1]
+        text += "…"
+    return text + " " * (width - cells(text))
+
+
+def _token(token: str, width: int) -> str:
+    return fitted(shown(visible(token)), width)
+
+
+def bar(share: float, width: int = _BAR) -> str:
+    """Blocks in eighths."""
+    eighths = max(1, round(8 * width * share)) if share > 0 else 0
+    return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
+
+
+def figure(value: float) -> str:
+    """A number in six places or a few more."""
+    if not math.isfinite(value):
+        return "∞" if value > 0 else "–"
+    return f"{value:.4f}" if abs(value) < 100 else f"{value:,.1f}"
+
+
+def _share(value: float) -> str:
+    return f"{value:.4f}" if value >= 5e-5 else f"{value:.0e}" if value else "·"
+
+
+# Heat
+
+
+def _heat(view: View, top: float, width: int) -> list[str]:
+    """Small multiples, as many side by side as fit; a matrix that is too wide goes on below."""
+    label = min(_LABEL, max((cells(visible(row)) for row in view.rows), default=0))
+    each = max(1, (width - label - 3) // 2)
+    blocks = []
+    for name, values_RC in zip(view.panels, view.values_PRC, strict=True):
+        for begin in range(0, len(view.columns), each):
+            columns = view.columns[begin : begin + each]
+            blocks.append(_matrix(name, view.rows, columns, values_RC[:, begin : begin + each] / top, label))
+    drawn = _side_by_side(blocks, width)
+    return [*drawn, f"{' ░▒▓█'.strip()} 0 to {figure(top).rstrip('0').rstrip('.')}" + _signs(view)]
+
+
+def _signs(view: View) -> str:
+    return "; a minus sign stands before what is below 0" if bool((view.values_PRC < 0).any()) else ""
+
+
+def _matrix(name: str, rows: Sequence[str], columns: Sequence[str], values_RC: Floats, label: int) -> list[str]:
+    """A line a row; two characters a column, the first sign of its name above it."""
+    head = "".join(fitted(_first(column), 2) for column in columns)
+    drawn = [shown(name), f"{' ' * label} {head}"]
+    for row, values in zip(rows, values_RC.tolist(), strict=True):
+        drawn.append(f"{_token(row, label)} {''.join(map(_shaded, values))}")
+    return drawn
+
+
+def _first(column: str) -> str:
+    """The first sign of a column's name that is no blank."""
+    name = shown(visible(column))
+    return name.lstrip("␣")[:1] or name[:1]
+
+
+def _shaded(share: float) -> str:
+    """Two characters for a value between -1 and 1."""
+    if not math.isfinite(share):
+        return "? "
+    shade = _SHADES[min(len(_SHADES) - 1, round(abs(share) * (len(_SHADES) - 1)))]
+    return f"-{shade}" if share < 0 and shade != " " else shade * 2
+
+
+def _side_by_side(blocks: Sequence[list[str]], width: int) -> list[str]:
+    """Blocks of lines in rows, a gap between two."""
+    drawn: list[str] = []
+    waiting: list[list[str]] = []
+    used = 0
+    for block in [*blocks, []]:
+        size = max((cells(line) for line in block), default=0)
+        if waiting and (not block or used + size > width):
+            drawn += [*(" ".join(lines).rstrip() for lines in zip_longest(*waiting, fillvalue="")), ""]
+            waiting, used = [], 0
+        waiting.append([fitted(line, size + 2) for line in block])
+        used += size + 3
+    return drawn
+
+
+# Lines, text, points, bars
+
+
+def _lines(view: View, width: int) -> list[str]:
+    """A row of blocks a line: the higher, the greater the value."""
+    low, top = float(finite(view.values_PRC).min(initial=0.0)), largest(view)
+    drawn = []
+    for name, values_RC in zip(view.panels, view.values_PRC, strict=True):
+        drawn.append(shown(name))
+        for row, values in zip(view.rows, values_RC.tolist(), strict=True):
+            heights = [round(7 * (value - low) / ((top - low) or 1)) if math.isfinite(value) else 0 for value in values]
+            blocks = "".join("▁▂▃▄▅▆▇█"[height] for height in heights)[: width - _LABEL - 1]
+            drawn.append(f"{_token(row, _LABEL)} {blocks}")
+    return [*drawn, f"from {figure(low)} to {figure(top)}"]
+
+
+def _text(view: View, top: float, width: int, colour: bool) -> list[str]:
+    """Shaded words where there is colour; else a word a line, with its value and a bar."""
+    drawn = []
+    for name, values_RC in zip(view.panels, view.values_PRC, strict=True):
+        drawn += [shown(name)] if len(view.panels) > 1 else []
+        values = values_RC[0].tolist()
+        if colour:
+            drawn.append(
+                "".join(_ground(token, value / top) for token, value in zip(view.columns, values, strict=True))
+            )
+            drawn.append(
+                f"{shown(view.rows[0])}: {figure(sum(values))} in all, at most {figure(max(values, default=0))}"
+            )
+            continue
+        label = min(width // 2, max((cells(visible(token)) for token in view.columns), default=1))
+        for token, value in zip(view.columns, values, strict=True):
+            share = min(1.0, abs(value) / top) if math.isfinite(value) else 1.0
+            drawn.append(f"{_token(token, label)}  {figure(value):>8}  {bar(share)}".rstrip())
+    return drawn
+
+
+def _ground(token: str, share: float) -> str:
+    shades = _WARM if share >= 0 else _COLD
+    place = len(shades) - 1 if not math.isfinite(share) else min(len(shades) - 1, int(abs(share) * len(shades)))
+    word = shown(token.replace("\n", "↵"))
+    return f"\x1b[38;5;16;48;5;{shades[place]}m{word or ' '}\x1b[0m"
+
+
+def _points(view: View, width: int) -> list[str]:
+    """Words on a plane; a word that finds no room is a dot."""
+    width = min(width, _WIDTH)
+    drawn = []
+    for values_RC in view.values_PRC:
+        plane = [[" "] * width for _ in range(_HEIGHT)]
+        x, y = (scaled(values_RC[:, i]) for i in (0, 1))
+        for row, a, b in zip(view.rows, x.tolist(), y.tolist(), strict=True):
+            _put(plane[round((1 - b) * (_HEIGHT - 1))], round(a * (width - 1)), shown(row))
+        drawn += ["".join(line).rstrip() for line in plane]
+    return drawn
+
+
+def _put(line: list[str], place: int, word: str) -> None:
+    """Write a word where nothing stands, from its place on or up to it."""
+    for begin in (place, place - len(word) + 1):
+        around = line[max(0, begin - 1) : begin + len(word) + 1]
+        if begin >= 0 and begin + len(word) <= len(line) and all(c == " " for c in around):
+            line[begin : begin + len(word)] = word
+            return
+    if line[place] == " ":
+        line[place] = "·"
+
+
+def _bars(view: View, top: float) -> list[str]:
+    """A table: the name, the sum, a bar, and the parts where a bar has several."""
+    drawn = []
+    parts = view.columns if len(view.columns) > 1 else ()
+    label = max((cells(visible(row)) for row in view.rows), default=1)
+    for name, values_RC in zip(view.panels, finite(view.values_PRC), strict=True):
+        sums = values_RC.sum(-1).tolist()
+        if parts:
+            heads = "".join(f"{shown(part):>10}" for part in parts)
+            drawn.append(f"{fitted('', label)}  {fitted(shown(name), 8)}{fitted('', _BAR)}{heads}")
+        for i, (row, total) in enumerate(zip(view.rows, sums, strict=True)):
+            drawn.append(f"{_token(row, label)}  {figure(total)}  {fitted(bar(total / top), _BAR)}".rstrip())
+            if parts:
+                drawn[-1] = fitted(drawn[-1], label + 10 + _BAR) + "".join(f"{_share(v):>10}" for v in values_RC[i])
+                if any(view.cells_RC[i] if view.cells_RC else ()):
+                    drawn.append(" " * (label + 10 + _BAR) + "".join(f"{cell:>10}" for cell in view.cells_RC[i]))
+    return drawn or ["Nothing: all values are 0."]

@@ -1,0 +1,74 @@
+"""Reading one text with a network while its layers are recorded (layers/probe.py)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from segue.batches.batch import Batch
+from segue.errors import InputError
+from segue.inference.opened import Opened
+from segue.models.base import Counted, LanguageModel
+
+MOST_TOKENS = 128
+"""Tokens of a text that are drawn: a matrix of more cannot be read."""
+
+
+class Read(NamedTuple):
+    """What was recorded, and the tokens that it belongs to."""
+
+    tokens: tuple[str, ...]
+    seen: dict[str, list[Any]]
+    note: str
+    """What was not read, in a sentence; empty: nothing."""
+
+
+def has_layer(model: Any, layer: Any) -> bool:
+    """Whether a network that reads one text (no source and target) holds a layer of this class."""
+    if isinstance(model, Counted) or "source" in model.inputs:
+        return False
+    return any(isinstance(module, layer) for module in model.modules())
+
+
+def read(opened: Opened, text: str) -> Read:
+    """Read a text once, and keep what the layers show."""
+    import torch
+
+    from segue.layers.probe import record
+
+    batch, count = _batch(opened, text)
+    opened.model.eval()
+    with torch.inference_mode(), record() as seen:
+        opened.model(batch.to(opened.device))
+    names = _names(opened, batch.tokens_BT[0].tolist())
+    note = f"The first {len(names):,} of {count:,} tokens are shown." if len(names) < count else ""
+    return Read(tuple(names), seen, note)
+
+
+def _batch(opened: Opened, text: str) -> tuple[Batch, int]:
+    """The batch of one row that the model reads, cut to what it sees at once, and how many tokens the text has."""
+    codec, window = opened.codec, opened.model.window or MOST_TOKENS
+    if isinstance(opened.model, LanguageModel):
+        ids = np.concatenate([[codec.sizes.start], codec.tokenizer.encode(text)]).astype(np.int64)
+        row = ids[None, : min(MOST_TOKENS, window)]
+        batch = Batch(row, np.zeros_like(row), np.ones_like(row, dtype=bool), np.ones(1, dtype=bool))
+        return batch, len(ids)
+    check_some(text)
+    columns = opened.task.encode([opened.task.asked(text, codec.data)], codec, labelled=False)
+    batch = opened.task.collate(columns, min(MOST_TOKENS, window, opened.limit))
+    return batch, int(columns["text"].lengths()[0])
+
+
+def check_some(text: str) -> None:
+    """Refuse a text of blanks, in which a classifier or a tagger reads nothing."""
+    if not text.strip():
+        raise InputError('There is no text to look at. Write it after the run: segue look RUN "a fine film"')
+
+
+def _names(opened: Opened, ids: list[int]) -> list[str]:
+    """Tokens as they stand in a text; a language model's first one is where it begins."""
+    tokenizer, begins = opened.codec.tokenizer, isinstance(opened.model, LanguageModel)
+    names = {tokenizer.stop: "</s>", tokenizer.unk: "<unk>"}
+    found = [names.get(i) or str(tokenizer.decode([i])) for i in ids]
+    return ["<s>", *found[1:]] if begins else [name.strip() or name for name in found]

@@ -1,0 +1,119 @@
+"""A view: numbers with names, drawn in characters, as SVG, as a page, or sent as JSON.
+
+Every view of look/inside returns one, so that the terminal, `--html`, the server and notebooks know one thing alone.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Kind = Literal["heat", "lines", "text", "points", "bars"]
+Floats = NDArray[np.float64]
+
+
+class View(NamedTuple):
+    """What one look into a model shows.
+
+    heat      a panel is a matrix: rows, columns, and a shade for each value
+    lines     a panel is a chart: a line a row over the columns
+    text      a panel is a text: the columns are its words or tokens, each shaded by its value in the first row
+    points    a panel is a plane: a point a row; columns x, y and group
+    bars      a panel is a table: a bar a row, made of one part a column
+    """
+
+    kind: Kind
+    title: str
+    note: str
+    """What the picture shows, in sentences; a line each."""
+    panels: tuple[str, ...]
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    values_PRC: Floats
+    cells_RC: tuple[tuple[str, ...], ...] = ()
+    """What stands beside each value, such as the count that it comes from; empty: nothing."""
+    beside: tuple[View, ...] = ()
+    """The same view of other runs."""
+
+    @property
+    def all(self) -> tuple[View, ...]:
+        """This view, and those beside it."""
+        return (self, *self.beside)
+
+    def terminal(self, width: int = 100, colour: bool = False) -> str:
+        """Draw it in characters, at most `width` in a line; `colour`: the terminal understands ANSI codes."""
+        from segue.look.inside.draw_terminal import draw
+
+        return draw(self, width, colour)
+
+    def svg(self) -> str:
+        """Draw it as one SVG that needs no other file."""
+        from segue.look.inside.draw_svg import draw
+
+        return draw(self)
+
+    def html(self) -> str:
+        """Draw it as a page of its own."""
+        from segue.look.inside.draw_svg import page
+
+        return page(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return self.svg()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; what is no finite number is None."""
+        shown: dict[str, Any] = {
+            "kind": self.kind,
+            "title": self.title,
+            "note": self.note,
+            "panels": list(self.panels),
+            "rows": list(self.rows),
+            "columns": list(self.columns),
+            "values": _plain(self.values_PRC.tolist()),
+        }
+        if self.cells_RC:
+            shown["cells"] = [list(row) for row in self.cells_RC]
+        if self.beside:
+            shown["beside"] = [view.to_dict() for view in self.beside]
+        return shown
+
+    def json(self) -> str:
+        """Strict JSON: there is no NaN and no Infinity in it."""
+        return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return value if math.isfinite(value) else None
+
+
+def largest(view: View) -> float:
+    """The greatest absolute value of the view and those beside it, so that they share a scale; 1 where all are 0."""
+    every = np.concatenate([np.abs(one.values_PRC).ravel() for one in view.all])
+    return float(finite(every).max(initial=0.0)) or 1.0
+
+
+def longest_bar(view: View) -> float:
+    """The greatest sum of a row, which is the length of the longest bar."""
+    sums = np.concatenate([finite(one.values_PRC).sum(-1).ravel() for one in view.all])
+    return float(sums.max(initial=0.0)) or 1.0
+
+
+def finite(values: Floats) -> Floats:
+    """The same with 0 for what cannot be drawn: NaN and infinity."""
+    return np.where(np.isfinite(values), values, 0.0)
+
+
+def scaled(values: Floats) -> Floats:
+    """Moved and stretched to lie between 0 and 1."""
+    if not values.size:
+        return values
+    values = finite(values)
+    return np.asarray((values - values.min()) / (np.ptp(values) or 1.0))

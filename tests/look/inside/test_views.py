@@ -1,0 +1,283 @@
+"""Every view on a tiny run: its numbers against the model itself, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import segue
+from segue.batches.batch import Batch
+from segue.cli import main
+from segue.errors import InputError
+from segue.inference.words import words_of
+from segue.look.inside import look, views, views_of
+from segue.look.inside.view import View
+from segue.runs.run import Run
+
+TEXTS = ["the cows eat grass", "the dog sees a cow", "grass is green and cows eat hay"] * 8
+SMALL = {"train.steps": 3, "data.validation": 0}
+COUNTED = {"data.validation": 0, "data.unit": "line", "tokens.kind": "word", "tokens.min_count": 1}
+REVIEWS = [("a fine film", "good"), ("a dull film", "bad")] * 20
+TAGGED = [(["the", "cow", "eats"], ["D", "N", "V"]), (["a", "dog"], ["D", "N"])] * 10
+PAIRS = [("the cow", "die Kuh"), ("a dog", "ein Hund")] * 10
+GPT = {"model.width": 16, "model.layers": 2, "model.heads": 2, "model.context": 16, "batches.length": 16}
+
+RUNS: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
+    "ngram": ("ngram", TEXTS, {**COUNTED, "model.order": 3}),
+    "scores": ("ngram", TEXTS, {**COUNTED, "model.order": 3, "model.smoothing": "stupid_backoff"}),
+    "gpt": ("gpt", TEXTS, SMALL | GPT),
+    "relative": ("gpt", TEXTS, SMALL | GPT | {"model.position": "relative"}),
+    "lstm": ("rnn_lm", TEXTS, SMALL | {"model.width": 8, "model.embedding": 8, "model.layers": 2}),
+    "gru": ("rnn_lm", TEXTS, SMALL | {"model.width": 8, "model.embedding": 8, "model.cell": "gru"}),
+    "elman": ("rnn_lm", TEXTS, SMALL | {"model.width": 8, "model.embedding": 8, "model.cell": "elman"}),
+    "bow": ("bow", REVIEWS, {"train.steps": 20, "data.validation": 0}),
+    "bayes": ("naive_bayes", REVIEWS, {"data.validation": 0}),
+    "rnn": ("rnn_classifier", REVIEWS, SMALL | {"model.width": 8}),
+    "tagger": ("rnn_tagger", TAGGED, SMALL | {"model.width": 8, "batches.length": 8}),
+    "window": ("window_tagger", TAGGED, SMALL | {"batches.length": 8}),
+    "translator": ("rnn_seq2seq", PAIRS, SMALL | {"model.width": 8, "tokens.kind": "char"}),
+    "words": ("word2vec", TEXTS, {**COUNTED, "model.width": 8, "train.threads": 1}),
+}
+APPLY = {
+    "ngram": ["next", "evidence", "surprisal"],
+    "scores": ["next", "evidence"],
+    "gpt": ["next", "attention", "surprisal"],
+    "relative": ["next", "attention", "surprisal"],
+    "lstm": ["next", "gates", "surprisal"],
+    "gru": ["next", "gates", "surprisal"],
+    "elman": ["next", "gates", "surprisal"],
+    "bow": ["leave_one_out"],
+    "bayes": ["leave_one_out"],
+    "rnn": ["gates", "leave_one_out"],
+    "tagger": ["gates"],
+    "window": [],
+    "translator": [],
+    "words": ["word_map"],
+}
+TEXT = {"bow": "a fine film", "bayes": "a fine film", "rnn": "a fine film", "tagger": "the dog eats", "words": "cows"}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    folder = tmp_path_factory.mktemp("views")
+    made = {}
+    for name, (kind, data, settings) in RUNS.items():
+        made[name] = segue.train(kind, data, folder / name, settings, device="cpu", threads=1)
+    return made
+
+
+def text_of(name: str) -> str:
+    return TEXT.get(name, "the cow eats")
+
+
+def checked(view: View) -> View:
+    """Numbers and names fit one another."""
+    assert view.values_PRC.shape == (len(view.panels), len(view.rows), len(view.columns))
+    assert view.values_PRC.dtype == np.float64 and view.title
+    return view
+
+
+def test_every_view_is_tried_here() -> None:
+    assert {name for names in APPLY.values() for name in names} == set(views())
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_which_views_apply(runs: dict[str, Run], name: str) -> None:
+    assert views_of(runs[name].model) == APPLY[name]
+
+
+@pytest.mark.parametrize(("name", "view"), [(name, view) for name, found in APPLY.items() for view in found])
+def test_every_view_can_be_drawn_and_sent(runs: dict[str, Run], name: str, view: str) -> None:
+    shown = checked(runs[name].look(text_of(name), view))
+    assert json.loads(shown.json(), parse_constant=lambda word: pytest.fail(word))["rows"] == list(shown.rows)
+    for drawn in (shown.terminal(), shown.terminal(60, colour=True), shown.html(), shown._repr_html_()):
+        assert drawn.strip()
+
+
+# Language models
+
+
+@pytest.mark.parametrize("name", ["ngram", "gpt", "lstm"])
+def test_next_is_what_the_model_gives(runs: dict[str, Run], name: str) -> None:
+    run = runs[name]
+    shown = checked(run.look("the cow", top=1000))
+    ids = [run.sizes.start, *run.tokenizer.encode("the cow").tolist()]
+    state = run.model.start(1, len(ids))
+    logits, _ = run.model.step(torch.tensor([ids]), torch.ones(1, len(ids), dtype=torch.bool), state)
+    p = np.sort(logits[0].float().softmax(-1).numpy())[::-1]
+    assert shown.values_PRC.sum(-1)[0] == pytest.approx(p, abs=1e-6) and shown.values_PRC.sum() == pytest.approx(1)
+    assert "</s>" in shown.rows
+    assert run.look("the cow", top=2).rows == shown.rows[:2]
+
+
+@pytest.mark.parametrize("name", ["ngram", "scores"])
+def test_evidence_is_what_each_order_gives_to_each_token(runs: dict[str, Run], name: str) -> None:
+    run = runs[name]
+    shown = checked(run.look("the cows eat hay", "evidence"))
+    assert shown.columns == ("the", " cows", " eat", " hay", "</s>") and shown.rows[-1] == "1/V"
+    assert shown.values_PRC.sum(1) == pytest.approx(1) and (shown.values_PRC >= 0).all()
+    # “ eat” always follows “ cows”: the longest context speaks. Before the first word there is no such context.
+    assert shown.values_PRC[0, 0, 2] > 0.5 and shown.values_PRC[0, 0, 0] == 0
+
+
+def test_evidence_times_p_is_the_share(runs: dict[str, Run]) -> None:
+    run = runs["ngram"]
+    ids = [run.sizes.start, *run.tokenizer.encode("the cows eat").tolist()]
+    found = run.look("the cows eat", "next", top=1000)
+    place = found.rows.index(" hay")
+    shares = run.look("the cows eat hay", "evidence").values_PRC[0, :, 3]
+    p = run.model.distribution(ids)[run.tokenizer.encode("the cows eat hay")[-1]]
+    assert shares * p == pytest.approx(found.values_PRC[0, place], abs=1e-9)
+
+
+@pytest.mark.parametrize("name", ["ngram", "gpt", "gru"])
+def test_surprisal_is_that_of_score(runs: dict[str, Run], name: str) -> None:
+    (line,) = runs[name].score(["the cow eats"])
+    shown = checked(runs[name].look("the cow eats", "surprisal"))
+    assert shown.columns == (*line.tokens[:-1], "</s>")
+    assert shown.values_PRC[0, 0] == pytest.approx(line.token_bits, rel=1e-4)
+
+
+# Attention
+
+
+@pytest.mark.parametrize("name", ["gpt", "relative"])
+def test_attention_sums_to_one_and_looks_back(runs: dict[str, Run], name: str) -> None:
+    shown = checked(runs[name].look("the cow", "attention"))
+    assert shown.panels == tuple(f"layer {layer} head {head}" for layer in (1, 2) for head in (1, 2))
+    assert shown.rows == shown.columns == ("<s>", *"the cow")
+    assert shown.values_PRC.sum(-1) == pytest.approx(1, abs=1e-5)
+    assert (shown.values_PRC[:, np.triu(np.ones((8, 8), bool), 1)] == 0).all()
+
+
+def test_a_layer_and_a_head(runs: dict[str, Run]) -> None:
+    whole = runs["gpt"].look("the cow", "attention")
+    one = runs["gpt"].look("the cow", "attention", layer=2, head=1)
+    assert one.panels == ("layer 2 head 1",) and (one.values_PRC[0] == whole.values_PRC[2]).all()
+    for options in ({"layer": 3}, {"head": 5}, {"layer": -1}):
+        with pytest.raises(InputError, match="this model has"):
+            runs["gpt"].look("the cow", "attention", **options)
+
+
+def test_a_text_that_is_longer_than_the_window(runs: dict[str, Run]) -> None:
+    shown = checked(runs["gpt"].look("the cow " * 10, "attention"))
+    assert len(shown.rows) == 16 and "The first 16 of 81 tokens" in shown.note
+
+
+# Gates
+
+
+@pytest.mark.parametrize(("name", "gates", "last"), [("lstm", 3, "tanh of the cell c"), ("gru", 2, "hidden h")])
+def test_gates_lie_between_0_and_1(runs: dict[str, Run], name: str, gates: int, last: str) -> None:
+    shown = checked(runs[name].look("the cow", "gates", top=1000))
+    assert shown.columns == ("<s>", *"the cow") and len(shown.rows) == 8
+    assert ((shown.values_PRC[:gates] > 0) & (shown.values_PRC[:gates] < 1)).all()
+    assert shown.panels[-1] == last and (np.abs(shown.values_PRC[gates:]) < 1).all()
+
+
+def test_gates_are_those_of_the_equation(runs: dict[str, Run]) -> None:
+    """The first token, where h = c = 0: i, f, o = s(W x + b), c = i tanh(W_g x + b_g), from torch's weights."""
+    model = runs["lstm"].model
+    shown = runs["lstm"].look("", "gates", top=1000)
+    core = model.body.core
+    with torch.no_grad():
+        x_D = model.vectors(torch.tensor(runs["lstm"].sizes.start))
+        i, f, g, o = (core.weight_ih_l0 @ x_D + core.bias_ih_l0 + core.bias_hh_l0).chunk(4)
+        cell = i.sigmoid() * g.tanh()
+    expected = torch.stack([i.sigmoid(), f.sigmoid(), o.sigmoid(), cell.tanh()])[:, :, None].numpy()
+    assert shown.values_PRC == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_last_hidden_state_is_that_of_the_network(runs: dict[str, Run]) -> None:
+    run = runs["gru"]
+    ids = torch.tensor([[run.sizes.start, *run.tokenizer.encode("the cow").tolist()]])
+    with torch.no_grad():
+        _, state = run.model(Batch(ids, ids, torch.ones_like(ids, dtype=torch.bool)))
+    shown = run.look("the cow", "gates", top=1000)
+    assert shown.values_PRC[-1, :, -1] == pytest.approx(state.h_LBD[-1, 0].numpy(), abs=1e-5)
+
+
+def test_layers_units_and_directions_of_gates(runs: dict[str, Run]) -> None:
+    second = checked(runs["lstm"].look("the cow", "gates", layer=2, top=3))
+    assert len(second.rows) == 3 and "3 of 8 units" in second.note and "layer 2" in second.title
+    both = checked(runs["tagger"].look("the dog eats", "gates"))
+    assert both.columns == ("the", "dog", "eats") and len(both.panels) == 8 and "from the right" in both.panels[-1]
+    assert checked(runs["rnn"].look("a fine film", "gates")).columns == ("a", "fine", "film")
+    with pytest.raises(InputError, match="layers 1 to 2"):
+        runs["lstm"].look("the cow", "gates", layer=3)
+
+
+# Classifiers and word vectors
+
+
+@pytest.mark.parametrize("name", ["bow", "bayes", "rnn"])
+def test_leaving_out_is_what_explain_says(runs: dict[str, Run], name: str) -> None:
+    ((answer, words),) = runs[name].explain(["a fine film"])
+    shown = checked(runs[name].look("a fine film", "leave_one_out"))
+    assert shown.columns == ("a", "fine", "film") and answer.label in shown.title
+    assert shown.values_PRC[0, 0].tolist() == [word.drop for word in words]
+
+
+def test_the_map_has_the_nearest_words(runs: dict[str, Run]) -> None:
+    shown = checked(runs["words"].look("cows", top=3))
+    near = [word.strip() for word, _ in words_of(runs["words"]).nearest("cows", 3)]
+    assert shown.rows == ("cows", *near) and shown.columns == ("x", "y", "group")
+    assert (shown.values_PRC[0, :, 2] == 0).all() and np.ptp(shown.values_PRC[0, :, 0]) > 0
+    whole = checked(runs["words"].look())
+    assert len(whole.rows) > 4 and len(set(whole.values_PRC[0, :, 2].tolist())) > 1
+
+
+# Two runs, and what is refused
+
+
+def test_two_runs_side_by_side(runs: dict[str, Run]) -> None:
+    shown = runs["gpt"].look("the cow", other=runs["lstm"])
+    (other,) = shown.beside
+    alone = runs["lstm"].look("the cow")
+    assert other.rows == alone.rows and (other.values_PRC == alone.values_PRC).all()
+    assert shown.title.startswith(str(runs["gpt"].path)) and other.title.startswith(str(runs["lstm"].path))
+    assert json.loads(shown.json())["beside"][0]["rows"] == list(alone.rows)
+    for drawn in (shown.terminal(), shown.svg()):
+        assert str(runs["lstm"].path) in drawn
+
+
+def test_what_does_not_apply_is_said(runs: dict[str, Run]) -> None:
+    with pytest.raises(InputError, match=r"'attention' does not apply to a RnnLm. Views that do: next, gates, surpris"):
+        runs["lstm"].look("the", "attention")
+    with pytest.raises(InputError, match=r"no view 'atention'.*attention"):
+        runs["gpt"].look("the", "atention")
+    with pytest.raises(InputError, match="no view applies"):
+        runs["window"].look("the")
+    with pytest.raises(InputError, match=r"has no option 'head'. It takes: layer, top"):
+        runs["lstm"].look("the", "gates", head=1)
+    with pytest.raises(InputError, match=r"'surprisal' has no option 'target'. It takes no options"):
+        look(runs["lstm"].opened, "surprisal", "the", target="die")
+    with pytest.raises(InputError, match="'attention' does not apply to a RnnLm"):
+        runs["gpt"].look("the", "attention", other=runs["lstm"])
+    for name, view in (("bow", "leave_one_out"), ("rnn", "gates")):
+        with pytest.raises(InputError, match="no text"):
+            runs[name].look(" ", view)
+
+
+def test_the_command_line(
+    runs: dict[str, Run], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpt, lstm = str(runs["gpt"].path), str(runs["lstm"].path)
+    assert main(["look", gpt, "the cow", "--view", "attention", "--layer", "1", "--head", "2", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["kind"] == "heat" and said["panels"] == ["layer 1 head 2"]
+    page, picture = tmp_path / "a.html", tmp_path / "a.svg"
+    assert main(["look", gpt, "the", "--with", lstm, "--html", str(page), "--svg", str(picture)]) == 0
+    assert page.read_text().startswith("<!doctype html>") and picture.read_text().startswith("<svg")
+    assert main(["look", lstm, "the cow", "--view", "gates", "--top", "3"]) == 0
+    assert "forget gate f" in capsys.readouterr().out
+    assert main(["look", lstm, "the cow", "--view", "attention"]) == 2
+    assert "Views that do: next, gates, surprisal." in capsys.readouterr().err
+    assert main(["look", "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert ", ".join(views()) in shown

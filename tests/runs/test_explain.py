@@ -1,0 +1,65 @@
+"""`segue explain`: what is said of a kind depends on what its class derives from, so that a new one needs no edit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from segue.cli import main
+from segue.models import kinds
+
+OWN = '''"""A log-bilinear language model of my own."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from segue.models.base import LanguageModel, ModelConfig
+from segue.models.network import Network
+
+
+class Mine(Network, LanguageModel):
+    task = "lm"
+
+    @dataclass(frozen=True)
+    class Config(ModelConfig):
+        width: int = 6
+        """Numbers in a vector."""
+
+    def __init__(self, config, sizes):
+        super().__init__(config, sizes)
+        self.vectors = nn.Embedding(sizes.ids, config.width)
+        self.middle = nn.Linear(config.width, config.width)
+        self.head = nn.Linear(config.width, sizes.vocab_size)
+
+    def forward(self, batch, state=None):
+        return self.head(self.middle(self.vectors(batch.tokens_BT))), None
+
+    def start(self, rows, capacity, source=None, source_mask=None):
+        return None
+
+    @torch.inference_mode()
+    def step(self, tokens_BT, mask_BT, state):
+        return self.head(self.middle(self.vectors(tokens_BT[:, -1]))), None
+'''
+
+
+def test_a_model_of_my_own_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its head, its keys and its costs; by hand: 100 vectors of 6, a matrix of 6 x 6, and the output layer."""
+    path = tmp_path / "mine.py"
+    path.write_text(OWN)
+    assert main(["explain", str(path), "--trust"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "of my own" in said and "model.width 6 Numbers in a vector." in said
+    assert f"middle {6 * 6 + 6} head {6 * 100 + 100} in all {1300 + 42:,}".replace("head", "output layer") in said
+    assert "layers 72 2 for each weight of a matrix output layer 1,200" in said
+    assert main(["explain", str(path)]) == 2  # its code is not run unasked
+
+
+@pytest.mark.parametrize("kind", kinds())
+def test_every_kind_is_explained(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["explain", kind])
+    said = capsys.readouterr()
+    assert code == 0 and "[model]" in said.out and "[data]" in said.out
