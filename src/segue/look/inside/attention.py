@@ -17,9 +17,9 @@ def applies(model: Any) -> bool:
     """Networks with layers of self-attention."""
     if isinstance(model, Counted):
         return False
-    from segue.layers.attention import Attention
+    from segue.layers.attention import SelfAttention
 
-    return has_layer(model, Attention)
+    return has_layer(model, SelfAttention)
 
 
 def view(opened: Opened, text: str, layer: int = 0, head: int = 0) -> View:
