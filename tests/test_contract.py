@@ -23,14 +23,11 @@ import torch
 from safetensors.torch import load_file
 
 import segue
-from segue import models
+from segue import models, tasks
 from segue.batches.batch import IGNORE, Batch
 from segue.batches.batches import Config
-from segue.batches.collate import COLLATES, classify, seq2seq, tag
-from segue.batches.rows import Rows
 from segue.batches.spelled_words import spelt
 from segue.batches.store import Store, StoreWriter, columns_of
-from segue.batches.streams import Streams
 from segue.inference.words import words_of
 from segue.models import model_class
 from segue.models.base import Imported, Sizes
@@ -122,22 +119,21 @@ def store_of(task: str, folder: Path) -> Store:
     return writer.close()
 
 
-def batch_of(task: str, lengths: tuple[int, ...] = (5, 2, 7), seed: int = 3, wider: int = 0) -> Batch:
+def batch_of(task: Any, lengths: tuple[int, ...] = (5, 2, 7), seed: int = 3, wider: int = 0) -> Batch:
     """Rows of these lengths, `wider` columns of padding more than are needed."""
     text, labels = rows(list(lengths), seed), rows(list(lengths), seed + 1)
     text[0] = np.array(LINE[: lengths[0]])  # one row that a model which counts has seen
     if task == "classify":
-        batch = classify(columns_of(text=text, label=np.array([row[0] % CLASSES for row in labels])), 9999)
+        columns = columns_of(text=text, label=np.array([row[0] % CLASSES for row in labels]))
     elif task == "tag":
-        batch = tag(
-            columns_of(text=text, tags=[row % CLASSES for row in labels], letters=[letters_of(row) for row in text]),
-            9999,
-        )
+        letters = [letters_of(row) for row in text]
+        columns = columns_of(text=text, tags=[row % CLASSES for row in labels], letters=letters)
     elif task == "seq2seq":
-        batch = seq2seq(columns_of(source=rows([4, 1, 6][: len(text)], seed + 2), text=text), 9999)
+        columns = columns_of(source=rows([4, 1, 6][: len(text)], seed + 2), text=text)
     else:
-        batch = dataclasses.replace(seq2seq(columns_of(source=text, text=text), 9999), source=None, source_mask=None)
-    return widened(batch, wider)
+        shifted = tasks.task("seq2seq").collate(columns_of(source=text, text=text), 9999)
+        return widened(dataclasses.replace(shifted, source=None, source_mask=None), wider)
+    return widened(tasks.task(task).collate(columns, 9999), wider)
 
 
 def widened(batch: Batch, wider: int) -> Batch:
@@ -417,12 +413,9 @@ def test_state_goes_on_from_batch_to_batch_until_a_row_is_fresh(model: Any) -> N
 # Learning
 
 
-def first_batch(task: str, folder: Path) -> Batch:
-    store = store_of(task, folder)
-    if task == "lm":
-        return Streams(store, Config(size=2, length=len(LINE) + 1), seed=0).at(0)[0]
-    by = "source" if task == "seq2seq" else "text"
-    return Rows(store, Config(size=6, length=64), 0, lambda columns: COLLATES[task](columns, 64), by).at(0)[0]
+def first_batch(task: Any, folder: Path) -> Batch:
+    config = Config(size=2, length=len(LINE) + 1) if task == "lm" else Config(size=6, length=64)
+    return tasks.task(task).batches(store_of(task, folder), config, seed=0).at(0)[0]
 
 
 def test_overfits_one_batch(case: tuple[str, Any], model: Any, tmp_path: Path) -> None:
@@ -554,10 +547,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def answer(run: segue.Run) -> Any:
     """What a run says: scores, or predictions."""
-    if run.task == "lm":
+    if run.task.name == "lm":
         return [line.logprobs for line in run.score(["the old cow", "", "a lake"])]
-    if run.task == "embed":
-        return words_of(run).nearest("cows")
+    if run.task.name == "embed":
+        return words_of(run.opened).nearest("cows")
     return list(run.predict(["the old cow", "a red barn"]))
 
 

@@ -18,7 +18,7 @@ import segue
 HOUSE = Path(segue.__file__).parent
 ORDER = (
     *("errors", "compiling", "data", "tokens", "batches", "ngrams", "linear", "word_vectors", "layers", "models"),
-    *("training", "inference", "look", "recipe", "runs", "interop", "serve", "guard", "cli", "__main__", "__init__"),
+    *("training", "inference", "look", "tasks", "recipe", "runs", "interop", "serve", "cli", "__main__", "__init__"),
 )
 """A part imports from its own place and from those above it; `segue` itself is the face of the whole."""
 RANK = {name: rank for rank, name in enumerate(ORDER)}
@@ -98,7 +98,7 @@ CALLS = f"""
 import json, sys
 from segue import cli
 for words in json.loads(sys.argv[1]):
-    assert cli.invoke(words) == 0, words
+    assert cli.main(words) == 0, words
     {LEFT}
 """
 

@@ -57,7 +57,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, segue.Run]:
 def test_every_text_gets_a_label_with_probabilities(kind: str, runs: dict[str, segue.Run]) -> None:
     run = runs[kind]
     answers = list(run.predict([*ODD, "a dull film"]))
-    assert len(answers) == len(ODD) + 1 and run.labels == ["dull", "good", "odd"]
+    assert len(answers) == len(ODD) + 1 and run.labels == ("dull", "good", "odd")
     for answer in answers:
         assert answer.label in run.labels
         assert math.fsum(answer.probabilities) == pytest.approx(1.0, abs=1e-5) and min(answer.probabilities) >= 0.0

@@ -680,6 +680,14 @@ def _compiling(run: Any) -> Iterator[None]:
 # The way in
 
 
+def _verbs() -> list[str]:
+    return [
+        command.name or command.callback.__name__.replace("_", "-")
+        for command in app.registered_commands
+        if command.callback
+    ]
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Do what the words say and return the exit code: 0 done, 1 failed, 2 the input is wrong. No words ask for help."""
     words = sys.argv[1:] if arguments is None else list(arguments)
@@ -692,5 +700,5 @@ def main(arguments: list[str] | None = None) -> int:
             command.invoke(context)
         sys.stdout.flush()
     except BaseException as error:
-        return exit_code(error, [command.name or "" for command in app.registered_commands], debug)
+        return exit_code(error, _verbs(), debug)
     return 0

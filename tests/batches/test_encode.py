@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from segue.batches.encode import STOP_BYTES, encode, encode_held_out, grouped, labels_of
+from segue.batches.encode import STOP_BYTES, encode, encode_held_out, encode_text, grouped
+from segue.batches.store import Columns, columns_of
 from segue.data import units
 from segue.data.config import Config as DataConfig
 from segue.data.corpus import Corpus
@@ -43,7 +45,7 @@ def lines(*texts: str, ends: bool = True) -> list[Example]:
 def test_every_unit_ends_with_stop(kind: str, tmp_path: Path) -> None:
     texts = ["the cow", "a bird sings", "", "the über hills"]
     tokenizer = tokenizer_of(kind, *texts)
-    encoded = encode(lines(*texts), tokenizer, "lm", [], tmp_path)
+    encoded = encode_text(lines(*texts), tokenizer, tmp_path)
     expected = itertools.chain(*([*tokenizer.encode(text).tolist(), tokenizer.stop] for text in texts))
     assert encoded.store.tokens.tolist() == list(expected)
     assert encoded.tokens == len(encoded.store.tokens)
@@ -53,7 +55,7 @@ def test_every_unit_ends_with_stop(kind: str, tmp_path: Path) -> None:
 def test_a_piece_that_goes_on_gets_no_stop(tmp_path: Path) -> None:
     tokenizer = tokenizer_of("char", "abcdef")
     examples = [*lines("ab", "cd", ends=False), *lines("ef", "fa")]
-    stream = encode(examples, tokenizer, "lm", [], tmp_path).store.tokens
+    stream = encode_text(examples, tokenizer, tmp_path).store.tokens
     assert stream.tolist() == [*tokenizer.encode("abcdef"), 0, *tokenizer.encode("fa"), 0]
 
 
@@ -69,14 +71,14 @@ def test_the_training_split_is_the_text(kind: str, tmp_path: Path, monkeypatch: 
     joined = "".join(example.text for example in examples)
     assert joined == text[: int(0.9 * len(text))]
     tokenizer = tokenizer_of(kind, joined)
-    stream = encode(examples, tokenizer, "lm", [], tmp_path / "store").store.tokens
+    stream = encode_text(examples, tokenizer, tmp_path / "store").store.tokens
     assert np.array_equal(stream, tokenizer.encode(joined))
 
 
 def test_unknown_tokens_are_counted(tmp_path: Path) -> None:
     tokenizer = tokenizer_of("char", "abc")
-    assert encode(lines("abz", "yc"), tokenizer, "lm", [], tmp_path).unknown == 2
-    assert encode(lines("abz"), tokenizer_of("byte"), "lm", [], tmp_path).unknown == 0
+    assert encode_text(lines("abz", "yc"), tokenizer, tmp_path).unknown == 2
+    assert encode_text(lines("abz"), tokenizer_of("byte"), tmp_path).unknown == 0
 
 
 def test_groups_lose_nothing_and_do_not_mix_ends() -> None:
@@ -89,70 +91,27 @@ def test_groups_lose_nothing_and_do_not_mix_ends() -> None:
 
 def test_progress_is_told_in_rows(tmp_path: Path) -> None:
     told: list[int] = []
-    encode(lines("a", "b", "c"), tokenizer_of("char", "abc"), "lm", [], tmp_path, done=told.append)
+    encode_text(lines("a", "b", "c"), tokenizer_of("char", "abc"), tmp_path, done=told.append)
     assert told[-1] == 3
 
 
 # Rows
 
 
-def test_classes(tmp_path: Path) -> None:
-    rows = [Example("fine film", "good"), Example("a dull film", "bad"), Example("", "good")]
-    tokenizer = tokenizer_of("word", *(" " + row.text for row in rows))
-    store = encode(rows, tokenizer, "classify", ["bad", "good"], tmp_path).store
-    assert store.columns["label"].flat.tolist() == [1, 0, 1]
-    # The first word has a blank before it, so that it is the same word wherever it stands.
-    assert [store.columns["text"].row(i).tolist() for i in range(3)] == [
-        tokenizer.encode(" " + row.text).tolist() for row in rows
-    ]
-    assert store.columns["text"].row(0)[1] == store.columns["text"].row(1)[2]
-
-
-def test_tags(tmp_path: Path) -> None:
-    rows = [Example(words=("the", "cow"), tags=("D", "N")), Example(words=("eats", "", "zebra"), tags=("V", "D", "N"))]
-    tokenizer = tokenizer_of("space", "the cow eats")
-    encoded = encode(rows, tokenizer, "tag", ["D", "N", "V"], tmp_path, limit=2)
-    columns = encoded.store.columns
-    assert [columns["tags"].row(i).tolist() for i in range(2)] == [[0, 1], [2, 0, 1]]
-    assert [len(columns["text"].row(i)) for i in range(2)] == [2, 3]
-    assert columns["text"].row(1).tolist()[2] == tokenizer.unk
-    assert encoded.cut == 1
-
-
-def test_translations(tmp_path: Path) -> None:
-    rows = [Example("the cow", target="die Kuh"), Example("grass", target="Gras")]
-    tokenizer = tokenizer_of("char", *(row.text + row.target for row in rows))
-    encoded = encode(rows, tokenizer, "seq2seq", [], tmp_path, limit=5)
-    for name, texts in {"source": [r.text for r in rows], "text": [r.target for r in rows]}.items():
-        column = encoded.store.columns[name]
-        assert [column.row(i).tolist() for i in range(2)] == [tokenizer.encode(text).tolist() for text in texts]
-    assert encoded.tokens == sum(len(row.text) + len(row.target) for row in rows)
-    # Beyond 5: two of each side of the first row; the store keeps them, batches leave them out.
-    assert encoded.cut == 4
-
-
-@pytest.mark.parametrize(
-    ("task", "row", "wrong"),
-    [
-        ("classify", Example("a", "goood", path="reviews.tsv", line=7), "goood"),
-        ("tag", Example(words=("a", "b"), tags=("good", "bda"), path="tags.conll", line=9), "bda"),
-    ],
-)
-def test_an_unknown_label_is_refused_with_its_place(task: str, row: Example, wrong: str, tmp_path: Path) -> None:
-    tokenizer = tokenizer_of("space" if task == "tag" else "word", "a b")
-    with pytest.raises(InputError) as caught:
-        encode([row], tokenizer, task, ["bad", "good"], tmp_path)
-    message = str(caught.value)
-    assert message.startswith(f"{row.path}:{row.line}: ")
-    assert f"'{wrong}'" in message
-    assert "Did you mean '" in message
+def test_a_store_without_rows_is_refused(tmp_path: Path) -> None:
+    tokenizer = tokenizer_of("word", "a b")
+    with pytest.raises(InputError, match="There are no rows to read"):
+        encode([], lambda group: columns_of(text=group), tokenizer, tmp_path)
     assert not (tmp_path / "complete.json").exists()
 
 
-def test_labels_are_sorted_and_numbers_by_their_value() -> None:
-    examples = [Example(label=label) for label in ("10", "9", "b", "a", "10", "1")]
-    assert labels_of(examples, "classify") == ["1", "9", "10", "a", "b"]
-    assert labels_of([Example(tags=("N", "D")), Example(tags=("V", "D"))], "tag") == ["D", "N", "V"]
+def test_rows_that_cannot_be_encoded_leave_no_store(tmp_path: Path) -> None:
+    def refuse(group: Sequence[Example]) -> Columns:
+        raise InputError("no")
+
+    with pytest.raises(InputError, match="no"):
+        encode(lines("a"), refuse, tokenizer_of("word", "a b"), tmp_path)
+    assert not (tmp_path / "complete.json").exists()
 
 
 # Held-out text

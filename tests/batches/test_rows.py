@@ -10,9 +10,9 @@ import pytest
 
 from segue.batches.batch import IGNORE, Batch
 from segue.batches.batches import Config
-from segue.batches.collate import COLLATES, classify
 from segue.batches.rows import Rows
 from segue.batches.store import Store, StoreWriter, columns_of
+from segue.tasks import task as task_named
 
 STOP = 0
 SOURCES = [[2, 3, 4], [5], [6, 7], [8, 9, 10, 11], [12], [13, 14], [15, 16]]
@@ -32,8 +32,9 @@ def rows_batches(folder: Path, task: str, config: Config) -> Rows:
         "tag": {"text": SOURCES, "tags": [[word % 3 for word in row] for row in SOURCES]},
         "seq2seq": {"source": SOURCES, "text": TARGETS},
     }[task]
-    by, added = ("source", 1) if task == "seq2seq" else ("text", 0)
-    return Rows(row_store(folder, **columns), config, 1, lambda rows: COLLATES[task](rows, config.length), by, added)
+    batches = task_named(task).batches(row_store(folder, **columns), config, 1)
+    assert isinstance(batches, Rows)
+    return batches
 
 
 def seen_rows(parts: list[Batch], task: str) -> list[tuple]:
@@ -114,6 +115,7 @@ def test_token_batches_of_cut_rows_keep_their_budget(tmp_path: Path) -> None:
 
 def test_what_is_for_a_whole_row_is_not_padded(tmp_path: Path) -> None:
     """A yes or no for each of several classes, though there be as many classes as tokens."""
-    batch = classify(columns_of(text=[[5, 6], [7]], label=np.array([[1, 0], [0, 1]], np.uint8)), 9).padded(4)
+    columns = columns_of(text=[[5, 6], [7]], label=np.array([[1, 0], [0, 1]], np.uint8))
+    batch = task_named("classify").collate(columns, 9).padded(4)
     assert batch.targets.tolist() == [[1, 0], [0, 1]] and batch.count == 4
     assert batch.tokens_BT.tolist() == [[5, 6, 0, 0], [7, 0, 0, 0]] and batch.mask_BT.sum() == 3

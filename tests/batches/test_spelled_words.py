@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from segue.batches.collate import tag
 from segue.batches.spelled_words import LONGEST, pad_letters, spelt
 from segue.batches.store import columns_of
+from segue.tasks.tag import TASK
 
 WORDS = st.lists(st.text(st.characters(codec="utf-8"), max_size=8), max_size=6)
 
@@ -42,7 +42,7 @@ def test_of_a_long_word_both_ends_are_kept() -> None:
 
 
 def test_a_batch_has_the_letters_beside_its_tokens() -> None:
-    batch = tag(
+    batch = TASK.collate(
         columns_of(
             text=[np.array([5, 6]), np.array([7])],
             tags=[np.array([1, 0]), np.array([2])],

@@ -5,15 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from segue.batches.batches import Config, settled
+from segue.batches.batches import Config
 from segue.batches.store import StoreWriter
 from segue.batches.streams import Streams, varied
-from segue.errors import InputError
-from segue.recipe import load_recipe
 
 
 def batches_of(folder: Path, count: int, size: int, length: int, seed: int = 0, accumulate: int = 1) -> Streams:
@@ -82,11 +79,3 @@ def test_the_rate_goes_with_the_length(tmp_path: Path) -> None:
     plain = Streams(batches.store, Config(5, 70), 0)
     last = plain.at(plain.per_epoch - 1)
     assert last[0].tokens_BT.shape[1] < 70 and plain.rate_share(last) == 1.0
-
-
-def test_rows_have_their_own_lengths() -> None:
-    with pytest.raises(ValueError, match="vary"):
-        settled(Config(vary=True), "tag")
-    assert settled(Config(vary=True), "lm") == Config(32, 128, 1, True)
-    with pytest.raises(InputError, match=r"batches: vary=true"):
-        load_recipe("bow", ["batches.vary=true"])

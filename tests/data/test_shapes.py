@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import segue.data
+from segue import tasks
 from segue.data import builtin, grammar
 from segue.data.config import Config, Format
 from segue.data.corpus import Corpus, Example
@@ -19,8 +20,7 @@ from segue.data.from_list import write_rows
 from segue.data.shapes import LABELLED, PARALLEL, SHAPES, TAGGED, TEXT, Shape, guess
 from segue.data.sources import guess_shape
 from segue.errors import InputError
-from segue.models.base import Task
-from segue.recipe import TASKS
+from segue.models.base import TaskName
 
 FOLDER = Path(segue.data.__file__).parent
 by_name = pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
@@ -207,8 +207,12 @@ def test_another_shape_names_its_own_faults(tmp_path: Path) -> None:
 
 
 def test_shapes_stand_for_tasks_outside_of_data() -> None:
-    assert set(TASKS) == set(grammar.BY_SHAPE) == {shape.name for shape in SHAPES}
-    assert {shape.name for row in builtin.describe() for shape in row.shapes} == set(TASKS)
+    shapes = {shape.name for shape in SHAPES}
+    assert {tasks.task(name).shape.name for name in tasks.names()} == set(grammar.BY_SHAPE) == shapes
+    assert {shape.name for row in builtin.describe() for shape in row.shapes} == shapes
+    meant = {shape: tasks.of_shape(shape) for shape in shapes}  # where nothing else says so
+    assert {shape: tasks.task(name).shape.name for shape, name in meant.items()} == {shape: shape for shape in shapes}
+    assert set(meant.values()) == set(get_args(TaskName)) - {"embed"}
 
 
 def test_no_file_of_data_but_shapes_names_a_task() -> None:
@@ -217,7 +221,7 @@ def test_no_file_of_data_but_shapes_names_a_task() -> None:
     for path in sorted(FOLDER.glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = (
-                *([node.value] if isinstance(node, ast.Constant) and node.value in get_args(Task) else ()),
+                *([node.value] if isinstance(node, ast.Constant) and node.value in get_args(TaskName) else ()),
                 *([node.id] if isinstance(node, ast.Name) and node.id.lower() in ("task", "tasks") else ()),
                 *([node.attr] if isinstance(node, ast.Attribute) and node.attr.lower() in ("task", "tasks") else ()),
                 *([node.arg] if isinstance(node, ast.arg) and node.arg.lower() in ("task", "tasks") else ()),
@@ -226,5 +230,5 @@ def test_no_file_of_data_but_shapes_names_a_task() -> None:
                 named.setdefault(path.name, []).extend(names)
     named.pop("shapes.py", None)  # "tag" is also a column there
     assert {name: sorted(found) for name, found in named.items()} == {
-        "grammar.py": sorted(set(get_args(Task)) - {"embed"})
+        "grammar.py": sorted(set(get_args(TaskName)) - {"embed"})
     }

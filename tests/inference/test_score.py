@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from segue.batches.batch import IGNORE, Batch
-from segue.batches.encode import Held, encode_held_out
+from segue.batches.encode import HeldText, encode_held_out
+from segue.batches.scorer import Scorer
 from segue.batches.store import StoreWriter
 from segue.data.example import Example
 from segue.inference.score import BLOCK, Scored, score_held, stream_logprobs
@@ -27,7 +28,7 @@ from segue.tokens.tokenizer import Tokenizer
 LN2 = math.log(2)
 
 
-class Told:
+class Told(Scorer):
     """A model whose log p is a given function of the token before and the target; it notes what it was asked."""
 
     def __init__(self, logp: Callable[[Any, Any], Any]) -> None:
@@ -46,11 +47,11 @@ def uniform(vocab_size: int) -> Told:
     return Told(lambda before, target: np.full(target.shape, -math.log(vocab_size)))
 
 
-def held_of(tokens: Any, sizes: Any, folder: Path, spelled: dict[int, float] | None = None) -> Held:
+def held_of(tokens: Any, sizes: Any, folder: Path, spelled: dict[int, float] | None = None) -> HeldText:
     writer = StoreWriter(folder, {"text": "uint16", "bytes": "uint32"})
     writer.append("text", np.asarray(tokens))
     writer.append("bytes", np.asarray(sizes))
-    return Held(writer.close(), spelled or {}, int(np.sum(sizes)))
+    return HeldText(writer.close(), spelled or {}, int(np.sum(sizes)))
 
 
 def encoded(texts: list[str], unit: str, folder: Path, kind: str = "char", speller: Speller | None = None) -> Any:

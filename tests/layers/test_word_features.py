@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from segue.batches.batch import Batch
-from segue.batches.collate import tag
 from segue.batches.spelled_words import pad_letters, spelt
 from segue.batches.store import columns_of
 from segue.layers.word_features import (
@@ -23,6 +22,7 @@ from segue.layers.word_features import (
     affix_buckets,
     shape_buckets,
 )
+from segue.tasks.tag import TASK
 
 WORDS = ["the", "The", "McDonald's", "a", "running", "1.50", "x-ray", "ὁδός", "日本"]
 
@@ -37,7 +37,7 @@ def word(**values: float) -> Word:
 def batch_of(*rows: list[str]) -> Batch:
     """Rows of words that are all unknown, so that only their letters tell them apart."""
     ids = [np.full(len(row), UNK) for row in rows]
-    return tag(columns_of(text=ids, tags=ids, letters=[spelt(row) for row in rows]), 9999).to("cpu")
+    return TASK.collate(columns_of(text=ids, tags=ids, letters=[spelt(row) for row in rows]), 9999).to("cpu")
 
 
 def letters(*words: str) -> torch.Tensor:
@@ -104,7 +104,9 @@ def test_a_word_of_no_letters_has_numbers() -> None:
 def test_in_training_words_are_forgotten_but_not_their_letters() -> None:
     model = word(letters=5, unknown=0.5)
     ids = np.arange(2, 18)
-    batch = tag(columns_of(text=[ids], tags=[ids], letters=[spelt([chr(97 + i) for i in ids])]), 9999).to("cpu")
+    batch = TASK.collate(columns_of(text=[ids], tags=[ids], letters=[spelt([chr(97 + i) for i in ids])]), 9999).to(
+        "cpu"
+    )
     calm = model(batch)
     model.train()
     torch.manual_seed(0)
@@ -118,8 +120,8 @@ def test_in_training_words_are_forgotten_but_not_their_letters() -> None:
 def test_a_batch_without_letters_is_refused() -> None:
     ids = np.array([2, 3])
     with pytest.raises(ValueError, match="chars_BTC"):
-        word(letters=5)(tag(columns_of(text=[ids], tags=[ids]), 9999).to("cpu"))
-    assert word()(tag(columns_of(text=[ids], tags=[ids]), 9999).to("cpu")).shape == (1, 2, 4)
+        word(letters=5)(TASK.collate(columns_of(text=[ids], tags=[ids]), 9999).to("cpu"))
+    assert word()(TASK.collate(columns_of(text=[ids], tags=[ids]), 9999).to("cpu")).shape == (1, 2, 4)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +141,7 @@ def test_a_word_is_known_in_another_case() -> None:
     """F sees "The" and "the" as one; E and the shape tell them apart."""
     model = word(folded=True)
     ids, folded = [np.array([2, 3, UNK])], [np.array([2, 2, 2])]
-    found = model(tag(columns_of(text=ids, tags=ids, folded=folded), 9999).to("cpu"))[0]
+    found = model(TASK.collate(columns_of(text=ids, tags=ids, folded=folded), 9999).to("cpu"))[0]
     assert found.shape == (3, 8) and model.width == 8
     torch.testing.assert_close(found[0, 4:], found[1, 4:])
     torch.testing.assert_close(found[0, 4:], found[2, 4:])
@@ -149,7 +151,7 @@ def test_a_word_is_known_in_another_case() -> None:
 def test_in_training_as_many_again_are_known_only_in_another_case() -> None:
     model = word(folded=True, unknown=0.25).train()
     ids = [np.full(2000, 5)]
-    found = model(tag(columns_of(text=ids, tags=ids, folded=[np.full(2000, 7)]), 9999).to("cpu"))[0]
+    found = model(TASK.collate(columns_of(text=ids, tags=ids, folded=[np.full(2000, 7)]), 9999).to("cpu"))[0]
     assert model.folded is not None
     as_written = (found[:, :4] == model.vectors.weight[5]).all(1).double().mean()
     in_small = (found[:, 4:] == model.folded.weight[7]).all(1).double().mean()

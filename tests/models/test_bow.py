@@ -9,10 +9,10 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from segue.batches.batch import Batch
-from segue.batches.collate import classify
 from segue.batches.store import columns_of
 from segue.models.base import Sizes
 from segue.models.bow import Bow
+from segue.tasks.classify import TASK
 
 VOCAB, CLASSES = 20, 5
 
@@ -26,7 +26,7 @@ def made(dropout: float = 0.0) -> Bow:
 
 
 def batch_of(*rows: list[int], labels: list[int] | None = None) -> Batch:
-    return classify(
+    return TASK.collate(
         columns_of(text=[np.array(row, dtype=np.int64) for row in rows], label=np.array(labels or [0] * len(rows))),
         9999,
     ).to("cpu")

@@ -11,11 +11,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from segue.batches.batch import Batch
-from segue.batches.collate import classify
 from segue.batches.store import columns_of
 from segue.layers.convolution import MaxOverTime
 from segue.models.base import Sizes
 from segue.models.cnn_classifier import CnnClassifier
+from segue.tasks.classify import TASK
 
 SIZES = Sizes(12, 3)
 
@@ -31,7 +31,7 @@ def made(**values: Any) -> CnnClassifier:
 
 
 def batch_of(*rows: list[int]) -> Batch:
-    return classify(columns_of(text=[np.array(row, np.int64) for row in rows]), 9999).to("cpu")
+    return TASK.collate(columns_of(text=[np.array(row, np.int64) for row in rows]), 9999).to("cpu")
 
 
 def scores(model: CnnClassifier, *rows: list[int]) -> Tensor:

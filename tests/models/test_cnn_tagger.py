@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from segue.batches.batch import Batch
-from segue.batches.collate import tag
 from segue.batches.store import columns_of
 from segue.layers.word_features import Written
 from segue.models.base import Sizes
 from segue.models.cnn_tagger import CnnTagger
+from segue.tasks.tag import TASK
 
 VOCAB, TAGS = 15, 4
 PLAIN = {"embedding": 4, "word": Written(False, 0, 0, False), "width": 6}
@@ -26,7 +26,7 @@ def made(**values: object) -> CnnTagger:
 
 def batch_of(*rows: list[int]) -> Batch:
     arrays = [np.array(row, dtype=np.int64) for row in rows]
-    return tag(columns_of(text=arrays, tags=[row % TAGS for row in arrays]), 9999).to("cpu")
+    return TASK.collate(columns_of(text=arrays, tags=[row % TAGS for row in arrays]), 9999).to("cpu")
 
 
 def logits(model: CnnTagger, *rows: list[int]) -> Tensor:
@@ -64,9 +64,9 @@ def test_it_learns_what_only_a_word_three_places_away_tells() -> None:
 
     def drawn(count: int) -> Batch:
         rows = [draw.integers(2, VOCAB, 8) for _ in range(count)]
-        return tag(columns_of(text=rows, tags=[np.concatenate([[0, 0, 0], row[:-3] % TAGS]) for row in rows]), 9999).to(
-            "cpu"
-        )
+        return TASK.collate(
+            columns_of(text=rows, tags=[np.concatenate([[0, 0, 0], row[:-3] % TAGS]) for row in rows]), 9999
+        ).to("cpu")
 
     seen, new, right = drawn(120), drawn(50), {}
     for layers in (2, 3):

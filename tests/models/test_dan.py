@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from segue.batches.collate import classify
 from segue.batches.store import columns_of
 from segue.models.base import Sizes
 from segue.models.cbow import Cbow
 from segue.models.dan import Dan
 from segue.models.deep_cbow import DeepCbow
+from segue.tasks.classify import TASK
 
 KINDS = [Cbow, DeepCbow, Dan]
 SIZES = Sizes(12, 3)
@@ -27,7 +27,7 @@ def made(cls: Any, **values: Any) -> Any:
 
 
 def scores(model: Any, *rows: list[int]) -> Tensor:
-    out: Tensor = model(classify(columns_of(text=[np.array(row, np.int64) for row in rows]), 9999).to("cpu"))[0]
+    out: Tensor = model(TASK.collate(columns_of(text=[np.array(row, np.int64) for row in rows]), 9999).to("cpu"))[0]
     return out.detach()
 
 
@@ -82,7 +82,7 @@ def test_what_is_left_of_a_sum_is_scaled_up() -> None:
 def test_depth_can_say_of_two_words_what_neither_says_alone(cls: Any) -> None:
     """ "not" (2) turns "good" (3) and "bad" (4) around; a linear model cannot: its scores are sums over words."""
     rows, labels = [[3], [4], [2, 3], [2, 4]], [0, 1, 1, 0]
-    batch = classify(columns_of(text=[np.array(row) for row in rows], label=np.array(labels)), 9999).to("cpu")
+    batch = TASK.collate(columns_of(text=[np.array(row) for row in rows], label=np.array(labels)), 9999).to("cpu")
 
     def learnt(model: Any) -> list[int]:
         optimiser = torch.optim.Adam(model.train().parameters(), lr=0.02)

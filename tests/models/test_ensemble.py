@@ -14,7 +14,6 @@ from scipy.optimize import minimize
 
 import segue
 from segue.batches.batch import IGNORE
-from segue.batches.collate import classify
 from segue.batches.store import columns_of
 from segue.cli import main
 from segue.errors import InputError
@@ -22,6 +21,7 @@ from segue.linear.solve import best_scale
 from segue.models.base import Sizes
 from segue.models.ensemble import HOLD, Ensemble, best_weights, pooled
 from segue.runs.run import Run
+from segue.tasks.classify import TASK
 
 KINDS = {
     "bayes": ("naive_bayes", {}),
@@ -65,9 +65,9 @@ def held(folder: Path) -> tuple[list[str], np.ndarray]:
 
 def test_it_is_the_weighed_product_of_its_parts(place: Path) -> None:
     texts, _ = held(place)
-    run = Run(place / "all")
+    run = Run.open(place / "all")
     weights = run.model.weights
-    product = np.prod([probabilities(Run(place / n), texts) ** w for n, w in zip(KINDS, weights, strict=True)], axis=0)
+    product = np.prod([probabilities(Run.open(place / n), texts) ** w for n, w in zip(KINDS, weights, strict=True)], axis=0)
     np.testing.assert_allclose(probabilities(run, texts), product / product.sum(1, keepdims=True), atol=1e-4)
     assert run.model.parameters_count == 3 + sum(
         json.loads((place / name / "result.json").read_text())["parameters"] for name in KINDS
@@ -76,18 +76,18 @@ def test_it_is_the_weighed_product_of_its_parts(place: Path) -> None:
 
 def test_parts_are_better_together_on_new_rows(place: Path) -> None:
     texts, truth = held(place)
-    said = [probabilities(Run(place / name), texts) for name in (*KINDS, "all")]
+    said = [probabilities(Run.open(place / name), texts) for name in (*KINDS, "all")]
     *alone, together = (-np.log(p[np.arange(len(truth)), truth]).mean() for p in said)
     assert together < min(alone)
 
 
 def test_the_weights_are_those_of_the_validation_rows(place: Path) -> None:
     """Found once more from what the parts say of them, by another way of finding the least."""
-    run = Run(place / "all")
+    run = Run.open(place / "all")
     corpus = run._own_corpus(lambda *_: None)
     examples = list(corpus.examples("validation"))
     labels = np.array(["abc".index(example.label) for example in examples])
-    said = np.stack([np.log(probabilities(Run(place / n), [e.text for e in examples])) for n in KINDS])
+    said = np.stack([np.log(probabilities(Run.open(place / n), [e.text for e in examples])) for n in KINDS])
     np.testing.assert_allclose(run.model.weights, best_weights(said, labels), atol=1e-3)
     records = [json.loads(line) for line in (place / "all" / "metrics.jsonl").read_text().split("\n") if line]
     assert [r["part"] for r in records[:3]] == [str(place / name) for name in KINDS]
@@ -116,7 +116,7 @@ def test_best_weights_against_another_optimiser() -> None:
 def test_it_stands_alone(place: Path, tmp_path: Path) -> None:
     """Its parts may go, and it may be moved as one file."""
     texts, _ = held(place)
-    expected = probabilities(Run(place / "all"), texts[:20])
+    expected = probabilities(Run.open(place / "all"), texts[:20])
     moved = tmp_path / "moved"
     for name in KINDS:
         shutil.copytree(place / name, tmp_path / name)
@@ -126,17 +126,17 @@ def test_it_stands_alone(place: Path, tmp_path: Path) -> None:
     for name in (*KINDS, "all"):
         shutil.rmtree(tmp_path / name)
     assert main(["import", str(tmp_path / "all.zip"), "--out", str(moved)]) == 0
-    np.testing.assert_allclose(probabilities(Run(moved), texts[:20]), expected, atol=1e-9)
+    np.testing.assert_allclose(probabilities(Run.open(moved), texts[:20]), expected, atol=1e-9)
     assert (moved / "model.safetensors").stat().st_size < 10_000_000
 
 
 def test_the_words_of_the_contract(place: Path) -> None:
     """Rows alone and together, padding, targets that are not asked for."""
-    model = Run(place / "all").model
+    model = Run.open(place / "all").model
     texts = [
         np.frombuffer(text.encode(), np.uint8).astype(np.int64) + 2 for text in (" the red w1ing", " it", " a wal")
     ]
-    batch = classify(columns_of(text=texts, label=np.array([0, 1, IGNORE])), 9999)
+    batch = TASK.collate(columns_of(text=texts, label=np.array([0, 1, IGNORE])), 9999)
     together, _ = model.logprobs(batch)
     assert together[2] == 0 and (together[:2] < 0).all()
     np.testing.assert_allclose(np.exp(model.class_logprobs(batch)).sum(1), 1, atol=1e-9)
@@ -145,7 +145,7 @@ def test_the_words_of_the_contract(place: Path) -> None:
     )
     np.testing.assert_allclose(model.logprobs(wider)[0], together, atol=1e-6)
     for i, row in enumerate(texts):
-        alone = model.class_logprobs(classify(columns_of(text=[row], label=np.zeros(1)), 9999))
+        alone = model.class_logprobs(TASK.collate(columns_of(text=[row], label=np.zeros(1)), 9999))
         np.testing.assert_allclose(alone[0], model.class_logprobs(batch)[i], atol=1e-5)
 
 

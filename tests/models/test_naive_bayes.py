@@ -12,11 +12,11 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.naive_bayes import MultinomialNB
 
 import segue
-from segue.batches.collate import classify
 from segue.batches.store import Column, columns_of
 from segue.errors import InputError
 from segue.models.base import Sizes
 from segue.models.naive_bayes import NaiveBayes
+from segue.tasks.classify import TASK
 
 
 def store_of(rows: list[list[int]], labels: list[int]) -> Any:
@@ -32,7 +32,7 @@ def fitted(rows: list[list[int]], labels: list[int], classes: int = 2, **config:
 
 
 def predicted(model: NaiveBayes, *rows: list[int]) -> np.ndarray:
-    return np.exp(model.class_logprobs(classify(columns_of(text=[np.array(row, np.int64) for row in rows]), 9999)))
+    return np.exp(model.class_logprobs(TASK.collate(columns_of(text=[np.array(row, np.int64) for row in rows]), 9999)))
 
 
 CHINESE, BEIJING, SHANGHAI, MACAO, TOKYO, JAPAN = range(2, 8)

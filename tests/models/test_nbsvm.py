@@ -11,10 +11,10 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.naive_bayes import MultinomialNB
 from sklearn.svm import LinearSVC
 
-from segue.batches.collate import classify
 from segue.batches.store import Column, columns_of
 from segue.models.base import Sizes
 from segue.models.nbsvm import Nbsvm
+from segue.tasks.classify import TASK
 
 
 def data(rows: int, seed: int, classes: int = 2) -> tuple[list[list[int]], list[int]]:
@@ -39,7 +39,7 @@ def fitted(rows: list[list[int]], labels: list[int], classes: int = 2, held: Any
 
 
 def said(model: Nbsvm, rows: list[list[int]]) -> np.ndarray:
-    return model.class_logprobs(classify(columns_of(text=[np.array(row, np.int64) for row in rows]), 9999))
+    return model.class_logprobs(TASK.collate(columns_of(text=[np.array(row, np.int64) for row in rows]), 9999))
 
 
 def oracle(rows: list[list[int]], labels: list[int]) -> tuple[Any, np.ndarray]:

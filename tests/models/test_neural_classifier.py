@@ -14,13 +14,13 @@ from sklearn.utils.class_weight import compute_class_weight
 from torch.nn import functional as F
 
 from segue.batches.batch import IGNORE, Batch
-from segue.batches.collate import classify
 from segue.batches.store import columns_of
 from segue.errors import InputError
 from segue.models.base import Sizes
 from segue.models.bow import Bow
 from segue.models.cbow import Cbow
 from segue.models.neural_classifier import Embedding, Objective, balance, kept_words
+from segue.tasks.classify import TASK
 
 VOCAB = 10
 
@@ -35,7 +35,9 @@ def batch_of(targets: Any, seed: int = 0) -> Batch:
     draw = np.random.default_rng(seed)
     rows = [draw.integers(2, VOCAB, 1 + i % 4) for i in range(len(targets))]
     label = np.asarray(targets)
-    return classify(columns_of(text=rows, label=label.astype(np.uint8) if label.ndim == 2 else label), 9999).to("cpu")
+    return TASK.collate(columns_of(text=rows, label=label.astype(np.uint8) if label.ndim == 2 else label), 9999).to(
+        "cpu"
+    )
 
 
 def total(model: Any, batch: Batch) -> float:
@@ -113,7 +115,7 @@ def test_it_fits_numbers_as_linear_regression_does() -> None:
     counts = np.stack([np.bincount(row, minlength=VOCAB) for row in rows])
     model = Bow(Bow.Config(dropout=0.0), Sizes(VOCAB, 1, label="number")).double()
     model.begin(numbers)
-    batch = classify(columns_of(text=rows, label=numbers), 9999).to("cpu")
+    batch = TASK.collate(columns_of(text=rows, label=numbers), 9999).to("cpu")
     optimiser = torch.optim.LBFGS(model.parameters(), max_iter=300, tolerance_grad=1e-10, line_search_fn="strong_wolfe")
 
     def penalised() -> torch.Tensor:

@@ -144,5 +144,5 @@ def test_a_text_without_a_known_feature_gets_the_shares_of_the_classes(tmp_path:
     share = sum(label == "neg" for _, label in data) / len(data)
     for answer in run.predict(["", "日本"]):
         assert answer.probabilities == pytest.approx((share, 1 - share))
-    again = Run(tmp_path / "run")
+    again = Run.open(tmp_path / "run")
     assert next(iter(again.predict([""]))).probabilities == pytest.approx((share, 1 - share))

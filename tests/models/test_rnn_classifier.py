@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from segue.batches.collate import classify
 from segue.batches.store import columns_of
 from segue.layers.probe import record
 from segue.models.base import Sizes
 from segue.models.rnn_classifier import RnnClassifier
+from segue.tasks.classify import TASK
 
 SIZES = Sizes(12, 3)
 ROWS = [[3, 7, 5, 9, 4], [3], [8, 2, 2]]
@@ -26,7 +26,7 @@ def made(**values: Any) -> RnnClassifier:
 
 
 def scores(model: RnnClassifier, *rows: list[int]) -> Tensor:
-    return model(classify(columns_of(text=[np.array(row, np.int64) for row in rows]), 9999).to("cpu"))[0].detach()
+    return model(TASK.collate(columns_of(text=[np.array(row, np.int64) for row in rows]), 9999).to("cpu"))[0].detach()
 
 
 @pytest.mark.parametrize("cell", ["elman", "lstm", "gru"])
@@ -54,7 +54,7 @@ def test_a_text_without_words_is_judged_by_the_bias(pooling: Any) -> None:
     model = made(pooling=pooling)
     torch.testing.assert_close(scores(model, [], [3, 4])[0], model.head.bias.detach())
     torch.testing.assert_close(scores(model, [])[0], model.head.bias.detach())
-    batch = classify(columns_of(text=[np.array([], np.int64), np.array([3, 4])], label=np.array([0, 1])), 9999).to(
+    batch = TASK.collate(columns_of(text=[np.array([], np.int64), np.array([3, 4])], label=np.array([0, 1])), 9999).to(
         "cpu"
     )
     model.loss(batch).terms[0].total.backward()
@@ -72,7 +72,7 @@ def test_attention_is_a_weight_for_each_word() -> None:
 def test_order_tells() -> None:
     """Which of two words came first: what no bag of words can learn."""
     rows, labels = [[3, 4], [4, 3], [3, 5, 4], [4, 5, 3]], [0, 1, 0, 1]
-    batch = classify(columns_of(text=[np.array(row) for row in rows], label=np.array(labels)), 9999).to("cpu")
+    batch = TASK.collate(columns_of(text=[np.array(row) for row in rows], label=np.array(labels)), 9999).to("cpu")
     model = made(cell="gru", pooling="last", both=False, width=8).train()
     optimiser = torch.optim.Adam(model.parameters(), lr=0.03)
     for _ in range(200):

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from segue.batches.batch import Batch
-from segue.batches.collate import seq2seq
 from segue.batches.store import columns_of
 from segue.layers.recurrent import RecurrentState
 from segue.models.base import Sizes
 from segue.models.rnn_seq2seq import RnnSeq2seq
+from segue.tasks.seq2seq import TASK
 
 V = 13
 CONFIGS = [
@@ -38,7 +38,7 @@ def rows(lengths, seed=0) -> list[np.ndarray]:
 
 
 def batch_of(source, target) -> Batch:
-    return seq2seq(columns_of(source=source, text=target), 9999).to("cpu")
+    return TASK.collate(columns_of(source=source, text=target), 9999).to("cpu")
 
 
 def near(a: Tensor, b: Tensor) -> None:

@@ -12,13 +12,13 @@ from torch import Tensor
 
 import segue
 from segue.batches.batch import IGNORE, Batch
-from segue.batches.collate import tag
 from segue.batches.spelled_words import spelt
 from segue.batches.store import columns_of
 from segue.errors import InputError
 from segue.layers.word_features import Written
 from segue.models.base import Sizes
 from segue.models.rnn_tagger import RnnTagger
+from segue.tasks.tag import TASK
 
 VOCAB, TAGS = 15, 4
 PLAIN: dict[str, Any] = {"embedding": 4, "word": Written(False, 0, 0, False), "width": 6}
@@ -32,7 +32,7 @@ def made(sizes: Sizes | None = None, **values: Any) -> RnnTagger:
 
 def batch_of(*rows: list[int], tags: list[list[int]] | None = None) -> Batch:
     arrays = [np.array(row, dtype=np.int64) for row in rows]
-    return tag(
+    return TASK.collate(
         columns_of(text=arrays, tags=[np.array(row) for row in tags] if tags else [row % TAGS for row in arrays]), 9999
     ).to("cpu")
 
@@ -85,7 +85,7 @@ def test_it_learns_what_only_the_end_of_the_sentence_tells() -> None:
     draw = np.random.default_rng(0)
     rows = [draw.integers(2, VOCAB, 6) for _ in range(50)]
     tags = [np.array([row[-1] % TAGS, *[0] * 5]) for row in rows]
-    batch = tag(columns_of(text=rows, tags=tags), 9999).to("cpu")
+    batch = TASK.collate(columns_of(text=rows, tags=tags), 9999).to("cpu")
     right = {
         both: float(
             (learnt(made(both=both, width=16), batch, 150, 0.05).decide(batch)[0] == batch.targets)[:, 0].float().mean()
@@ -98,7 +98,7 @@ def test_it_learns_what_only_the_end_of_the_sentence_tells() -> None:
 def words_batch(words: list[list[str]], tags: list[list[int]]) -> Batch:
     """All words unknown, so that only their letters are left."""
     ids = [np.ones(len(row), np.int64) for row in words]
-    return tag(
+    return TASK.collate(
         columns_of(text=ids, tags=[np.array(row) for row in tags], letters=[spelt(row) for row in words]), 9999
     ).to("cpu")
 
@@ -148,7 +148,7 @@ def test_crf_loss_and_count_are_of_whole_sequences() -> None:
 def test_several_tags_are_so_many_yes_and_no() -> None:
     model = made(Sizes(VOCAB, 3, label="classes"))
     yes = [np.array([[1, 0, 1], [0, 0, 0]], np.uint8), np.array([[0, 1, 0]], np.uint8)]
-    batch = tag(columns_of(text=[np.array([3, 9]), np.array([2])], tags=yes), 9999).to("cpu")
+    batch = TASK.collate(columns_of(text=[np.array([3, 9]), np.array([2])], tags=yes), 9999).to("cpu")
     assert batch.targets.shape == (2, 2, 3) and (batch.targets[1, 1] == IGNORE).all()
     scores = model.scores(batch).detach()
     p = scores.sigmoid()[batch.mask_BT]
@@ -176,7 +176,7 @@ def test_several_tags_from_file_to_figures(tmp_path: Path) -> None:
     path.write_text("\n".join(lines), encoding="utf-8")
     settings = {"data.label": "classes", "train.steps": 60, "model.width": 16, "train.optimizer.rate": 0.01}
     run = segue.train("rnn_tagger", str(path), tmp_path / "run", settings, device="cpu")
-    assert run.labels == ["Name", "Num=Pl", "Pos=N", "Pos=V"]
+    assert run.labels == ("Name", "Num=Pl", "Pos=N", "Pos=V")
     (said,) = run.predict(["the cats ran Bob"])
     assert said.tags == tuple(TABLE[word] for word in ["the", "cats", "ran", "Bob"])
     result = run.evaluate()
@@ -197,7 +197,7 @@ def test_spans_from_file_to_figures(tmp_path: Path) -> None:
     run = segue.train(
         "rnn_tagger", str(path), tmp_path / "run", settings | {"train.optimizer.rate": 0.01}, device="cpu"
     )
-    assert run.labels == ["B-PER", "E-PER", "O", "S-PER"]
+    assert run.labels == ("B-PER", "E-PER", "O", "S-PER")
     assert [one.tags for one in run.predict(["Ann ran", "Cy Bob sat"])] == [("S-PER", "O"), ("B-PER", "E-PER", "O")]
     assert run.evaluate()["span_f1"] == 1.0
 

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from segue.batches.batch import IGNORE, Batch
-from segue.batches.collate import tag
 from segue.batches.store import columns_of
 from segue.models.base import Sizes
 from segue.models.window_tagger import WindowTagger
+from segue.tasks.tag import TASK
 
 VOCAB, TAGS = 15, 4
 
@@ -24,7 +24,7 @@ def made(window: int = 3, dropout: float = 0.0) -> WindowTagger:
 
 def batch_of(*rows: list[int], tags: list[list[int]] | None = None) -> Batch:
     arrays = [np.array(row, dtype=np.int64) for row in rows]
-    return tag(
+    return TASK.collate(
         columns_of(text=arrays, tags=[np.array(row) for row in tags] if tags else [row % TAGS for row in arrays]), 9999
     ).to("cpu")
 
@@ -39,7 +39,7 @@ def test_equations_of_the_head(window: int) -> None:
     model, row = made(window), [3, 9, 2, 14]
     reach = window // 2
     E = model.word.vectors.weight.detach()
-    W, b = model.window.linear.weight.detach(), model.window.linear.bias.detach()
+    W, b = model.convolution.linear.weight.detach(), model.convolution.linear.bias.detach()
     U, c = model.head.weight.detach(), model.head.bias.detach()
     x = [torch.zeros(4).double()] * reach + [E[word] for word in row] + [torch.zeros(4).double()] * reach
     expected = torch.stack([U @ (W @ torch.cat(x[t : t + window]) + b).tanh() + c for t in range(len(row))])
@@ -80,7 +80,7 @@ def test_it_learns_what_only_the_neighbour_tells() -> None:
     right = {}
     for window in (1, 3):
         model = made(window).float().train()
-        batch = tag(columns_of(text=rows, tags=tags), 9999).to("cpu")
+        batch = TASK.collate(columns_of(text=rows, tags=tags), 9999).to("cpu")
         optimiser = torch.optim.Adam(model.parameters(), lr=0.02)
         for _ in range(150):
             (term,) = model.loss(batch).terms

@@ -71,8 +71,8 @@ def test_a_list_is_written_beside_the_run(runs: dict[str, segue.Run], kind: str,
 
 
 def test_what_a_list_says_is_what_is_learnt(runs: dict[str, segue.Run]) -> None:
-    assert runs["bow"].labels == ["bad", "good"]
-    assert runs["window_tagger"].labels == ["D", "N", "V"]
+    assert runs["bow"].labels == ("bad", "good")
+    assert runs["window_tagger"].labels == ("D", "N", "V")
     assert [p.label for p in runs["bow"].predict(["a dull film", "a fine film"])] == ["bad", "good"]
     assert [p.tags for p in runs["window_tagger"].predict(["the dog eats"])] == [("D", "N", "V")]
 

@@ -14,6 +14,7 @@ from segue.cli import main
 from segue.errors import InputError
 from segue.inference.lm_mixture import Mixture
 from segue.inference.score import stream_logprobs
+from segue.models.base import LanguageModel, Sizes
 from segue.ngrams.em import em_weights
 from segue.runs.evaluate import Mixing, evaluate
 from segue.runs.run import Run
@@ -57,7 +58,7 @@ def token_probabilities(run: Run, path: Path, model: object = None) -> np.ndarra
 
 def test_a_mixture_is_the_weighted_sum(place):
     result = evaluate(f"{place / 'two'}+{place / 'rnn'}+{place / 'wb'}", str(place / "test.txt"), mix=True)
-    runs = [Run(place / name) for name in ("two", "rnn", "wb")]
+    runs = [Run.open(place / name) for name in ("two", "rnn", "wb")]
     held, test = ([token_probabilities(run, place / f"{name}.txt") for run in runs] for name in ("valid", "test"))
     weights = em_weights(np.stack(held))
     assert list(result["weights"].values()) == pytest.approx(weights.tolist(), abs=1e-6)
@@ -68,10 +69,10 @@ def test_a_mixture_is_the_weighted_sum(place):
 
 
 def test_adapted_figures_are_marked_and_stand_beside_static_ones(place):
-    run, test = Run(place / "two"), str(place / "test.txt")
+    run, test = Run.open(place / "two"), str(place / "test.txt")
     still = run.evaluate(test)
-    on, cached = run.evaluate(test, adapt=True), run.evaluate(test, cache=True)
-    both = run.evaluate(test, adapt=True, cache=True)
+    on, cached = evaluate(run, test, adapt=True), evaluate(run, test, cache=True)
+    both = evaluate(run, test, adapt=True, cache=True)
     for result in (on, cached, both):
         assert result["static"]["perplexity"] == still["perplexity"]
         assert result["static"]["bits_per_byte"] == still["bits_per_byte"] > result["bits_per_byte"]
@@ -83,9 +84,9 @@ def test_adapted_figures_are_marked_and_stand_beside_static_ones(place):
 
 def test_networks_adapt_too(place):
     """Learning on, and a cache of states, by themselves and in a mixture with a model that counts."""
-    run, test = Run(place / "rnn"), str(place / "test.txt")
+    run, test = Run.open(place / "rnn"), str(place / "test.txt")
     still = run.evaluate(test)
-    on, cached = run.evaluate(test, adapt=True), run.evaluate(test, cache=True)
+    on, cached = evaluate(run, test, adapt=True), evaluate(run, test, cache=True)
     assert on["adapted"] == "dynamic evaluation" and "weights" not in on
     assert cached["adapted"] == "a neural cache and a cache"
     assert list(cached["weights"]) == [str(place / "rnn"), f"neural cache of {place / 'rnn'}", "cache"]
@@ -95,7 +96,7 @@ def test_networks_adapt_too(place):
         assert result["tokens"] == still["tokens"]
     mixed = evaluate(f"{place / 'rnn'}+{place / 'two'}", test, mix=True, adapt=True)
     assert mixed["adapted"] == "dynamic evaluation and counting on while reading"
-    both = run.evaluate(test, adapt=True, cache=True)
+    both = evaluate(run, test, adapt=True, cache=True)
     assert both["adapted"] == "dynamic evaluation, a neural cache and a cache"
     assert mixed["perplexity"] < min(mixed["static"]["perplexity"], on["perplexity"])
     assert run.evaluate(test) == still  # nothing stays
@@ -106,8 +107,8 @@ def test_adapted_parts_are_mixed_by_their_probabilities(place):
     from segue.inference.neural_cache import NeuralCache
     from segue.ngrams.cache import CacheLm
 
-    run = Run(place / "rnn")
-    result = run.evaluate(str(place / "test.txt"), cache=True)
+    run = Run.open(place / "rnn")
+    result = evaluate(run, str(place / "test.txt"), cache=True)
     held, test = (
         np.stack(
             [
@@ -122,9 +123,24 @@ def test_adapted_parts_are_mixed_by_their_probabilities(place):
     assert result["perplexity"] == pytest.approx(math.exp(-np.log(weights @ test).mean()), rel=1e-5)
 
 
+class Plain(LanguageModel):
+    """A language model that neither counts nor learns, and gives every token a probability of 0."""
+
+    parameters_count = 0
+
+    def start(self, rows, capacity, source=None, source_mask=None):
+        return None
+
+    def step(self, tokens_BT, mask_BT, state):
+        return np.zeros((len(tokens_BT), self.sizes.vocab_size)), state
+
+    def logprobs(self, batch, state=None):
+        return np.full(np.shape(batch.targets), -np.inf), None
+
+
 def test_a_model_that_cannot_adapt(place):
-    run = Run(place / "rnn")
-    run.model = object()
+    run = Run.open(place / "rnn")
+    run.model = Plain(None, run.sizes)
     with pytest.raises(InputError, match="rnn_lm cannot go on learning while it reads"):
         Mixing([run], adapt=True)
 
@@ -141,11 +157,13 @@ def test_the_runs_own_test_text(place, capsys):
 
 def test_other_validation_text(place):
     with pytest.raises(InputError, match="--validation FILE"):
-        Run(place / "alone").evaluate(str(place / "test.txt"), cache=True)
-    given = Run(place / "alone").evaluate(str(place / "test.txt"), cache=True, validation=str(place / "valid.txt"))
+        evaluate(Run.open(place / "alone"), str(place / "test.txt"), cache=True)
+    given = evaluate(
+        Run.open(place / "alone"), str(place / "test.txt"), cache=True, validation=str(place / "valid.txt")
+    )
     assert given["weights"] == {
         name.replace("two", "alone"): weight
-        for name, weight in Run(place / "two").evaluate(str(place / "test.txt"), cache=True)["weights"].items()
+        for name, weight in evaluate(Run.open(place / "two"), str(place / "test.txt"), cache=True)["weights"].items()
     }
 
 
@@ -195,37 +213,34 @@ def test_the_way_is_that_of_every_part(place, names, options, way):
 
 def test_a_gpt_in_a_mixture_reads_through_the_windows_that_it_has_alone(place):
     """So that what is said of the way is true: every token has the same probability."""
-    model = Run(place / "gpt", "cpu").model
+    model = Run.open(place / "gpt", "cpu").model
     alone, mixed = (
-        token_probabilities(Run(place / "gpt", "cpu"), place / "test.txt", one)
+        token_probabilities(Run.open(place / "gpt", "cpu"), place / "test.txt", one)
         for one in (model, Mixture([model], [1.0], ["cpu"]))
     )
     np.testing.assert_allclose(mixed, alone, rtol=1e-5)
 
 
 def test_a_mixture_of_a_model_that_gives_nothing():
-    class Nothing:
-        def logprobs(self, batch, state=None):
-            return np.full(np.shape(batch.targets), -np.inf), None
-
     from segue.batches.batch import Batch
 
+    nothing = Plain(None, Sizes(2))
     batch = Batch(np.zeros((1, 2), int), np.ones((1, 2), int), np.ones((1, 2), bool))
-    logp, _ = Mixture([Nothing(), Nothing()], [0.5, 0.5], ["cpu", "cpu"]).logprobs(batch)
+    logp, _ = Mixture([nothing, nothing], [0.5, 0.5], ["cpu", "cpu"]).logprobs(batch)
     assert np.isneginf(logp).all()
 
 
 def test_generating_goes_on_learning(place):
-    run = Run(place / "two")
+    run = Run.open(place / "two")
     plain = run.generate("w1 of the", n=2, adapt=True, seed=3, max_tokens=30)
     assert plain == run.generate("w1 of the", n=2, adapt=True, seed=3, max_tokens=30)
     assert plain[0] != plain[1]
     with pytest.raises(InputError, match="beam"):
         run.generate("w1", adapt=True, beam=3)
     with pytest.raises(InputError, match="cannot go on learning"):
-        Run(place / "rnn").generate("w1", adapt=True)
+        Run.open(place / "rnn").generate("w1", adapt=True)
 
 
 def test_mixing_one_run_alone_is_the_run(place):
-    result = Mixing([Run(place / "two")]).evaluate(str(place / "test.txt"))
-    assert result["perplexity"] == Run(place / "two").evaluate(str(place / "test.txt"))["perplexity"]
+    result = Mixing([Run.open(place / "two")]).evaluate(str(place / "test.txt"))
+    assert result["perplexity"] == Run.open(place / "two").evaluate(str(place / "test.txt"))["perplexity"]

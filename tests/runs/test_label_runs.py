@@ -51,7 +51,8 @@ def test_several_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     figures = json.loads((tmp_path / "run" / "result.json").read_text())
     assert figures["accuracy"] > 0.8 and figures["micro_f1"] > 0.9 and figures["macro_f1"] > 0.9
     both, none = run.predict(["the soup of some team", "the a of"])
-    assert (both.label, both.tags) == ("food,sport", ("food", "sport")) and none.label == "" and none.tags == ()
+    assert (both.label, both.chosen) == ("food,sport", ("food", "sport"))
+    assert none.label == "" and none.chosen == ()
     assert sum(both.probabilities) > 1.5  # each by itself
     (tmp_path / "in.txt").write_text("the soup of some team\nthe a of\n")
     assert main(["predict", "run", "in.txt", "--json"]) == 0
@@ -167,7 +168,7 @@ def test_a_word2vec_run_serves_as_well(vectors: Path, tmp_path: Path) -> None:
 
 def test_still_vectors_stay_and_the_second_channel_does(vectors: Path, tmp_path: Path) -> None:
     rate = {"train__optimizer__rate": 0.1, "train__steps": 5, "model__filters": 4}
-    frozen, tokenizer = begun(vectors, tmp_path / "a", "cnn_classifier", train__freeze="embedding", **rate)
+    frozen, tokenizer = begun(vectors, tmp_path / "a", "cnn_classifier", train__freeze="vectors", **rate)
     moved, _ = begun(vectors, tmp_path / "b", "cnn_classifier", model__channels=2, **rate)
     soup, vector = int(tokenizer.encode(" soup")[0]), torch.tensor([1.0, 2, 3, 4])
     torch.testing.assert_close(frozen["vectors.weight"][soup], vector)

@@ -27,7 +27,7 @@ from segue import serve as package
 from segue.cli import main
 from segue.errors import InputError, SegueError
 from segue.inference import decode
-from segue.models.base import Task
+from segue.models.base import TaskName
 from segue.serve import engine as limits
 from segue.serve.app import MAX_BODY, STATIC, create_app
 from segue.serve.engine import Engine, Growth, Served
@@ -106,7 +106,7 @@ def test_runs_are_described(client: TestClient, engine: Engine) -> None:
     rows = strict(client.get("/api/runs").content)
     assert [row["name"] for row in rows] == list(RUNS)
     by_name = {row["name"]: row for row in rows}
-    assert {row["task"] for row in rows} == set(get_args(Task))
+    assert {row["task"] for row in rows} == set(get_args(TaskName))
     assert by_name["char"]["model"] == "ngram" and by_name["char"]["tokens"] == "char"
     assert by_name["tags"]["labels"] == list(engine["tags"].run.labels) == ["D", "N", "V"]
     assert by_name["byte"]["figures"]["steps"] == 3
@@ -519,7 +519,7 @@ def test_the_page_knows_every_task_and_every_limit() -> None:
     for name in ("TASKS", "FIGURES", "PANELS"):
         table = re.search(rf"const {name} = {{(.*?)}};", SCRIPT, re.DOTALL)
         assert table
-        assert set(re.findall(r"\b(\w+): [\[{A-Z]", table[1])) == set(get_args(Task))
+        assert set(re.findall(r"\b(\w+): [\[{A-Z]", table[1])) == set(get_args(TaskName))
     assert f'maxlength="{limits.MAX_CHARACTERS}"' in PAGE
     assert re.search(rf'name="max_tokens"[^>]* max="{limits.MAX_TOKENS}"', PAGE)
 

@@ -18,7 +18,8 @@ from segue.data.grammar import sentences
 from segue.models.base import Sizes
 from segue.models.word2vec import Word2vec
 from segue.recipe import load_recipe
-from segue.runs import train as walk
+from segue.runs.train import train as train_run
+from segue.training import device as devices
 from segue.word_vectors import on_device
 from segue.word_vectors.on_device import Batch, DeviceWork, step
 
@@ -238,8 +239,8 @@ def test_time_ends_it() -> None:
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., tuple[list[str], int]]:
     """Trains as on a machine with a GPU, which is the CPU by another name; what was said, and how often it was used."""
-    monkeypatch.setattr(walk, "_has_driver", lambda: True)
-    monkeypatch.setattr(walk, "pick_device", lambda device: "cpu:0")
+    monkeypatch.setattr(devices, "has_driver", lambda: True)
+    monkeypatch.setattr(devices, "pick_device", lambda device: "cpu:0")
     used: list[DeviceWork] = []
     begin = DeviceWork.__init__
     monkeypatch.setattr(DeviceWork, "__init__", lambda self, *given: used.append(self) or begin(self, *given))
@@ -249,8 +250,8 @@ def told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., tuple
         lines = tmp_path / "lines.txt"
         lines.write_text("the cows eat grass and the sheep eat hay\n" * 40, encoding="utf-8")
         recipe = load_recipe("word2vec", [f"data.path={lines}", "data.unit=line", "train.epochs=2", *settings])
-        trained = walk.train(recipe, tmp_path / "run", device=device, progress=lambda what, *_: said.append(what))
-        assert (trained.out / "result.json").exists()
+        trained = train_run(recipe, out=tmp_path / "run", device=device, progress=lambda what, *_: said.append(what))
+        assert (trained.path / "result.json").exists()
         return [line for line in said if line.endswith(".")], len(used)
 
     return train

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from segue.batches.store import Store
 
 TaskName = Literal["lm", "classify", "tag", "seq2seq", "embed"]
-Task = TaskName
 Array = Any
 """A numpy array in a model that counts, a torch tensor in a network."""
 

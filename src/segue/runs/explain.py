@@ -53,7 +53,7 @@ def _recipe_of_run(run: Path, settings: list[str], trust: bool) -> Any:
 
 def _keys(recipe: Any, section: str) -> Iterator[tuple[str, str, str]]:
     """Every key of a section with its value and its doc."""
-    values = dict(vars(getattr(recipe, section)))
+    values = dict(vars(vars(recipe)[section]))
     for field in section_fields(section, recipe.kind):
         value = values[field.name]
         if dataclasses.is_dataclass(value):

@@ -20,13 +20,18 @@ from segue.errors import SegueError
 from segue.inference.evaluation import NAMES, Evaluation, main_figure
 from segue.inference.words import FIRST
 from segue.look.explain.evidence import context_text, evenest, has_counts, token_name
+from segue.look.inside import look, views_of
+from segue.look.inside.view import View
 from segue.look.page.projection import word_map
 from segue.look.page.report import Curve, Entry, Expected, Page, Quiz, write
+from segue.models.base import Body
 from segue.runs.folder import read_json
 from segue.runs.run import Line, Run
 from segue.training.log import read_metrics
 
 _SAMPLE = 400
+_INSIDE = 24
+"""Characters of held-out text whose attention or gates are drawn."""
 _GIVEN, _CONTINUED = 70, 240
 """Characters that the quiz gives, and that follow, about."""
 _OTHERS = 3
@@ -174,7 +179,16 @@ def write_run_page(run: Run, evaluation: Evaluation, corpus: Corpus, split: str,
     page = page_of(f"{run.recipe.name} on {run.recipe.data.path}", summary, [entry], passage, evaluation)
     expected = expected_of(run, passage.units) if passage and has_counts(run.model) else None
     words = word_map(run.words, run.model.counts[FIRST:]) if "nearest" in run.task.verbs else None
-    write(replace(page, expected=expected, words=words), run.path / "report.html")
+    views = inside(run, passage.units) if passage else []
+    write(replace(page, expected=expected, words=words, views=views), run.path / "report.html")
+
+
+def inside(run: Run, units: Iterable[str]) -> list[View]:
+    """What a network does with the first words of a held-out text: its attention, its gates."""
+    words = next((unit for unit in units if unit.strip()), "")[:_INSIDE]
+    found = views_of(run.model)
+    last: dict[str, Any] = {"layer": run.model.depth - 1} if isinstance(run.model, Body) else {}
+    return [look(run.opened, name, words, **last) for name in ("attention", "gates") if name in found]
 
 
 def page_of(title: str, summary: list[str], entries: list[Entry], passage: Passage | None, best: Evaluation) -> Page:

@@ -101,10 +101,11 @@ def _check(recipe: Recipe, corpus: Corpus, progress: Progress) -> None:
     counted = issubclass(recipe.model_class, Counted)
     if counted and corpus.weights:
         names = "+".join(part.name for part in corpus.parts)
+        counts = not recipe.task.whole_epochs
         raise InputError(
-            f"{recipe.kind} reads every token once, so that its corpora cannot be weighed as in "
-            f"{recipe.data.path[:200]}. Leave the weights out, {names[:200]}, or choose a model that learns by "
-            "gradient, such as rnn_lm or gpt."
+            f"{recipe.kind} {'counts' if counts else 'reads'} every token once, so that its corpora cannot be weighed "
+            f"as in {recipe.data.path[:200]}. Leave the weights out, {names[:200]}"
+            + (", or choose a model that learns by gradient, such as rnn_lm or gpt." if counts else ".")
         )
     window, length = recipe.model_class.window_of(recipe.model), recipe.batches.length
     if window > length and not recipe.train.init:

@@ -116,7 +116,8 @@ def begin(
     """The recipe to follow and the folder to write to; nothing is written yet but a list of data."""
     lines = setting_lines(settings)
     if isinstance(model, Recipe):
-        begun = Begun(model, Path(str(out)), trust=trust)
+        path = Path(out) if out is not None else files.free_name(f"{_stem(model.name)}-{data_name(model.data.path)}")
+        begun = Begun(model, path, trust=trust)
     elif resume and out is not None and data is None and (Path(out) / "recipe.toml").exists():
         begun = Begun(_own_recipe(model, Path(out), lines, trust), Path(out), trust=trust)
     else:
@@ -329,7 +330,7 @@ def check_named(recipe: Recipe, trust: bool) -> None:
         files.check_run(run)
         part = read_recipe(run / "recipe.toml", trust)
         if part.task != recipe.task:
-            raise InputError(f"{run} is a {part.kind}, made for {part.task}. An ensemble is of classifiers.")
+            raise InputError(f"{run} is a {part.kind}, made for {part.task.name}. An ensemble is of classifiers.")
 
 
 def check_parts(recipe: Recipe, corpus: Corpus, trust: bool) -> None:

@@ -5,45 +5,33 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from itertools import count, islice
-from typing import Any
 
 import pytest
 
 from segue.data.example import Example
-from segue.look.explain.leave_one_out import MOST_WORDS, Mattered, explained, mattered, most_moving, words_read
+from segue.look.explain.leave_one_out import MOST_WORDS, Mattered, Predict, explained, mattered, most_moving, words_read
 from segue.tasks.classify import Label
 
 WEIGHTS = {"great": 2.0, "fine": 0.5, "awful": -3.0}
 
 
-def said(label: str, probabilities: tuple[float, ...] = (), **more: Any) -> Label:
-    return Label(label, ("bad", "good"), probabilities, **more)
+def added(examples: Iterable[Example]) -> Iterator[Label]:
+    """log-odds of good = the sum of the weights of the words; it reads a few rows ahead, as a task does."""
+    source = iter(examples)
+    while group := list(islice(source, 5)):
+        for example in group:
+            odds = sum(WEIGHTS.get(word, 0.0) for word in f"{example.text} {example.target}".split())
+            good = 1 / (1 + math.exp(-odds))
+            yield Label("good" if odds > 0 else "bad", ("bad", "good"), (1 - good, good))
 
 
-class Adder:
-    """log-odds of good = the sum of the weights of the words; it reads a few rows ahead, as a predictor does."""
-
-    def predict(self, examples: Iterable[Example]) -> Iterator[Label]:
-        source = iter(examples)
-        while group := list(islice(source, 5)):
-            for example in group:
-                odds = sum(WEIGHTS.get(word, 0.0) for word in f"{example.text} {example.target}".split())
-                good = 1 / (1 + math.exp(-odds))
-                yield said("good" if odds > 0 else "bad", (1 - good, good))
+def fixed(*answers: Label) -> Predict:
+    """The same answers to everything, of whatever form."""
+    return lambda examples: (answer for answer, _ in zip(answers, examples, strict=False))
 
 
-class Fixed(Adder):
-    """The same answer to everything, of whatever form."""
-
-    def __init__(self, *answers: Label) -> None:
-        self.answers = answers
-
-    def predict(self, examples: Iterable[Example]) -> Iterator[Label]:
-        return (answer for answer, _ in zip(self.answers, examples, strict=False))
-
-
-def words_of(text: str, target: str = "", by: Any = None) -> list[Mattered]:
-    [words] = mattered((by or Adder()).predict, [Example(text=text, target=target)])
+def words_of(text: str, target: str = "", by: Predict = added) -> list[Mattered]:
+    [words] = mattered(by, [Example(text=text, target=target)])
     return words
 
 
@@ -80,28 +68,28 @@ def test_what_it_takes_is_known_beforehand() -> None:
 
 def test_texts_stream_and_keep_their_order() -> None:
     endless = (Example(text=" ".join(["great"] * (i % 4))) for i in count())
-    first = list(islice(explained(Adder().predict, endless), 50))
+    first = list(islice(explained(added, endless), 50))
     assert [len(words) for _, words in first] == [i % 4 for i in range(50)]
     assert all(prediction.label == ("good" if words else "bad") for prediction, words in first)
 
 
 def test_a_probability_of_almost_one_still_tells() -> None:
     """1 - p would be 0 here for both."""
-    sure, less = said("a", (1.0, 1e-40)), said("a", (1.0, 1e-30))
-    assert words_of("word", by=Fixed(sure, less))[0].drop == pytest.approx(10 * math.log(10))
-    gone = said("a", (1.0, 0.0))
-    assert math.isfinite(words_of("word", by=Fixed(gone, less))[0].drop)
+    sure, less = Label("a", "ab", (1.0, 1e-40)), Label("a", "ab", (1.0, 1e-30))
+    assert words_of("word", by=fixed(sure, less))[0].drop == pytest.approx(10 * math.log(10))
+    gone = Label("a", "ab", (1.0, 0.0))
+    assert math.isfinite(words_of("word", by=fixed(gone, less))[0].drop)
 
 
 def test_of_a_number_it_is_the_number_that_drops() -> None:
-    whole, less = said("3.5", number=3.5), said("1.25", number=1.25)
-    assert words_of("word", by=Fixed(whole, less)) == [Mattered("word", 2.25)]
+    whole, less = Label("3.5", (), number=3.5), Label("1.25", (), number=1.25)
+    assert words_of("word", by=fixed(whole, less)) == [Mattered("word", 2.25)]
 
 
 def test_of_several_labels_it_is_the_likeliest() -> None:
-    whole = said("b", (0.5, 0.75), chosen=("b",))
-    less = said("", (0.9, 0.5), chosen=())
-    assert words_of("word", by=Fixed(whole, less))[0].drop == pytest.approx(math.log(3))
+    whole = Label("b", "ab", (0.5, 0.75), chosen=("b",))
+    less = Label("", "ab", (0.9, 0.5), chosen=())
+    assert words_of("word", by=fixed(whole, less))[0].drop == pytest.approx(math.log(3))
 
 
 def test_the_largest_are_told_first() -> None:

@@ -218,7 +218,7 @@ def test_the_entry_says_what_the_result_says(task: str, runs: dict[str, segue.Ru
     assert bool(entry.sample) == bool(entry.surprisal) == (task == "lm")
     assert (entry.confusion is not None) == bool(entry.calibration) == (task in ("classify", "tag"))
     page = page_of("A title <b>", ["A sentence."], [entry], passage, evaluation)
-    assert page.ledger == read_json(run.path / "ledger.json") and page.judged == run.task.judged_one_by_one
+    assert page.ledger == read_json(run.path / "ledger.json") and page.judged == ("words" if task == "tag" else "rows")
     assert "A title &lt;b&gt;" in render(page)
 
 

@@ -10,12 +10,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from segue.inference.predict import Prediction
 
 import segue
+from segue import tasks
 from segue.cli import main
 from segue.errors import InputError
 from segue.runs.experiments.challenge import TEMPLATES, WORDS, challenge
+from segue.tasks.classify import Label
 
 GOOD = {word for good, _ in WORDS.values() for word in good}
 BAD = {word for _, bad in WORDS.values() for word in bad}
@@ -26,17 +27,17 @@ def made_run(
 ) -> Any:
     """What a challenge asks of a run; `says` gives a text the probability of the last label."""
 
-    def predict(texts: Iterable[str]) -> Iterator[Prediction]:
+    def predict(texts: Iterable[str]) -> Iterator[Label]:
         for text in texts:
             p = says(text)
-            yield Prediction(probabilities=(1 - p, *[0.0] * (len(labels) - 2), p))
+            yield Label("", labels, probabilities=(1 - p, *[0.0] * (len(labels) - 2), p))
 
     return SimpleNamespace(
         path=Path("runs/made"),
-        task="classify",
+        task=tasks.task("classify"),
         sizes=SimpleNamespace(label="class"),
         recipe=SimpleNamespace(name="made", data=SimpleNamespace(pairs=False)),
-        labels=list(labels),
+        labels=tuple(labels),
         unknown=lambda text: [word for word in re.findall(r"[\w']+", text) if not known(word)],
         predict=predict,
     )
@@ -139,7 +140,7 @@ def test_labels_that_do_not_tell_are_asked_for() -> None:
 
 
 def test_only_single_texts_with_one_label_each() -> None:
-    for part, value in (("task", "tag"), ("sizes", SimpleNamespace(label="number"))):
+    for part, value in (("task", tasks.task("tag")), ("sizes", SimpleNamespace(label="number"))):
         run = made_run(adds)
         setattr(run, part, value)
         with pytest.raises(InputError, match="does not give single texts one label each"):

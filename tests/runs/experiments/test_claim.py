@@ -200,7 +200,8 @@ def outcome(name: str, *seeds: list[float]) -> Outcome:
     for bits in seeds:
         table = np.stack([np.array(bits), np.full(len(bits), 100.0)], 1)
         value = float(table[:, 0].sum() / table[:, 1].sum())
-        figures = {"task": "lm", "bits_per_byte": value, "bits_per_byte_ci": list(bootstrap(table[:, 0], table[:, 1]))}
+        interval = list(bootstrap(table[:, 0], table[:, 1]))
+        figures = {"figure": "bits_per_byte", "bits_per_byte": value, "bits_per_byte_ci": interval}
         evaluations.append(Evaluation(figures, table))
     return Outcome(name, Path(name), evaluations, Curve([], [], []), 1.0, 1.0)
 

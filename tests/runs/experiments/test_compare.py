@@ -13,24 +13,17 @@ import pytest
 import torch
 
 import segue
+from segue import tasks
 from segue.cli import main
 from segue.inference import metrics
-from segue.inference.evaluation import Evaluation, of_text
+from segue.inference.evaluation import Evaluation
 from segue.inference.score import Scored
 from segue.inference.statistics import bootstrap
-from segue.recipe import load_recipe
+from segue.recipe import budgeted, load_recipe
 from segue.runs import folder
-from segue.runs.experiments.compare import (
-    LADDERS,
-    Trial,
-    _joined,
-    _ladder,
-    _ranked,
-    _verdict,
-    budgeted,
-    mean_of,
-    task_of,
-)
+from segue.runs.experiments.compare import _joined, _ladder, _ranked, mean_of, task_of
+from segue.runs.experiments.verdict import Trial, _verdict
+from segue.tasks.lm import of_scored
 
 TEXT = "the cow eats the green grass.\na big dog sees the small cow.\n\n" * 60
 
@@ -71,7 +64,7 @@ def test_tokens_that_lose_text_come_last_and_without_bits(capsys: pytest.Capture
 
 def scored(bits: list[float], sizes: list[float], spelling: float) -> Evaluation:
     total = torch.tensor(bits, dtype=torch.float64).numpy()
-    return of_text(Scored(total, torch.tensor(sizes, dtype=torch.float64).numpy(), 6.0, 10, spelling, 1, 0, "way"))
+    return of_scored(Scored(total, torch.tensor(sizes, dtype=torch.float64).numpy(), 6.0, 10, spelling, 1, 0, "way"))
 
 
 def with_best(evaluation: Evaluation, best: float) -> Evaluation:
@@ -93,8 +86,8 @@ def judged(right: list[float], sure: float = 0.9) -> Evaluation:
     """Of a classifier that said everything with the same confidence."""
     rows = np.array(right)
     sums = metrics.reliability([sure] * len(rows), rows).tolist()
-    result = {"task": "classify", "accuracy": float(rows.mean()), "calibration": sums, "calibration_error": 9.0}
-    return Evaluation(result, np.stack([rows, np.ones(len(rows))], 1))
+    result = {"figure": "accuracy", "accuracy": float(rows.mean()), "calibration": sums, "calibration_error": 9.0}
+    return Evaluation(result, np.stack([rows, np.ones(len(rows))], 1), share=True)
 
 
 def test_calibration_is_of_all_folds_together() -> None:
@@ -111,7 +104,7 @@ def test_all_right_in_all_seeds_and_folds_is_no_certainty() -> None:
 def trial(name: str, right: list[float], seconds: float, parameters: int) -> Trial:
     Path(name).mkdir()
     folder.write_json(Path(name) / "result.json", {"train_seconds": seconds, "parameters": parameters})
-    recipe, run = SimpleNamespace(name=name, task="classify"), SimpleNamespace(path=Path(name))
+    recipe, run = SimpleNamespace(name=name, task=tasks.task("classify")), SimpleNamespace(path=Path(name))
     return Trial(recipe, [run], judged(right), [])  # type: ignore[arg-type, list-item]
 
 
@@ -188,7 +181,7 @@ def test_rows_that_are_too_few_to_test() -> None:
 def measured(name: str, errors: list[float], seconds: float, parameters: int) -> Trial:
     """A model of numbers with these squared errors."""
     table = np.stack([np.array(errors), np.ones(len(errors))], 1)
-    result = {"task": "classify", "mean_squared_error": float(table[:, 0].mean())}
+    result = {"figure": "mean_squared_error", "mean_squared_error": float(table[:, 0].mean())}
     return replace(trial(name, [1.0], seconds, parameters), evaluation=Evaluation(result, table))
 
 
@@ -239,8 +232,9 @@ def test_the_page_says_who_did_not_take_all_its_time() -> None:
 
 
 def test_the_ladder_leaves_out_models_of_other_labels_and_says_so() -> None:
-    assert _ladder("classify", []) == (LADDERS["classify"], [])
-    names, said = _ladder("classify", ["train.rate=1", "data.label=number"])
+    classify = tasks.task("classify")
+    assert _ladder(classify, []) == (classify.ladder, [])
+    names, said = _ladder(classify, ["train.rate=1", "data.label=number"])
     assert "dan" in names and "nbsvm" not in names
     assert said == ["Left out, since they learn one class a row: naive_bayes, nbsvm, ngram_bag."]
 
@@ -308,7 +302,7 @@ def test_the_text_where_the_label_should_be_is_refused_with_the_way_out() -> Non
         segue.train("bow", "reviews.tsv", "r")
     assert not Path("r").exists()
     settings: dict[str, Any] = {"data.columns": "2,1", "train.steps": 2}
-    assert segue.train("bow", "reviews.tsv", "r", settings).labels == ["0", "1"]
+    assert segue.train("bow", "reviews.tsv", "r", settings).labels == ("0", "1")
 
 
 def test_a_tag_of_the_test_file_that_training_lacks_is_said_before_training() -> None:

@@ -11,6 +11,8 @@ from segue.look.inside.view import Floats, View, finite, largest, longest_bar, s
 from segue.look.page.markup import visible
 
 _SHADES = " ░▒▓█"
+_LEAST = 0.02
+"""A share of the largest value that is not shown as nothing."""
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _BAR = 24
 _LABEL = 14
@@ -127,7 +129,9 @@ def _shaded(share: float) -> str:
     """Two characters for a value between -1 and 1."""
     if not math.isfinite(share):
         return "? "
-    shade = _SHADES[min(len(_SHADES) - 1, round(abs(share) * (len(_SHADES) - 1)))]
+    level = round(abs(share) * (len(_SHADES) - 1))
+    level = max(level, 1) if abs(share) >= _LEAST else 0  # attention over many tokens is small everywhere
+    shade = _SHADES[min(len(_SHADES) - 1, level)]
     return f"-{shade}" if share < 0 and shade != " " else shade * 2
 
 

@@ -24,6 +24,7 @@ from typing import Any
 from segue.data.atomic import atomic_file, of_process
 from segue.inference.metrics import class_scores
 from segue.look.explain.evidence import Followers
+from segue.look.inside.view import View
 from segue.look.page import charts, markup
 from segue.look.page.calibration import Sure, calibration
 from segue.look.page.charts import Axes, Line
@@ -110,6 +111,8 @@ class Page:
     """Where the first entry was trained on several: corpus, tokens, weight, epochs, and its figure on each."""
     trend: Trend | None = None
     """Of the page of a claim: the figure against a number."""
+    views: list[View] = field(default_factory=list)
+    """Of the page of a run that is a network: pictures of what it does with a held-out text (look/inside)."""
     words: WordMap | None = None
     """Of the page of a run with vectors of words."""
 
@@ -150,6 +153,7 @@ def render(page: Page) -> str:
         ("quiz", "Which is the real one?", _quiz(page)),
         ("expected", "Expected, order by order", _expected(page)),
         ("surprisal", "Surprisal, word by word", _surprisal(page)),
+        ("inside", "Inside the network", _inside(page)),
         ("confusion", "Confusions", _confusion(page)),
         ("classes", "Label by label", _classes(page)),
         ("calibration", "Calibration", _calibration(page)),
@@ -479,6 +483,13 @@ def _rows(page: Page) -> str:
         )
     rows = [[f'<span dir="auto">{text(one["text"])}</span>', _list(one["labels"])] for one in found["first"]]
     return f'<p class="aside">{text(" ".join(said))}</p>{markup.table(["text", "labels, and where"], rows)}'
+
+
+def _inside(page: Page) -> str:
+    """Pictures of look/inside, drawn as SVG; `segue look` shows them of any text."""
+    return "".join(
+        f'<figure>{view.svg()}<figcaption class="aside">{text(view.note)}</figcaption></figure>' for view in page.views
+    )
 
 
 def _translates(page: Page) -> bool:

@@ -356,6 +356,7 @@ def _report(claim: Claim, outcomes: Sequence[Outcome], recipe: Recipe, out: Path
         "report": str(out / "report.html"),
         "picture": str(out / "picture.svg"),
         "task": recipe.task.name,
+        "figure": main,
         "against": claim.against,
         "best_possible": ranked[0].mean.result.get("best_possible"),
         "rows": [_row(claim, outcome, main) for outcome in outcomes],

@@ -1,0 +1,54 @@
+"""Language models: the figures of a scored text."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from segue.inference.evaluation import compare
+from segue.inference.score import Scored
+from segue.tasks.lm import of_scored
+
+
+def scored(bits: list[float], zeros: int = 0) -> Scored:
+    return Scored(np.array(bits), np.array([2048.0] * (len(bits) - 1) + [1000.0]), 50.0, 25, 12.0, 3, zeros, "a way")
+
+
+def test_text() -> None:
+    bits = [4096.0 + i for i in range(30)]
+    evaluation = of_scored(scored(bits))
+    result, size = evaluation.result, 29 * 2048 + 1000
+    assert result["bits_per_byte"] == pytest.approx(sum(bits) / size)
+    low, high = result["bits_per_byte_ci"]
+    assert low < result["bits_per_byte"] < high
+    assert result["perplexity"] == pytest.approx(math.exp(2.0))
+    assert (result["tokens"], result["bytes"], result["unknown_tokens"], result["way"]) == (25, size, 3, "a way")
+    assert result["spelling_bits_per_byte"] == pytest.approx(12 / size)
+    assert result["task"] == "lm" and result["figure"] == "bits_per_byte" and evaluation.pieces_NK.shape == (30, 2)
+
+
+def test_tokens_that_lose_text_get_no_bits_per_byte() -> None:
+    result = of_scored(scored([1.0, 2.0]), lossless=False).result
+    assert "bits_per_byte" not in result and "bits_per_byte_ci" not in result and "perplexity" in result
+
+
+def test_infinite_bits_stay_infinite() -> None:
+    result = of_scored(scored([math.inf, 4096.0, 4096.0], zeros=2)).result
+    assert result["bits_per_byte"] == math.inf and result["zero_probability_tokens"] == 2
+    assert result["bits_per_byte_ci"][1] == math.inf
+
+
+def test_compare_is_a_less_b() -> None:
+    worse, better = of_scored(scored([5000.0] * 30)), of_scored(scored([4000.0 + i for i in range(30)]))
+    gap = compare(worse, better)
+    assert gap.difference == pytest.approx(worse.result["bits_per_byte"] - better.result["bits_per_byte"])
+    assert gap.lo > 0 and gap.p < 0.01
+    back = compare(better, worse)
+    assert back.difference == pytest.approx(-gap.difference) and back.hi < 0
+
+
+def test_other_text_cannot_be_compared() -> None:
+    with pytest.raises(ValueError, match="same text"):
+        compare(of_scored(scored([1.0, 2.0])), of_scored(scored([1.0, 2.0, 3.0])))

@@ -1,0 +1,215 @@
+"""Sequence to sequence: pairs on disk and in batches, what is written, and the figures on made-up answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sacrebleu
+import torch
+from torch import Tensor
+
+from segue.batches.batch import IGNORE
+from segue.batches.codec import Codec, Sizes
+from segue.batches.encode import encode
+from segue.batches.store import columns_of
+from segue.data.config import Config as Data
+from segue.data.example import Example
+from segue.inference.decode_settings import Config as Decode
+from segue.inference.evaluation import Evaluation, compare
+from segue.inference.opened import Opened
+from segue.models.rnn_seq2seq import RnnSeq2seq
+from segue.tasks.seq2seq import TASK, Seq2seq, Translation
+from segue.tokens.tokenizer import Config as Tokens
+from segue.tokens.tokenizer import Tokenizer
+
+STOP = 0
+
+
+def test_targets_are_shifted_by_one_and_end_with_stop() -> None:
+    columns = columns_of(source=[np.array([5, 6]), np.array([7])], text=[np.array([2]), np.array([3, 4])])
+    batch = TASK.collate(columns, 9999)
+    assert batch.tokens_BT.tolist() == [[STOP, 2, 0], [STOP, 3, 4]]
+    assert batch.targets.tolist() == [[2, STOP, IGNORE], [3, 4, STOP]]
+    assert batch.source.tolist() == [[5, 6], [7, 0]]
+    assert batch.source_mask.tolist() == [[True, True], [True, False]]
+    assert batch.mask_BT.tolist() == [[True, True, False], [True, True, True]]
+    assert batch.count == 5
+
+
+def test_a_batch_becomes_tensors_with_the_same_values() -> None:
+    batch = TASK.collate(columns_of(source=[np.array([5, 6])], text=[np.array([2])]), 9999)
+    moved = batch.to("cpu")
+    for name in ("tokens_BT", "targets", "mask_BT", "source", "source_mask"):
+        assert getattr(moved, name).tolist() == getattr(batch, name).tolist()
+    assert moved.fresh_B is None
+    assert moved.count == batch.count
+
+
+def test_a_translation_that_is_cut_does_not_end_there() -> None:
+    columns = columns_of(source=[[6, 7], [8, 9, 10, 11], [12]], text=[[6, 7, 8], [9], [10, 11, 12, 13]])
+    batch = TASK.collate(columns, 2)
+    assert batch.source[batch.source_mask].tolist() == [6, 7, 8, 9, 12]
+    assert batch.tokens_BT.tolist() == [[STOP, 6, 7], [STOP, 9, 0], [STOP, 10, 11]]
+    assert batch.targets.tolist() == [[6, 7, 8], [9, STOP, IGNORE], [10, 11, 12]]
+
+
+def test_translations_on_disk(tmp_path: Path) -> None:
+    rows = [Example("the cow", target="die Kuh"), Example("grass", target="Gras")]
+    tokenizer = Tokenizer.train(Tokens(kind="char"), [row.text + row.target for row in rows])
+    codec = Codec(tokenizer, (), Data(), Sizes(tokenizer.vocab_size))
+    encoded = encode(rows, lambda group: TASK.encode(group, codec), tokenizer, tmp_path, limit=5)
+    for name, texts in {"source": [r.text for r in rows], "text": [r.target for r in rows]}.items():
+        column = encoded.store.columns[name]
+        assert [column.row(i).tolist() for i in range(2)] == [tokenizer.encode(text).tolist() for text in texts]
+    assert encoded.tokens == sum(len(row.text) + len(row.target) for row in rows)
+    # Beyond 5: two of each side of the first row; the store keeps them, batches leave them out.
+    assert encoded.cut == 4
+    asked = TASK.encode(rows, codec, labelled=False)
+    assert set(asked) == {"source"} and asked["source"].flat.tolist() == encoded.store.columns["source"].flat.tolist()
+
+
+# Writing
+
+WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven"]
+
+
+def opened(make: Any, limit: int = 100, **decode: Any) -> Opened:
+    tokenizer = Tokenizer.train(Tokens(kind="char"), [" ".join(WORDS)])
+    codec = Codec(tokenizer, (), Data(), Sizes(tokenizer.vocab_size))
+    return Opened(make(codec.sizes), codec, Decode(**{"beam": 1, "max_tokens": 20} | decode), limit)
+
+
+def examples(*texts: str) -> list[Example]:
+    return [Example(text=text) for text in texts]
+
+
+@dataclass(frozen=True)
+class Copied:
+    """How far each row has copied its source."""
+
+    source_BS: Tensor
+    place_B: Tensor
+
+    def select(self, rows: Tensor, same_text: bool = False) -> Copied:
+        return Copied(self.source_BS[rows], self.place_B[rows])
+
+
+class Copier:
+    """Writes the source again, then STOP, each with probability 0.9 (the rest is spread evenly)."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        self.vocab_size = sizes.vocab_size
+
+    def start(self, rows: int, capacity: int, source: Tensor, source_mask: Tensor) -> Copied:
+        ended = torch.cat([source.masked_fill(~source_mask, 0), torch.zeros(rows, 1, dtype=torch.long)], 1)
+        return Copied(ended, torch.full((rows,), -1))
+
+    def step(self, tokens_BT: Tensor, mask_BT: Tensor, state: Copied) -> tuple[Tensor, Copied]:
+        place_B = state.place_B + mask_BT.sum(1)
+        right_B = state.source_BS.gather(1, place_B.clamp(max=state.source_BS.shape[1] - 1)[:, None])
+        p_BV = torch.full((len(tokens_BT), self.vocab_size), 0.1 / (self.vocab_size - 1)).scatter(1, right_B, 0.9)
+        return p_BV.log(), Copied(state.source_BS, place_B)
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_translations_come_back_as_text(beam: int) -> None:
+    one = opened(Copier, beam=beam, max_tokens=60)
+    draw = np.random.default_rng(0)
+    rows = [" ".join(draw.choice(WORDS, draw.integers(1, 7))) for _ in range(70)]
+    answers = list(TASK.predict(one, examples(*rows)))
+    assert [answer.text for answer in answers] == rows
+    for text, answer in zip(rows, answers, strict=True):
+        assert answer.logprob == pytest.approx((len(text) + 1) * np.log(0.9), rel=1e-4)
+
+
+def test_a_source_beyond_the_limit_is_cut() -> None:
+    one = opened(Copier, limit=5)
+    assert [answer.text for answer in TASK.predict(one, examples("three five"))] == ["three"]
+    assert TASK.cut(one, Example(text="three five")) == 5
+
+
+def test_unknown_is_never_written() -> None:
+    """Where the likeliest token is UNK, the next one is taken."""
+
+    class Unsure(Copier):
+        def step(self, tokens_BT: Tensor, mask_BT: Tensor, state: Copied) -> tuple[Tensor, Copied]:
+            logits, state = super().step(tokens_BT, mask_BT, state)
+            logits[:, 1] = 5.0
+            return logits, state
+
+    (answer,) = TASK.predict(opened(Unsure), examples("two"))
+    assert answer.text == "two"
+
+
+def test_an_empty_source_is_translated_too() -> None:
+    def network(sizes: Sizes) -> RnnSeq2seq:
+        torch.manual_seed(0)
+        return RnnSeq2seq(RnnSeq2seq.Config(width=8), sizes)
+
+    one = opened(network, max_tokens=5)
+    together = list(TASK.predict(one, examples("", "one two")))
+    alone = [answer for text in ("", "one two") for answer in TASK.predict(one, examples(text))]
+    assert [answer.text for answer in together] == [answer.text for answer in alone]
+
+
+def test_a_translation_is_searched_for_and_not_drawn() -> None:
+    """Whatever [decode] says of temperatures: without a beam it is greedy."""
+    drawn, searched = (opened(Copier, max_tokens=60, **values) for values in ({"beam": 0, "temperature": 9.0}, {}))
+    rows = examples("one two", "seven", "")
+    assert list(TASK.predict(drawn, rows)) == list(TASK.predict(searched, rows))
+
+
+def test_a_prediction_is_a_line_and_an_object() -> None:
+    one = Translation("die Kuh", -1.5)
+    assert one.line() == "die Kuh" and one.json() == {"translation": "die Kuh", "logprob": -1.5}
+
+
+# Figures
+
+
+class Told(Seq2seq):
+    """Has its answers beforehand."""
+
+    def __init__(self, written: list[str]) -> None:
+        self.written = written
+
+    def predict(self, opened: Opened, examples: Iterable[Example]) -> Iterator[Translation]:
+        return (Translation(text, 0.0) for text in self.written)
+
+
+def translated(written: list[str], references: list[str]) -> Evaluation:
+    rows = [Example(text=f"source {i}", target=target) for i, target in enumerate(references)]
+    return Told(written).judged(opened(lambda sizes: None, 1000), rows)
+
+
+WRITTEN = ["the old cow eats the green grass", "my dog sees a red ball", "a king", "the cat naps well"]
+REFERENCES = ["the old cow eats green grass", "my dog sees the red ball", "a wise king runs", "the cat naps well"]
+
+
+def test_translations_are_sacrebleus() -> None:
+    result = translated(WRITTEN, REFERENCES).result
+    assert result["bleu"] == pytest.approx(sacrebleu.corpus_bleu(WRITTEN, [REFERENCES]).score)
+    assert result["chrf"] == pytest.approx(sacrebleu.corpus_chrf(WRITTEN, [REFERENCES]).score)
+    assert (result["task"], result["figure"], result["sentences"], result["exact"]) == ("seq2seq", "bleu", 4, 0.25)
+    for part in ("BLEU|", "chrF2|", "version:", "tok:13a"):
+        assert part in result["signature"]
+    low, high = result["bleu_ci"]
+    assert low <= result["bleu"] <= high
+
+
+def test_translations_are_shown_right_or_wrong() -> None:
+    shown = translated(WRITTEN, REFERENCES).examples
+    assert shown[3] == {"source": "source 3", "reference": REFERENCES[3], "output": WRITTEN[3]}
+    assert len(shown) == 4
+
+
+def test_compare_translations() -> None:
+    gap = compare(translated(REFERENCES, REFERENCES), translated(WRITTEN, REFERENCES))
+    expected = sacrebleu.corpus_bleu(WRITTEN, [REFERENCES]).score
+    assert gap.difference == pytest.approx(100 - expected)
+    assert compare(translated(WRITTEN, REFERENCES), translated(REFERENCES, REFERENCES)).difference < 0

@@ -1,0 +1,193 @@
+"""Tag: words, tags and letters on disk and in batches, what is predicted, and the figures on made-up answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from segue.batches.batch import IGNORE
+from segue.batches.codec import Codec, Sizes
+from segue.batches.encode import encode
+from segue.batches.store import columns_of
+from segue.data.config import Config as Data
+from segue.data.corpus import Corpus
+from segue.data.example import Example
+from segue.errors import InputError
+from segue.inference.decode_settings import Config as Decode
+from segue.inference.evaluation import Evaluation
+from segue.inference.opened import Opened
+from segue.models.window_tagger import WindowTagger
+from segue.tasks.tag import TASK, Tag, Tags
+from segue.tokens.tokenizer import Config as Tokens
+from segue.tokens.tokenizer import Tokenizer
+
+
+def codec_of(text: str, *tags: str) -> Codec:
+    tokenizer = Tokenizer.train(Tokens(kind="space", min_count=1), [text])
+    return Codec(tokenizer, tags, Data(), Sizes(tokenizer.vocab_size, len(tags)))
+
+
+def test_tags_are_ignored_where_there_is_no_word() -> None:
+    columns = columns_of(text=[np.array([5, 6]), np.array([7])], tags=[np.array([1, 0]), np.array([2])])
+    batch = TASK.collate(columns, 9999)
+    assert batch.targets.tolist() == [[1, 0], [2, IGNORE]]
+    assert batch.mask_BT.tolist() == [[True, True], [True, False]]
+    assert batch.count == 3
+
+
+def test_without_tags_nothing_is_predicted() -> None:
+    """As where a model is asked: the same tokens, every target IGNORE."""
+    text = [np.array([5, 6]), np.array([7])]
+    asked, told = TASK.collate(columns_of(text=text), 9), TASK.collate(columns_of(text=text, tags=[[1, 0], [2]]), 9)
+    assert asked.tokens_BT.tolist() == told.tokens_BT.tolist() and asked.mask_BT.tolist() == told.mask_BT.tolist()
+    assert asked.targets.shape == told.targets.shape and (asked.targets == IGNORE).all() and asked.count == 0
+
+
+def test_tags_on_disk(tmp_path: Path) -> None:
+    rows = [Example(words=("the", "cow"), tags=("D", "N")), Example(words=("eats", "", "zebra"), tags=("V", "D", "N"))]
+    codec = codec_of("the cow eats", "D", "N", "V")
+    encoded = encode(rows, lambda group: TASK.encode(group, codec), codec.tokenizer, tmp_path, limit=2)
+    columns = encoded.store.columns
+    assert [columns["tags"].row(i).tolist() for i in range(2)] == [[0, 1], [2, 0, 1]]
+    assert [len(columns["text"].row(i)) for i in range(2)] == [2, 3]
+    assert columns["text"].row(1).tolist()[2] == codec.tokenizer.unk
+    assert encoded.cut == 1
+    assert encoded.tokens == 5
+    assert encoded.unknown == int((columns["text"].flat == codec.tokenizer.unk).sum())
+
+
+def test_rows_are_the_same_ids_with_and_without_tags() -> None:
+    rows = [Example(words=("the", "Cow"), tags=("D", "N")), Example(words=("eats",), tags=("V",))]
+    codec = codec_of("the cow eats", "D", "N", "V")
+    told, asked = TASK.encode(rows, codec), TASK.encode(rows, codec, labelled=False)
+    assert set(told) - set(asked) == {"tags"}
+    for name, column in asked.items():
+        assert column.flat.tolist() == told[name].flat.tolist() and column.ends.tolist() == told[name].ends.tolist()
+
+
+def test_an_unknown_tag_is_refused_with_its_place() -> None:
+    row = Example(words=("a", "b"), tags=("good", "bda"), path="tags.conll", line=9)
+    with pytest.raises(InputError) as caught:
+        TASK.encode([row], codec_of("a b", "bad", "good"))
+    message = str(caught.value)
+    assert message.startswith("tags.conll:9: ") and "'bda'" in message and "Did you mean '" in message
+
+
+def test_tags_are_sorted(tmp_path: Path) -> None:
+    (tmp_path / "tags.conll").write_text("a\tN\nb\tD\n\na\tV\nb\tD\n")
+    corpus = Corpus(Data(path=str(tmp_path / "tags.conll"), validation=0.0), TASK.shape)
+    assert TASK.labels(corpus, corpus.config) == ("D", "N", "V")
+
+
+# Predicting
+
+WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven"]
+NAMES = ("a", "b", "c")
+
+
+def opened(limit: int = 100) -> Opened:
+    torch.manual_seed(0)
+    codec = codec_of(" ".join(WORDS), *NAMES)
+    return Opened(WindowTagger(WindowTagger.Config(embedding=5, width=6), codec.sizes).train(), codec, Decode(), limit)
+
+
+def sentences(*texts: str) -> list[Example]:
+    return [Example(text=text, words=tuple(text.split())) for text in texts]
+
+
+def test_one_tag_a_word_in_order() -> None:
+    one, draw = opened(), np.random.default_rng(0)
+    rows = sentences(*(" ".join(draw.choice(WORDS, draw.integers(1, 7))) for _ in range(130)))
+    answers = list(TASK.predict(one, rows))
+    assert [len(answer.tags) for answer in answers] == [len(row.words) for row in rows]
+    for row, answer in list(zip(rows, answers, strict=True))[::17]:
+        (alone,) = TASK.predict(one, [row])
+        assert alone.tags == answer.tags  # padding and neighbours change nothing
+    assert {tag for answer in answers for tag in answer.tags} <= set(NAMES)
+
+
+def test_long_and_empty_sentences() -> None:
+    one = opened(limit=4)
+    rows = sentences("one two three four five six", "")
+    assert [len(answer.tags) for answer in TASK.predict(one, rows)] == [4, 0]
+    assert [TASK.cut(one, row) for row in rows] == [2, 0]
+
+
+def test_a_prediction_is_a_line_and_an_object() -> None:
+    one = Tags(("the", "cow"), ("D", "N"), (0.75, 0.5))
+    assert one.line() == "D N"
+    assert one.json() == {"words": ["the", "cow"], "tags": ["D", "N"], "probabilities": [0.75, 0.5]}
+    assert "probabilities" not in Tags(("the",), ("D",)).json()
+
+
+# Figures
+
+
+class Told(Tag):
+    """Has its answers beforehand."""
+
+    def __init__(self, answers: Iterable[Tags]) -> None:
+        self.answers = answers
+
+    def predict(self, opened: Opened, examples: Iterable[Example]) -> Iterator[Tags]:
+        return iter(self.answers)
+
+    def of(self, rows: list[Example], labels: tuple[str, ...]) -> Evaluation:
+        return self.judged(Opened(None, codec_of("a", *labels), Decode(), 1000), rows)
+
+
+def tagged(truth: list[str], guess: list[str], labels: tuple[str, ...] = ("O", "B-X", "I-X", "B-Y")) -> Evaluation:
+    """One sentence a string, its tags between blanks."""
+    rows = [
+        Example(words=tuple("w" * len(tags.split())), tags=tuple(tags.split()), path="a.conll", line=i + 1)
+        for i, tags in enumerate(truth)
+    ]
+    return Told(Tags(row.words, tuple(tags.split())) for row, tags in zip(rows, guess, strict=True)).of(rows, labels)
+
+
+def test_the_tags_of_words_are_counted_one_by_one() -> None:
+    rows = [Example(words=("a", "b", "c"), tags=("DET", "NOUN", "NOUN"))]
+    answers = [Tags(rows[0].words, ("DET", "DET", "NOUN"), (0.9, 0.7, 0.5))]
+    evaluation = Told(answers).of(rows, ("DET", "NOUN"))
+    assert evaluation.result["confusion"] == [[1, 0], [1, 1]]
+    assert evaluation.result["calibration_error"] == pytest.approx((0.1 + 0.7 + 0.5) / 3)
+    assert evaluation.examples[0]["surest error"] == "b: DET for NOUN"
+
+
+def test_tags_by_hand() -> None:
+    """6 of 8 words right; of three true spans (X 0-2, Y 3, X 0) two are found, and one is made up."""
+    evaluation = tagged(["B-X I-X O B-Y", "B-X O O O"], ["B-X I-X O O", "B-X O O B-Y"])
+    result = evaluation.result
+    assert (result["task"], result["figure"], result["sentences"], result["words"]) == ("tag", "accuracy", 2, 8)
+    assert result["accuracy"] == pytest.approx(6 / 8)
+    assert result["span_f1"] == pytest.approx(2 * 2 / (3 + 3))
+    np.testing.assert_array_equal(evaluation.pieces_NK, [[3, 4], [3, 4]])
+    assert evaluation.examples[0] == {"text": "w w w w", "tags": "B-X I-X O B-Y", "predicted": "B-X I-X O O"}
+
+
+def test_words_that_were_not_read_are_wrong() -> None:
+    """A sentence cut at the limit: what has no tag counts as an error, and as outside any span."""
+    result = tagged(["B-X I-X O O"], ["B-X I-X"]).result
+    assert result["accuracy"] == pytest.approx(2 / 4) and result["span_f1"] == 1.0
+    assert tagged(["O O B-X"], ["O O"]).result["span_f1"] == 0.0
+
+
+def test_parts_of_speech_have_no_spans() -> None:
+    result = tagged(["DET NOUN", "NOUN"], ["DET DET", "NOUN"], ("DET", "NOUN")).result
+    assert result["span_f1"] is None and result["accuracy"] == pytest.approx(2 / 3)
+
+
+def test_a_tag_that_training_never_saw_is_named_too() -> None:
+    with pytest.raises(InputError, match=r"a\.conll:2: the label 'B-Z' was never seen in training"):
+        tagged(["O O", "O B-Z"], ["O O", "O O"])
+
+
+@pytest.mark.parametrize(("guess", "low", "high"), [("bad", 0.88, 1), ("good", 0, 0.12)], ids=["all", "none"])
+def test_all_or_none_right_is_no_certainty(guess: str, low: float, high: float) -> None:
+    """The exact interval of 30 of 30 is 0.884 to 1."""
+    evaluation = tagged(["bad bad"] * 30, [f"{guess} {guess}"] * 30, ("bad", "fair", "good"))
+    assert evaluation.result["accuracy_ci"] == pytest.approx([low, high], abs=0.01)
