@@ -35,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("adding")
     for name, code in FILES.items():
         (folder / name).write_text(code, encoding="utf-8")
-    lines = (f"The cows eat grass and hay on day {i % 7}, and then they sleep.\n" for i in range(400))
+    lines = (f"The cows eat grass and hay on day {i % 7}, and then they sleep.\n" for i in range(100))
     (folder / "book.txt").write_text("".join(lines), encoding="utf-8")
     (folder / "reviews.tsv").write_text("good\ta fine film\nbad\ta dull film\n" * 20, encoding="utf-8")
     (folder / "film.txt").write_text("a fine one\n", encoding="utf-8")
