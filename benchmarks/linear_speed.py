@@ -56,10 +56,11 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
 
 def ours(kind: str, tokens: str, settings: dict[str, Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """(train, predict): as a run does it, without the run's folder and page."""
+    from segue.inference.predict import Predictor
+
     from segue.batches.encode import encode
     from segue.data.example import Example
     from segue.inference.decode_settings import Config as Decode
-    from segue.inference.predict import Predictor
     from segue.models import model_class
     from segue.models.base import Sizes
     from segue.recipe import WHOLE
