@@ -96,7 +96,7 @@ def size(place: Path, lmplz: str) -> None:
     binary = Path(lmplz).with_name("build_binary")
     from segue.runs.run import Run
 
-    run = Run(place / "run")
+    run = Run.open(place / "run")
     count = run.model.parameters_count
     mine = (place / "run" / "model.safetensors").stat().st_size / count
     if not binary.exists():
@@ -125,7 +125,7 @@ def score(place: Path) -> None:
 
     path = zipf(place / "new.txt", 1_000_000, 1)
     lines = path.read_text().split("\n")[:-1]
-    run = Run(place / "run")
+    run = Run.open(place / "run")
     whole, looked = [], []
     for _ in range(4):
         begun = time.perf_counter()
@@ -164,10 +164,10 @@ OPENING = """
 import sys, time
 from pathlib import Path
 from segue.runs.run import Run
-Run(sys.argv[2])  # imports and compiled code
+Run.open(sys.argv[2])  # imports and compiled code
 from segue.models.base import Sizes
 from segue.models.ngram import Ngram
-run = Run(sys.argv[1])
+run = Run.open(sys.argv[1])
 begun = time.perf_counter()
 model = Ngram(run.recipe.model, run.sizes)
 model.load(Path(sys.argv[1]))

@@ -25,8 +25,7 @@ import pytest
 import segue
 from segue.cli import main
 from segue.models import bow
-from segue.runs import folder
-from segue.runs import train as walking
+from segue.runs import folder, resume
 from segue.training import checkpoint
 from segue.training.log import Lines
 
@@ -428,14 +427,14 @@ def test_two_runs_into_one_folder(call: Segue) -> None:
 
 def test_a_run_that_began_a_moment_before_stays(call: Segue, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process makes the run between our look at the folder and our lock."""
-    corpus = walking.Corpus
+    corpus = resume.Corpus
 
     def slow(*arguments: Any) -> Any:
-        monkeypatch.setattr(walking, "Corpus", corpus)
+        monkeypatch.setattr(resume, "Corpus", corpus)
         segue.train("ngram", "book.txt", "x")
         return corpus(*arguments)
 
-    monkeypatch.setattr(walking, "Corpus", slow)
+    monkeypatch.setattr(resume, "Corpus", slow)
     said = call("train rnn_lm book.txt --out x")
     assert said.code == 2 and "Another process" in said.err
     assert segue.load("x").recipe.kind == "ngram"

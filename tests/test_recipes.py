@@ -404,31 +404,6 @@ def test_the_keys_of_a_group_are_explained_too(capsys: pytest.CaptureFixture[str
     assert re.search(r"train\.optimizer\.clip +1\.0 +Longest gradient allowed", capsys.readouterr().out)
 
 
-@pytest.mark.parametrize(("fold", "test"), [("", "held.tsv"), ("3/10", "3/10")])
-def test_runs_from_when_a_fold_had_its_own_key_still_open(tmp_path: Path, fold: str, test: str) -> None:
-    (tmp_path / "recipe.toml").write_text(f'kind = "bow"\n[data]\ntest = "held.tsv"\nfold = "{fold}"\n')
-    assert read_recipe(tmp_path / "recipe.toml").data.test == test
-
-
-@pytest.mark.parametrize(
-    ("kind", "group", "values"),
-    [
-        ("rnn_lm", "penalty", {"ar": 2.0, "tar": 1.0}),
-        ("rnn_lm", "penalty", {"tar": 0.5}),
-        ("window_tagger", "word", {"letters": 8}),
-        ("cnn_tagger", "word", {"folded": False, "letters": 0, "affixes": 0, "shapes": False}),
-        ("rnn_tagger", "word", {"shapes": False}),
-    ],
-)
-def test_runs_from_before_some_keys_had_a_group_still_open(
-    tmp_path: Path, kind: str, group: str, values: dict[str, Any]
-) -> None:
-    lines = "".join(f"{key} = {str(value).lower()}\n" for key, value in values.items())
-    before = load_recipe(written(tmp_path, f'kind = "{kind}"\n[model]\nwidth = 24\n{lines}'))
-    now = load_recipe(written(tmp_path, f'kind = "{kind}"\n[model]\nwidth = 24\n[model.{group}]\n{lines}'))
-    assert before == now and dataclasses.asdict(now.model)[group].items() >= values.items()
-
-
 def test_a_key_that_has_a_group_now_is_refused_beside_it(tmp_path: Path) -> None:
     text = 'kind = "rnn_lm"\n[model]\nar = 2.0\n[model.penalty]\ntar = 1.0\n'
     assert "model.ar" in refused(written(tmp_path, text))

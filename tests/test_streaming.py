@@ -9,11 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from segue.guard import guarded
 
 import segue
 from segue.cli import main
-from segue.errors import InputError
+from segue.errors import InputError, exit_code
 from segue.inference.stop_texts import cut
 
 TEXTS = ["the cows eat grass", "für die Kühe", "the old king naps well", "a king eats 3 hats"] * 8
@@ -152,10 +151,7 @@ FULL = (
     ],
 )
 def test_a_gpu_that_is_full_is_said(message: str, found: str, capsys: pytest.CaptureFixture[str]) -> None:
-    def work() -> None:
-        raise OutOfMemoryError(message)
-
-    assert guarded(work, []) == 1
+    assert exit_code(OutOfMemoryError(message), []) == 1
     said = capsys.readouterr().err
     assert found in said
     for knob in ("batches.size", "batches.length", "model.width", "batches.accumulate"):

@@ -713,25 +713,17 @@ def _compiling(run: Any) -> Iterator[None]:
 # The entry point
 
 
-def _verbs() -> list[str]:
-    return [
-        command.name or command.callback.__name__.replace("_", "-")
-        for command in app.registered_commands
-        if command.callback
-    ]
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return the exit code: 0 done, 1 failed, 2 wrong input. Without arguments print the help."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"] or ["--help"]
+    command = typer.main.get_group(app)
     try:
         # Not `main` of the command: it would handle Ctrl-C and a closed pipe itself.
-        command = typer.main.get_command(app)
         with command.make_context("segue", words) as context:
             command.invoke(context)
         sys.stdout.flush()
     except BaseException as error:
-        return exit_code(error, _verbs(), debug)
+        return exit_code(error, list(command.commands), debug)
     return 0

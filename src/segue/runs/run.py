@@ -377,23 +377,23 @@ class Run:
 
     def explain(self, texts: Iterable[str]) -> Iterator[tuple[Any, list[Mattered]]]:
         """Predict each text's label, and compute how much each of its words mattered."""
-        self._must("predict --explain")
+        self._must("predict --explain", "explain a prediction")
         predict: Any = partial(self.task.predict, self.opened)
         return explained(predict, map(self._asked, _listed(texts)))
 
     def _asked(self, text: str) -> Example:
-        return self.task.asked(text, self.recipe.data)
+        return self.task.asked(text, self.recipe.data, self.recipe.name)
 
     def cut(self, text: str) -> int:
         """Count the tokens of a text beyond the limit, which the model does not read."""
         return self.task.cut(self.opened, self._asked(text))
 
-    def _must(self, verb: str) -> None:
-        """Refuse a command that the task does not support."""
+    def _must(self, verb: str, what: str = "") -> None:
+        """Refuse a command that the task does not support; `what` names it if the verb is not enough."""
         task = self.task
         if verb not in task.verbs:
             raise InputError(
-                f"{self.recipe.name} is made for {task.name} and cannot {verb}. It can: evaluate, "
+                f"{self.recipe.name} is made for {task.name} and cannot {what or verb}. It can: evaluate, "
                 f"{', '.join(task.verbs)}."
             )
 

@@ -195,8 +195,8 @@ class Task(ABC):
         """Compute the figures on a file of questions; None if `data` is not one."""
         return None
 
-    def asked(self, text: str, data: Data) -> Example:
-        """Parse one typed line as an example."""
+    def asked(self, text: str, data: Data, name: str = "This run") -> Example:
+        """Parse one typed line as an example; `name` is that of the model, for messages."""
         return Example(text=text, words=tuple(text.split()))
 
     def cut(self, opened: Opened, example: Example) -> int:

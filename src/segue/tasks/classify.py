@@ -192,13 +192,13 @@ class Classify(Task):
             logits, _ = opened.model(self.collate(columns, opened.limit).to(opened.device))
             return opened.model.probabilities(logits).cpu().numpy()
 
-    def asked(self, text: str, data: Data) -> Example:
+    def asked(self, text: str, data: Data, name: str = "This run") -> Example:
         if not data.pairs:
-            return super().asked(text, data)
+            return super().asked(text, data, name)
         texts = text.split("\t")
         if len(texts) != 2:
             found = f"{len(texts)} columns" if texts[1:] else "no tab"
-            raise InputError(f"This run judges pairs: '{text[:60]}' has {found}. Expected a tab between two.")
+            raise InputError(f"{name} judges pairs: '{text[:60]}' has {found}. Expected a tab between two.")
         return Example(text=texts[0], target=texts[1])
 
     def evaluate(
