@@ -37,10 +37,10 @@ class Fitting:
 
     def fit(self) -> Iterator[Record]:
         """Learn, then validate."""
-        from segue.compiling import told  # numba takes long to import, and a network needs none
+        from segue.compiling import announced  # numba takes long to import, and a network needs none
 
         begun = time.perf_counter()
-        with told(self.progress):
+        with announced(self.progress):
             for record in self.model.fit(self.store, self.train, self.held_out, self._done):
                 self.seconds = time.perf_counter() - begun
                 yield Record(record.step, record.kind, record.values | {"seconds": self.seconds})
