@@ -96,7 +96,7 @@ def size(place: Path, lmplz: str) -> None:
     binary = Path(lmplz).with_name("build_binary")
     from segue.runs.run import Run
 
-    run = Run(place / "run")
+    run = Run.open(place / "run")
     count = run.model.parameters_count
     mine = (place / "run" / "model.safetensors").stat().st_size / count
     if not binary.exists():
@@ -125,7 +125,7 @@ def score(place: Path) -> None:
 
     path = zipf(place / "new.txt", 1_000_000, 1)
     lines = path.read_text().split("\n")[:-1]
-    run = Run(place / "run")
+    run = Run.open(place / "run")
     whole, looked = [], []
     for _ in range(4):
         begun = time.perf_counter()

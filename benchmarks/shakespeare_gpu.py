@@ -33,7 +33,7 @@ def nanogpt_loss(run: Path) -> float:
     from segue.layers.losses import cross_entropy
     from segue.runs.run import Run
 
-    opened = Run(run, "cuda")
+    opened = Run.open(run, "cuda")
     text = "".join(example.text for example in Corpus(opened.recipe.data, opened.recipe.shape).examples("validation"))
     ids = torch.from_numpy(opened.tokenizer.encode(text).astype(np.int64)).cuda()
     draw = torch.Generator("cuda").manual_seed(0)

@@ -197,7 +197,7 @@ class Task(ABC):
         """The figures on a file of questions, if `data` is one."""
         return None
 
-    def asked(self, text: str, data: Data, name: str) -> Example:
+    def asked(self, text: str, data: Data, name: str = "This run") -> Example:
         """The example that one typed line stands for; `name` is that of the model, for messages."""
         return Example(text=text, words=tuple(text.split()))
 

@@ -192,7 +192,7 @@ class Classify(Task):
             logits, _ = opened.model(self.collate(columns, opened.limit).to(opened.device))
             return opened.model.probabilities(logits).cpu().numpy()
 
-    def asked(self, text: str, data: Data, name: str) -> Example:
+    def asked(self, text: str, data: Data, name: str = "This run") -> Example:
         if not data.pairs:
             return super().asked(text, data, name)
         texts = text.split("\t")
