@@ -164,10 +164,10 @@ OPENING = """
 import sys, time
 from pathlib import Path
 from segue.runs.run import Run
-Run(sys.argv[2])  # imports and compiled code
+Run.open(sys.argv[2])  # imports and compiled code
 from segue.models.base import Sizes
 from segue.models.ngram import Ngram
-run = Run(sys.argv[1])
+run = Run.open(sys.argv[1])
 begun = time.perf_counter()
 model = Ngram(run.recipe.model, run.sizes)
 model.load(Path(sys.argv[1]))

@@ -48,7 +48,7 @@ def test_level_seed_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         bootstrap(x, ones, level=95)
     sizes = []
     monkeypatch.setattr(statistics, "CHUNK", 120)
-    monkeypatch.setattr(statistics, "_ratio", lambda sums: sizes.append(len(sums)) or sums[:, 0] / sums[:, 1])
+    monkeypatch.setattr(statistics, "ratio", lambda sums: sizes.append(len(sums)) or sums[:, 0] / sums[:, 1])
     lo, hi = bootstrap(x, ones, resamples=501)
     assert sizes == [501]  # in pieces of two resamples, put together again
     assert lo < x.mean() < hi
@@ -165,7 +165,7 @@ def test_any_figure_of_sums() -> None:
     lo, hi = corpus_bootstrap(table, figure)
     assert lo < figure(table.sum(0, keepdims=True))[0] < hi
     assert corpus_paired(table, table, figure).p == 1.0
-    ratio = corpus_paired(table[:, :2], table[:, [2, 1]], statistics._ratio)
+    ratio = corpus_paired(table[:, :2], table[:, [2, 1]], statistics.ratio)
     assert ratio == pytest.approx(paired(table[:, 0], table[:, 2], table[:, 1]))
     with pytest.raises(ValueError, match="same pieces"):
         corpus_paired(table, table[:-1], figure)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from segue.layers.dropout import locked_dropout, weight_drop, word_dropout
+from segue.layers.dropout import variational_dropout, weight_drop, word_dropout
 from segue.layers.recurrent import Recurrent
 
 CELLS = [
@@ -33,7 +33,7 @@ def x_of(rows: int = 4, length: int = 6, width: int = 3) -> Tensor:
 
 def test_a_locked_mask_is_the_same_over_time_and_differs_from_row_to_row() -> None:
     torch.manual_seed(0)
-    out_BTD = locked_dropout(torch.ones(50, 7, 40), 0.3, True)
+    out_BTD = variational_dropout(torch.ones(50, 7, 40), 0.3, True)
     assert torch.equal(out_BTD, out_BTD[:, :1].expand_as(out_BTD))
     kept_BD = out_BTD[:, 0] != 0
     assert (out_BTD[:, 0][kept_BD] - 1 / 0.7).abs().max() < 1e-6
@@ -44,7 +44,7 @@ def test_a_locked_mask_is_the_same_over_time_and_differs_from_row_to_row() -> No
 def test_a_locked_mask_is_a_factor_and_so_is_its_gradient() -> None:
     torch.manual_seed(1)
     x = x_of().requires_grad_()
-    out = locked_dropout(x, 0.5, True)
+    out = variational_dropout(x, 0.5, True)
     factor = (out / x).detach()
     assert ((factor - 2).abs() < 1e-12).logical_or(factor == 0).all()
     assert (factor == 0).any() and (factor != 0).any()
@@ -155,7 +155,7 @@ def test_nothing_is_drawn_when_nothing_is_dropped() -> None:
     before = torch.get_rng_state()
     for share, training in ((0.0, True), (0.5, False)):
         layer.train(training)
-        assert locked_dropout(x, share, training) is x
+        assert variational_dropout(x, share, training) is x
         assert word_dropout(x, tokens, 3, share, training) is x
         weight_drop(layer, share, x)
     assert torch.equal(torch.get_rng_state(), before)

@@ -17,7 +17,7 @@ from segue.layers.word_features import (
     SHAPES,
     UNK,
     Word,
-    Written,
+    WordFeatures,
     _alphabet,
     affix_buckets,
     shape_buckets,
@@ -30,7 +30,7 @@ WORDS = ["the", "The", "McDonald's", "a", "running", "1.50", "x-ray", "ὁδός
 def word(**values: float) -> Word:
     torch.manual_seed(0)
     unknown = values.pop("unknown", 0.0)
-    written = Written(**({"folded": False, "letters": 0, "affixes": 0, "shapes": False} | values))  # type: ignore[arg-type]
+    written = WordFeatures(**({"folded": False, "letters": 0, "affixes": 0, "shapes": False} | values))  # type: ignore[arg-type]
     return Word(20, 4, written, unknown).double().eval()
 
 
@@ -134,7 +134,7 @@ def test_a_batch_without_letters_is_refused() -> None:
 )
 def test_impossible_values_are_refused(values: dict[str, int], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        Written(**values)  # type: ignore[arg-type]
+        WordFeatures(**values)  # type: ignore[arg-type]
 
 
 def test_a_word_is_known_in_another_case() -> None:

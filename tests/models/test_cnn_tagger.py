@@ -9,13 +9,13 @@ from torch import Tensor
 
 from segue.batches.batch import Batch
 from segue.batches.store import columns_of
-from segue.layers.word_features import Written
+from segue.layers.word_features import WordFeatures
 from segue.models.base import Sizes
 from segue.models.cnn_tagger import CnnTagger
 from segue.tasks.tag import TASK
 
 VOCAB, TAGS = 15, 4
-PLAIN = {"embedding": 4, "word": Written(False, 0, 0, False), "width": 6}
+PLAIN = {"embedding": 4, "word": WordFeatures(False, 0, 0, False), "width": 6}
 CALM = {"dropout": 0.0, "unknown": 0.0}
 
 

@@ -67,9 +67,8 @@ def test_it_is_the_weighed_product_of_its_parts(place: Path) -> None:
     texts, _ = held(place)
     run = Run.open(place / "all")
     weights = run.model.weights
-    product = np.prod(
-        [probabilities(Run.open(place / n), texts) ** w for n, w in zip(KINDS, weights, strict=True)], axis=0
-    )
+    said = [probabilities(Run.open(place / name), texts) for name in KINDS]
+    product = np.prod([p**weight for p, weight in zip(said, weights, strict=True)], axis=0)
     np.testing.assert_allclose(probabilities(run, texts), product / product.sum(1, keepdims=True), atol=1e-4)
     assert run.model.parameters_count == 3 + sum(
         json.loads((place / name / "result.json").read_text())["parameters"] for name in KINDS

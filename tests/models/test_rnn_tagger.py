@@ -15,13 +15,13 @@ from segue.batches.batch import IGNORE, Batch
 from segue.batches.spelled_words import spelt
 from segue.batches.store import columns_of
 from segue.errors import InputError
-from segue.layers.word_features import Written
+from segue.layers.word_features import WordFeatures
 from segue.models.base import Sizes
 from segue.models.rnn_tagger import RnnTagger
 from segue.tasks.tag import TASK
 
 VOCAB, TAGS = 15, 4
-PLAIN: dict[str, Any] = {"embedding": 4, "word": Written(False, 0, 0, False), "width": 6}
+PLAIN: dict[str, Any] = {"embedding": 4, "word": WordFeatures(False, 0, 0, False), "width": 6}
 CALM = {"dropout": 0.0, "unknown": 0.0}
 
 
@@ -103,8 +103,8 @@ def words_batch(words: list[list[str]], tags: list[list[int]]) -> Batch:
     ).to("cpu")
 
 
-@pytest.mark.parametrize("inputs", [Written(False, 16, 0, False), Written(False, 0, 3, False)])
-def test_words_never_seen_are_known_by_their_endings(inputs: Written) -> None:
+@pytest.mark.parametrize("inputs", [WordFeatures(False, 16, 0, False), WordFeatures(False, 0, 3, False)])
+def test_words_never_seen_are_known_by_their_endings(inputs: WordFeatures) -> None:
     stems = ["walk", "jump", "play", "kick", "row", "load", "lift", "mend", "post", "bolt"]
     endings = ["ing", "ed", "s"]
     seen = [[stem + ending for ending in endings] for stem in stems[:7]]
@@ -116,7 +116,7 @@ def test_words_never_seen_are_known_by_their_endings(inputs: Written) -> None:
 
 def test_shapes_tell_names_from_words() -> None:
     seen, new = [["Bob", "ran", "22"], ["Ann", "sat", "7"]], [["Zoe", "dug", "1984"]]
-    model = learnt(made(Sizes(VOCAB, 3), word=Written(False, 0, 0, True)), words_batch(seen, [[0, 1, 2]] * 2))
+    model = learnt(made(Sizes(VOCAB, 3), word=WordFeatures(False, 0, 0, True)), words_batch(seen, [[0, 1, 2]] * 2))
     assert model.decide(words_batch(new, [[0, 1, 2]]))[0].tolist() == [[0, 1, 2]]
 
 

@@ -46,7 +46,7 @@ def trainer_of(folder: Path, losses: list[float], model: Any = None, accumulate:
     batches = Streams(writer.close(), Layout(4, 14, accumulate, vary=True), seed=1)
     told, shown = iter(losses), []
 
-    def validate() -> dict[str, Any]:
+    def validate(done: Any) -> dict[str, Any]:
         shown.append(weights(model))
         return {"loss": next(told)}
 

@@ -17,7 +17,6 @@ from torch import Tensor
 from segue.batches.batch import Batch
 from segue.batches.batches import Batches
 from segue.batches.batches import Config as Layout
-from segue.batches.rows import Rows
 from segue.batches.store import StoreWriter
 from segue.batches.streams import Streams
 from segue.models.base import Sizes
@@ -220,7 +219,7 @@ def trained(kind: str, folder: Path, replays: bool) -> tuple[dict[str, Tensor], 
     else:
         model = RnnSeq2seq(RnnSeq2seq.Config(width=6), Sizes(12))
         layout = Layout(size=9, length=99, tokens=64)
-        batches = Rows(writer.close(), layout, 1, lambda columns: TASK.collate(columns, 99), "source", 1)
+        batches = TASK.batches(writer.close(), layout, 1)
     trainer = Trainer(model, batches, Config(steps=40, log_every=1), None, "cpu")
     trainer._records = replays
     losses = [record.values["cross_entropy"] for record in trainer.fit() if record.kind == "train"]

@@ -16,7 +16,7 @@ from torch import Tensor
 import segue
 from segue.batches.batch import Batch
 from segue.errors import InputError
-from segue.layers.word_features import Written
+from segue.layers.word_features import WordFeatures
 from segue.models import kinds, model_class
 from segue.models.base import Sizes
 from segue.recipe import load_recipe
@@ -54,7 +54,7 @@ CASES = [
     Case("window_tagger", WIDE, "embedding", ("word.vectors",)),
     Case("cnn_tagger", WIDE, "embedding", TAGGER),
     Case("rnn_tagger", WIDE, "embedding", TAGGER),
-    Case("rnn_tagger", {**WIDE, "word": Written(folded=False)}, "embedding", TAGGER[:1]),
+    Case("rnn_tagger", {**WIDE, "word": WordFeatures(folded=False)}, "embedding", TAGGER[:1]),
     Case("rnn_seq2seq", {"width": WIDTH}, "width", ("vectors",)),
     Case("rnn_seq2seq", {"width": WIDTH, "shared": False}, "width", ("vectors", "source_vectors")),
 ]

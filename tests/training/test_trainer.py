@@ -16,15 +16,14 @@ from torch import Tensor, nn
 from segue.batches.batch import Batch
 from segue.batches.batches import Batches
 from segue.batches.batches import Config as Layout
-from segue.batches.collate import COLLATES
-from segue.batches.rows import Rows
-from segue.batches.store import Store, StoreWriter
-from segue.batches.streams import Streams
+from segue.batches.store import StoreWriter
 from segue.models.base import Loss, Record, Sizes, Term
 from segue.models.bow import Bow
 from segue.models.rnn_lm import RnnLm
 from segue.models.rnn_seq2seq import RnnSeq2seq
 from segue.models.window_tagger import WindowTagger
+from segue.tasks import task as task_named
+from segue.tasks.base import Done
 from segue.training.checkpoint import latest, save_checkpoint
 from segue.training.rates import Config as Optimizer
 from segue.training.trainer import Config, DivergedError, Trainer
@@ -62,19 +61,14 @@ def batches_of(kind: str, folder: Path, accumulate: int = 1, size: int = 5) -> B
     writer = StoreWriter(folder, dict.fromkeys(columns, "int32"))
     for name, (flat, rows) in columns.items():
         writer.append(name, flat, rows)
-    if task == "lm":
-        return Streams(writer.close(), Layout(size, 5, accumulate), seed=1)
-    return rows_of(writer.close(), task, Layout(size, 5, accumulate), seed=1)
-
-
-def rows_of(store: Store, task: str, layout: Layout, seed: int) -> Rows:
-    by = "source" if task == "seq2seq" else "text"
-    return Rows(store, layout, seed, lambda columns: COLLATES[task](columns, layout.length), by)
+    return task_named(task).batches(writer.close(), Layout(size, 5, accumulate), seed=1)
 
 
 def trainer_of(kind: str, folder: Path, accumulate: int = 1, dropout: float = 0.0, validate=None, **train) -> Trainer:
     config = Config(**{"steps": 9, "seed": 0, **train})
-    return Trainer(model_of(kind, dropout), batches_of(kind, folder, accumulate), config, validate, "cpu")
+    model = model_of(kind, dropout)
+    worth = task_named(model.task).worth
+    return Trainer(model, batches_of(kind, folder, accumulate), config, validate, "cpu", worth=worth)
 
 
 def weights(trainer: Trainer) -> dict[str, Tensor]:
@@ -160,7 +154,7 @@ def test_the_mean_is_over_tokens(accumulate: int, tmp_path: Path) -> None:
     writer = StoreWriter(tmp_path, {"text": "int32", "tags": "int32"})
     for name in ("text", "tags"):
         writer.append(name, np.zeros(10, np.int64), np.array([2, 8]))
-    batches = rows_of(writer.close(), "tag", Layout(2, 100, accumulate), seed=0)
+    batches = task_named("tag").batches(writer.close(), Layout(2, 100, accumulate), seed=0)
     assert len(batches.at(0)) == accumulate
     trainer = Trainer(Lengths(), batches, Config(steps=1, log_every=1), None, "cpu")
     (record, _) = run(trainer)
@@ -266,7 +260,7 @@ class Figures:
     def __init__(self, *losses: float) -> None:
         self.losses = iter(losses)
 
-    def __call__(self) -> dict[str, Any]:
+    def __call__(self, done: Done) -> dict[str, Any]:
         assert torch.is_inference_mode_enabled()
         return {"loss": next(self.losses)}
 
@@ -314,7 +308,7 @@ def test_a_loss_that_is_not_a_number_is_never_the_best_for_long(tmp_path: Path) 
 def test_validation_sees_the_model_without_dropout_and_training_goes_on_with_it(tmp_path: Path) -> None:
     modes = []
     trainer = trainer_of("rnn_lm", tmp_path, dropout=0.5, every=3)
-    trainer.validate = lambda: (modes.append(trainer.model.training), {"loss": 1.0})[1]
+    trainer.validate = lambda done: (modes.append(trainer.model.training), {"loss": 1.0})[1]
     for _ in trainer.fit():
         assert trainer.model.training
     assert modes == [False] * 3
@@ -367,7 +361,7 @@ class Slow(Told):
 def test_a_budget_in_seconds(steps: int, tmp_path: Path) -> None:
     """It is kept; validation, and those who read the records, do not count; it is validated on the way."""
     slow = {"steps": steps, "seconds": 0.25, "log_every": 1}
-    trainer = told(tmp_path, Slow(), lambda: time.sleep(0.05) or {"loss": 1.0}, **slow)
+    trainer = told(tmp_path, Slow(), lambda done: time.sleep(0.05) or {"loss": 1.0}, **slow)
     begun = time.perf_counter()
     records = []
     for record in trainer.fit():
@@ -382,9 +376,9 @@ def test_a_budget_in_seconds(steps: int, tmp_path: Path) -> None:
 
 
 def test_a_larger_budget_in_seconds_is_validated_on_the_way_too(tmp_path: Path) -> None:
-    trainer = told(tmp_path, Slow(), lambda: {"loss": 1.0}, steps=0, seconds=0.1)
+    trainer = told(tmp_path, Slow(), lambda done: {"loss": 1.0}, steps=0, seconds=0.1)
     run(trainer)
-    more = told(tmp_path, Slow(), lambda: {"loss": 1.0}, steps=0, seconds=0.3)
+    more = told(tmp_path, Slow(), lambda done: {"loss": 1.0}, steps=0, seconds=0.3)
     more.restore(trainer.tensors(), trainer.values())
     assert more.seconds == trainer.seconds
     assert sum(record.kind == "validation" for record in more.fit()) >= 3
@@ -530,7 +524,7 @@ def test_by_the_clock_validation_takes_no_longer_than_training(tmp_path: Path) -
     """With validations that take half of the budget, the second of them is the last one, not one in ten."""
     began: list[float] = []
 
-    def slow() -> dict[str, Any]:
+    def slow(done: Done) -> dict[str, Any]:
         began.append(trainer.seconds)
         time.sleep(0.2)
         return {"loss": 1.0}
@@ -547,7 +541,7 @@ def test_decisions_are_judged_by_accuracy_and_then_by_loss(tmp_path: Path) -> No
     found = [(1.0, 0.5), (0.9, 0.4), (1.2, 0.6), (1.1, 0.6), (1.3, 0.6), (math.nan, 0.9)]
     told = iter(found)
 
-    def validate() -> dict[str, Any]:
+    def validate(done: Done) -> dict[str, Any]:
         loss, accuracy = next(told)
         return {"loss": loss, "accuracy": accuracy}
 
@@ -555,3 +549,27 @@ def test_decisions_are_judged_by_accuracy_and_then_by_loss(tmp_path: Path) -> No
     for _ in trainer.fit():
         pass
     assert (trainer.best["step"], trainer.best["since"]) == (4, 2)
+
+
+def test_validation_tells_how_far_it_is(tmp_path: Path) -> None:
+    shares: list[float] = []
+
+    def validate(done: Done) -> dict[str, Any]:
+        done(0.5)
+        return {"loss": 1.0}
+
+    trainer = trainer_of("rnn_lm", tmp_path, validate=validate, steps=4, every=2)
+    trainer.validating = shares.append
+    run(trainer)
+    assert shares == [0.5, 0.5]
+
+
+def test_the_best_weights_are_taken_without_dropout(tmp_path: Path) -> None:
+    trainer = trainer_of("rnn_lm", tmp_path, dropout=0.5, validate=Figures(3.0, 1.0, 2.0), every=3)
+    run(trainer)
+    assert not equal(weights(trainer), trainer.best_weights)
+    trainer.take_best()
+    assert equal(weights(trainer), trainer.best_weights) and not trainer.model.training
+    summary = trainer.summary()
+    assert (summary["best_step"], summary["validation_loss"], summary["steps"]) == (6, 1.0, 9)
+    assert summary["parameters"] == sum(p.numel() for p in trainer.model.parameters())

@@ -117,7 +117,7 @@ def stream(
 
 
 class _Rows:
-    """The texts that are still being written: the model's state of each, and the logits of each one's next token."""
+    """The texts that have not ended: the model's state of each, and the logits of each one's next token."""
 
     def __init__(self, model: Any, sizes: Sizes, device: Any, forbid: Sequence[int], config: Config) -> None:
         self.model, self.sizes, self.device, self.config = model, sizes, device, config

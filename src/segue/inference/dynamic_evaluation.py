@@ -58,7 +58,7 @@ class Dynamic(Scorer):
         return self.text.way
 
     def logprobs(self, batch: Batch, state: Any = None) -> tuple[Floats, Dynamic]:
-        """log p of each target, which is learnt from once it has been predicted; the state is in here."""
+        """log p of each target, which the model learns from once it is scored. The state is kept in here."""
         # cuDNN's recurrent kernels go backward only in training mode, where there would be dropout.
         with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
             return self.text.placed(batch, [self._read(*piece) for piece in self.text.pieces(batch)]), self
@@ -84,14 +84,13 @@ class Dynamic(Scorer):
 
 
 class Text:
-    """One text, given to a network in pieces of at most `longest` tokens. A network that carries a state is given it;
-    one that sees a context is given the tokens before a piece again, so that every token has half a context before it
-    at least."""
+    """One text, read by a network in pieces of at most `longest` tokens. A network that carries a state goes on with
+    it; one with a context window reads the tokens before a piece again, so that every token sees half a window."""
 
     def __init__(self, model: Any, longest: int) -> None:
         self.carries = "fresh_B" in model.inputs
-        self.context = 0 if self.carries else model.window
-        self.longest = min(longest, max(1, self.context // 2)) if self.context else longest
+        self.window = 0 if self.carries else model.window
+        self.longest = min(longest, max(1, self.window // 2)) if self.window else longest
         self.device = next(model.parameters()).device
         self.state: Any = None
         self.before_BT = torch.zeros(1, 0, dtype=torch.long, device=self.device)
@@ -99,25 +98,25 @@ class Text:
     @property
     def way(self) -> str:
         """How a long text is read."""
-        return f"a window of {self.context:,} tokens, moved on by up to {self.longest:,}" if self.context else CARRIED
+        return f"a window of {self.window:,} tokens, moved on by up to {self.longest:,}" if self.window else CARRIED
 
     def pieces(self, batch: Batch) -> Iterator[tuple[Batch, int]]:
-        """The real tokens in pieces, each with how many tokens stand before it to be read again.
-        A network without state and context gets the batch as one piece, as when it is scored."""
+        """The real tokens in pieces, each with the number of tokens before it that are read again.
+        A network without state and window gets the batch as one piece, as when it is scored."""
         batch = batch.to(self.device)
         if len(batch.tokens_BT) != 1:
             raise ValueError(f"a model that adapts reads one text, not {len(batch.tokens_BT)} side by side")
         if batch.fresh_B is not None and bool(batch.fresh_B[0]):
             self.state, self.before_BT = None, self.before_BT[:, :0]
         tokens_BT, targets_BT = (x_BT[:, batch.mask_BT[0]] for x_BT in (batch.tokens_BT, batch.targets))
-        longest = self.longest if self.context or self.carries else max(1, tokens_BT.shape[1])
+        longest = self.longest if self.window or self.carries else max(1, tokens_BT.shape[1])
         for new_BT, next_BT in zip(tokens_BT.split(longest, 1), targets_BT.split(longest, 1), strict=True):
             if not new_BT.shape[1]:
                 return
-            room = max(0, self.context - new_BT.shape[1])
+            room = max(0, self.window - new_BT.shape[1])
             before_BT = self.before_BT[:, max(0, self.before_BT.shape[1] - room) :]
             whole_BT = torch.cat([before_BT, new_BT], 1)
-            self.before_BT = whole_BT if self.context else before_BT
+            self.before_BT = whole_BT if self.window else before_BT
             aims_BT = torch.cat([torch.full_like(before_BT, IGNORE), next_BT], 1)
             yield Batch(whole_BT, aims_BT, torch.ones_like(whole_BT, dtype=torch.bool)), before_BT.shape[1]
 

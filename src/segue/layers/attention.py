@@ -36,7 +36,7 @@ _UNPLANNED = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBac
 """cuDNN's kernel is faster, but plans up to a second for each new shape: only compiled steps, all of one shape, use it.
 """
 
-# What every function below is told of the scores of T queries and S keys:
+# Arguments of the functions below, for the scores of T queries and S keys:
 #   causal   each query sees itself and the keys before it; the queries are the last T of the S places
 #   mask     True at the keys that may be seen: (B, 1, 1, S), or anything that broadcasts to (B, H, T, S)
 #   bias     numbers that are added to the scores, of a shape that broadcasts so too

@@ -1,9 +1,9 @@
 """Dropout for recurrent networks, one idea a function; each keeps the mean by dividing what is left by 1 - share.
 
-    locked    one mask for all times of a row: x_t <- m * x_t     (variational dropout: Gal and Ghahramani 2016)
-    words     one mask for the vocabulary: a word that is dropped is zero wherever it stands in the batch (ibid.)
-    weights   one mask for the recurrent matrices, for the whole of a forward: U <- M * U
-              (DropConnect: Wan et al. 2013; in an LSTM: Merity et al. 2018)
+    variational   one mask for all times of a row: x_t <- m * x_t     (Gal and Ghahramani 2016)
+    words         one mask for the vocabulary: a word that is dropped is zero wherever it stands in the batch (ibid.)
+    weights       one mask for the recurrent matrices, for a whole forward pass: U <- M * U
+                  (DropConnect: Wan et al. 2013; in an LSTM: Merity et al. 2018)
 
 Masks are drawn by torch's own generator, whose state is part of a checkpoint.
 """
@@ -19,15 +19,15 @@ from torch import Tensor
 from segue.layers.recurrent import Recurrent, RecurrentState
 
 
-def locked_dropout(x_BTD: Tensor, share: float, training: bool) -> Tensor:
-    """Units are dropped in each row for all times alike."""
+def variational_dropout(x_BTD: Tensor, share: float, training: bool) -> Tensor:
+    """Drop units of each row, the same ones at all times."""
     if not training or share == 0:
         return x_BTD
     return x_BTD * F.dropout(torch.ones_like(x_BTD[:, :1]), share)
 
 
 def word_dropout(x_BTD: Tensor, tokens_BT: Tensor, vocab_size: int, share: float, training: bool) -> Tensor:
-    """Of the vectors x of these tokens, those of some words are dropped whole, in every row alike."""
+    """Drop the whole vectors of some words, wherever they stand in the batch (embedding dropout)."""
     if not training or share == 0:
         return x_BTD
     mask_V = F.dropout(x_BTD.new_ones(vocab_size), share)

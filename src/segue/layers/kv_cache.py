@@ -123,7 +123,7 @@ class Slots(NamedTuple):
 
 @dataclass(frozen=True)
 class Window(State):
-    """What the model still sees of each row's text."""
+    """What the model sees of each row's text: a state."""
 
     cache: KVCache
     length_B: Tensor

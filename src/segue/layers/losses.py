@@ -28,11 +28,11 @@ from torch import Tensor
 from segue.batches.batch import IGNORE
 
 HELD = 1 << 28
-"""Logits that are held at a time."""
+"""Most logits in memory at a time."""
 SMALL = 1 << 26
-"""Up to so many are made all at once."""
+"""Up to so many logits are computed all at once."""
 WIDE = 1 << 20
-"""Weights of an output layer that is worth being rounded for each step."""
+"""From so many weights on, an output layer is rounded to bfloat16 at each step, where the CPU is faster with that."""
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -72,9 +72,9 @@ def binary_hinge(scores_BC: Tensor, targets_BC: Tensor) -> Tensor:
 def linear_cross_entropy(
     x: Tensor, weight_VD: Tensor, targets: Tensor, bias_V: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """`cross_entropy` of the logits x W^T + b, which are not held all at once where they are many.
+    """`cross_entropy` of the logits x W^T + b, computed in parts where they are many.
 
-    On a CPU that multiplies bfloat16 much faster, a wide layer's are made so while gradients are wanted, as on a GPU.
+    A CPU that multiplies bfloat16 much faster uses mixed precision for a wide layer in training, as a GPU does.
     """
     many = targets.numel() * len(weight_VD) > SMALL or _in_halves(x, weight_VD)
     if not many or not torch.is_grad_enabled():
@@ -97,7 +97,7 @@ def _has_halves() -> bool:
 
 
 class _InParts(torch.autograd.Function):
-    """The gradient is found on the way forward, while a part's logits are there."""
+    """Computes the gradient in the forward pass, while the logits of a part are in memory."""
 
     @staticmethod
     def forward(ctx: Any, x_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, targets_N: Tensor) -> Tensor:
@@ -138,7 +138,7 @@ class _InParts(torch.autograd.Function):
 
 
 def _add_product(sums: Tensor, a: Tensor, b: Tensor) -> None:
-    """sums += a b; on CUDA in one go, and not rounded to half precision on the way."""
+    """sums += a b; on CUDA by one kernel that does not round to half precision in between."""
     if sums.is_cuda and a.dtype != sums.dtype:
         torch.addmm(sums, a, b, out_dtype=sums.dtype, out=sums)
     else:
@@ -173,4 +173,4 @@ def _slopes_on(logits_NV: Tensor, targets_N: Tensor, size: int) -> tuple[Tensor,
 
 
 _kernels = find_spec("triton") is not None
-"""Whether there is a compiler for kernels of our own, and it has not failed."""
+"""Whether Triton is installed and has not failed to compile our kernel."""

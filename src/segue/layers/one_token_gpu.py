@@ -1,14 +1,14 @@
 """One token of each row through a Transformer on a GPU, and a draw from its logits: kernels in Triton's language.
 
 The equations are those of transformer.py and attention.py, for pre-LN with residuals, and of decode.py.
-With a token a row, a step takes as long as its weights take to be read, if the rest stays out of the way. So what
-stands between two matrices (normalisation, bias, GELU, the sum with x, the places of keys and values) is done by the
-kernel of the matrix after it or before it; and on cards that can (AHEAD), a kernel is started while the one before it
-still runs; of few rows it even reads its weights before it waits. Sums, x and what is normalised are in float32;
-weights, keys and values in bfloat16. Sums are taken in a fixed order, so that the same ids come out each time.
+With one token a row, a step takes about as long as reading its weights from memory. So the kernel of each matrix also
+computes what stands between it and the next (normalisation, bias, GELU, the sum with x, writing keys and values); and
+cards that can (AHEAD) start a kernel while the one before it runs; for few rows it even reads its weights before it
+waits. Sums, x and normalised values are float32; weights, keys and values are bfloat16. Sums have a fixed order, so
+that the same seed gives the same ids.
 
-Kernels are compiled at their first use, which takes seconds, and Triton keeps them on disk. Names in capitals are known
-when they are compiled. Of shapes, R are rows, I inputs, O outputs; they are taken in blocks.
+Triton compiles kernels at their first use, which takes seconds, and keeps them on disk. Names in capitals are constants
+of the compiler. In shapes, R are rows, I inputs, O outputs; kernels work on blocks of them.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from torch import Tensor
 from segue.layers.one_token import Stack
 
 MOST = 64
-"""Rows at a time; for more, libraries' matrices are as good."""
+"""Most rows at a time; for more, torch's own matrix products are as fast."""
 FEW = 2
-"""Rows that are taken one by one."""
+"""Up to so many rows are computed one by one."""
 EARLY, LATE = 1, 2
-"""When the next kernel may be started: before this one waits for its turn, or after (AHEAD; 0: when it is done)."""
+"""AHEAD: start the next kernel before this one waits for the one before it, or after that; 0: when it is done."""
 PARTS = 4
-"""Of the inputs of a product that is added to x, so that enough kernels share it."""
+"""Parts of the inputs of a product that is added to x, so that enough programs share the work."""
 
 
 @cache
@@ -39,14 +39,14 @@ def _can_start_ahead() -> bool:
 
 
 def _run(kernel: Any, rows: int, grid: tuple[int, ...], *given: Any, **options: Any) -> None:
-    """While the kernel before it still runs. Of many rows, one that waits starts no other: they would take up room."""
+    """Launch while the kernel before it runs. With many rows start the next one LATE: it would take up registers."""
     ahead = (EARLY if rows <= FEW else LATE) if _can_start_ahead() else 0
     kernel[grid](*given, AHEAD=ahead, **options, **({"launch_pdl": True} if ahead else {}))
 
 
 @triton.jit
 def _after(AHEAD: tl.constexpr):
-    """The kernel before this one is done; the one after it may be started, EARLY: even before that."""
+    """Wait for the kernel before this one, and let the next one start: after that, or EARLY before it."""
     if AHEAD == 1:
         tl.extra.cuda.gdc_launch_dependents()
     if AHEAD:
@@ -354,7 +354,7 @@ def _many(x: Tensor, w: Tensor, bias: Tensor | None, y: Tensor, activation: str 
 
 
 def _in_parts(x: Tensor, linear: Any) -> tuple[Tensor, Tensor]:
-    """W x in parts that are still to be summed, and the bias."""
+    """W x in parts, which the next normalisation sums, and the bias."""
     parts = x.new_empty(PARTS, len(x), linear.out_features, dtype=torch.float32)
     _many(x, linear.weight, None, parts, parts=PARTS)
     return parts, linear.bias
@@ -367,7 +367,7 @@ PART = 1024
 
 @triton.jit
 def _allowed(logits, v, V, forbid, forbidden):
-    """Some logits, -inf at what may not be written."""
+    """Some logits, -inf at forbidden ids."""
     found = tl.load(logits + v, mask=v < V, other=-float("inf"))
     for f in range(forbidden):
         found = tl.where(v == tl.load(forbid + f), -float("inf"), found)

@@ -1,10 +1,10 @@
-"""Looking inside a layer: `probe` is silent, except inside a `with record()` block.
+"""Inner values of layers, such as attention weights: `probe` does nothing, except inside a `with record()` block.
 
     with record() as seen:
         model(batch)
     seen["attention"]
 
-What is seen under a name is a list: one value for each time that a layer said `probe("attention", value)`.
+Under each name stands a list with one value for each time that a layer called `probe("attention", value)`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _seen: ContextVar[Seen | None] = ContextVar("seen", default=None)
 
 @contextmanager
 def record() -> Iterator[Seen]:
-    """Collect what layers show while the block runs."""
+    """Collect the inner values that layers give to `probe` while the block runs."""
     seen: Seen = {}
     token = _seen.set(seen)
     try:
@@ -42,7 +42,7 @@ def recording() -> bool:
 
 
 def probe(name: str, value: Any) -> None:
-    """Show `value` to whoever records."""
+    """Give `value` to the enclosing `record()`, if there is one."""
     seen = _seen.get()
     if seen is not None:
         seen.setdefault(name, []).append(value)

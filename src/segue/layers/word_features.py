@@ -40,7 +40,7 @@ REACH = 3
 
 
 @dataclass(frozen=True)
-class Written:
+class WordFeatures:
     """A tagger's [model.word]: what it reads of a word beside the vector of the word itself."""
 
     folded: bool = True
@@ -60,14 +60,14 @@ class Written:
 
 
 class Word(nn.Module):
-    """The vector of each word, and beside it what `written` asks for; a share of the words is `unknown` in training."""
+    """The vector of each word, and beside it its `features`; a share of the words is `unknown` in training."""
 
     lower_C: Tensor
     class_C: Tensor
 
-    def __init__(self, vocab_size: int, embedding: int, written: Written, unknown: float) -> None:
+    def __init__(self, vocab_size: int, embedding: int, features: WordFeatures, unknown: float) -> None:
         super().__init__()
-        folded, letters, affixes, shapes = written.folded, written.letters, written.affixes, written.shapes
+        folded, letters, affixes, shapes = features.folded, features.letters, features.affixes, features.shapes
         self.unknown, self.affixes = unknown, affixes
         self.vectors = nn.Embedding(vocab_size, embedding)
         self.folded = nn.Embedding(vocab_size, embedding) if folded else None
@@ -82,8 +82,8 @@ class Word(nn.Module):
         self.register_buffer("class_C", torch.tensor(classes), persistent=False)
 
     def _initialise(self) -> None:
-        """Small vectors: of a word seen twice little is learnt, and what it began with should not speak louder. Affixes
-        and shapes begin at zero, so that one that was never seen says nothing."""
+        """Begin with small vectors: training changes the vector of a rare word little, and its first numbers are noise.
+        Affixes and shapes begin at zero, so that one that was never seen adds nothing."""
         for words in (self.vectors, self.folded):
             if words is not None:
                 nn.init.normal_(words.weight, std=SPREAD)
@@ -104,12 +104,12 @@ class Word(nn.Module):
             if batch.chars_BTC is None:
                 raise ValueError("this model looks into words, and the batch has no letters (chars_BTC)")
             # Only what is under the mask is read; the rest stays zero.
-            written_NW = self._written(batch.chars_BTC[batch.mask_BT])
-            parts.append(written_NW.new_zeros(*tokens_BT.shape, written_NW.shape[-1]))
-            parts[-1][batch.mask_BT] = written_NW
+            features_NW = self._features(batch.chars_BTC[batch.mask_BT])
+            parts.append(features_NW.new_zeros(*tokens_BT.shape, features_NW.shape[-1]))
+            parts[-1][batch.mask_BT] = features_NW
         return torch.cat(parts, -1)
 
-    def _written(self, chars_NC: Tensor) -> Tensor:
+    def _features(self, chars_NC: Tensor) -> Tensor:
         """Spelling, affixes and shape of N words, side by side."""
         chars_NC = torch.where(chars_NC > 0, (chars_NC - 1) % (ALPHABET - 1) + 1, 0)
         parts = []

@@ -317,7 +317,7 @@ def _shown(text: str) -> str:
 
 def print_models() -> None:
     """Every kind, its task and the first line of its file, read without importing it."""
-    from segue.models import kinds, source_file
+    from segue.models import kinds, source_file, task_of
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     for heading in ("kind", "task", "what it is"):
@@ -325,18 +325,8 @@ def print_models() -> None:
     for kind in kinds():
         tree = ast.parse(source_file(kind).read_text(encoding="utf-8"))
         first = (ast.get_docstring(tree) or "").split("\n")[0]
-        table.add_row(kind, task_of(tree), Text(first))
+        table.add_row(kind, task_of(kind), Text(first))
     _console().print(table)
-
-
-def task_of(tree: ast.Module) -> str:
-    """The `task = "…"` of the model class in a source file."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Constant):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            if any(isinstance(target, ast.Name) and target.id == "task" for target in targets):
-                return str(node.value.value)
-    return ""
 
 
 def print_named(first: str, rows: Sequence[Sequence[str]], *others: str) -> None:

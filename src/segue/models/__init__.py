@@ -1,6 +1,6 @@
-"""The models. A file here is a kind: no registry, no import list.
+"""The models. A file here whose class has a `Config` is a kind: no registry, no import list.
 
-`kinds` lists them without importing any; `model_class` imports one.
+The other files hold what several kinds share. `kinds` lists the kinds without importing any; `model_class` imports one.
 """
 
 from __future__ import annotations
@@ -8,20 +8,39 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
 
 from segue.errors import InputError, nearest
-from segue.models.base import Model
+from segue.models.base import Counted, Model
 
-_HERE = Path(__file__).parent
-_SHARED = {"__init__", "base", "network", "markov_lm", "counted_classifier", "neural_classifier", "neural_tagger"}
+_CONFIG = re.compile(r"^    class Config\b", re.M)
+_TASK = re.compile(r'^    task = "(\w+)"', re.M)
+_BASES = re.compile(r"^from segue\.models\.(\w+) import", re.M)
 
 
 def kinds() -> list[str]:
-    """Every kind of model: the names of the files in this folder."""
-    return sorted(path.stem for path in _HERE.glob("*.py") if path.stem not in _SHARED)
+    """Every kind of model: the names of the files in this folder that hold a model with its Config."""
+    return sorted(path.stem for path in _files().values() if _CONFIG.search(path.read_text(encoding="utf-8")))
+
+
+def _files() -> dict[str, Path]:
+    """The files of this package, by name."""
+    return {path.stem: path for folder in __path__ for path in Path(folder).glob("*.py")}
+
+
+def task_of(kind: str) -> str:
+    """The task of a kind, read from its file or from a file of this folder that it derives from; none is imported."""
+    return _task_in(source_file(kind))
+
+
+def _task_in(path: Path) -> str:
+    text = path.read_text(encoding="utf-8")
+    if found := _TASK.search(text):
+        return found[1]
+    return next(filter(None, (_task_in(_files()[name]) for name in _BASES.findall(text))), "")
 
 
 def source_file(kind: str) -> Path:
@@ -33,7 +52,7 @@ def source_file(kind: str) -> Path:
         return path
     if kind not in kinds():
         raise InputError(f"There is no model '{kind}'.{nearest(kind, kinds())} `segue models` lists them.")
-    return _HERE / f"{kind}.py"
+    return _files()[kind]
 
 
 def model_class(kind: str) -> type[Model]:
@@ -52,11 +71,17 @@ def model_class(kind: str) -> type[Model]:
         raise InputError(
             f"{path} should hold one public class that derives from Model (segue.models.base); it holds {len(found)}."
         )
-    if missing := sorted(found[0].__abstractmethods__):
+    if missing := _lacks(found[0]):
         raise InputError(
             f"{found[0].__name__} in {path} lacks {', '.join(missing)}. segue/models/base.py says what each is."
         )
     return found[0]
+
+
+def _lacks(cls: type[Model]) -> list[str]:
+    """What the contract asks for and the class does not have."""
+    named = ("task", "Config", "Train") if issubclass(cls, Counted) else ("task", "Config")
+    return [name for name in named if name not in dir(cls)] + sorted(cls.__abstractmethods__)
 
 
 def fingerprint(path: Path) -> str:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from segue.batches.batch import Batch
 from segue.layers.convolution import Window
-from segue.layers.word_features import Word, Written
+from segue.layers.word_features import Word, WordFeatures
 from segue.models.base import ModelConfig, Sizes
 from segue.models.neural_tagger import NeuralTagger
 
@@ -37,7 +37,7 @@ class CnnTagger(NeuralTagger):
         """Convolutions, one above the other."""
         embedding: int = 100
         """Numbers in a word's vector."""
-        word: Written = field(default_factory=Written)
+        word: WordFeatures = field(default_factory=WordFeatures)
         """What is read of a word beside its vector."""
         width: int = 200
         """Hidden units in a layer."""

@@ -11,7 +11,7 @@ the state). Rows that begin a new text (`fresh_B`) begin with the zero state.
 What AWD-LSTM adds, each off unless a recipe says otherwise (h~ is h after dropout, the mean is over units and times):
 
     tied      V = E, weight tying (Inan et al. 2017; Press and Wolf 2017): the last layer is then as wide as the vectors
-    drop      masks that are locked over time, whole words, entries of U (layers/dropout.py)
+    drop      variational dropout, whole words, entries of U (layers/dropout.py)
     ar        + alpha mean(h~_t^2)                  activation regularisation: small outputs
     tar       + beta mean((h_{t+1} - h_t)^2)        temporal activation regularisation: slow outputs
     in [batches], vary: steps of random length; in [train.optimizer], average: averaged SGD, begun by validation
@@ -33,7 +33,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from segue.batches.batch import Batch
-from segue.layers.dropout import locked_dropout, weight_drop, word_dropout
+from segue.layers.dropout import variational_dropout, weight_drop, word_dropout
 from segue.layers.losses import linear_cross_entropy
 from segue.layers.recurrent import Activation, Cell, Recurrent, RecurrentState, RecurrentStep, Reset
 from segue.models.base import Body, LanguageModel, Loss, ModelConfig, Sizes, Term
@@ -170,7 +170,7 @@ class RnnLm(Network, LanguageModel, Body):
         return self.config.tied
 
     def forward(self, batch: Batch, state: RecurrentState | None = None) -> tuple[Tensor, RecurrentState]:
-        """logits_BTV and the state after the batch, its gradient still attached."""
+        """logits_BTV and the state after the batch, with its gradient."""
         h_BTD, state = self._read(batch, state)
         return self.head(self._dropped(h_BTD)), state
 
@@ -222,10 +222,10 @@ class RnnLm(Network, LanguageModel, Body):
     def _embedded(self, tokens_BT: Tensor) -> Tensor:
         drop = self.config.drop
         x_BTD = word_dropout(self.vectors(tokens_BT), tokens_BT, self.sizes.vocab_size, drop.words, self.training)
-        return F.dropout(locked_dropout(x_BTD, drop.input, self.training), self.config.dropout, self.training)
+        return F.dropout(variational_dropout(x_BTD, drop.input, self.training), self.config.dropout, self.training)
 
     def _dropped(self, h_BTD: Tensor) -> Tensor:
-        h_BTD = locked_dropout(h_BTD, self.config.drop.output, self.training)
+        h_BTD = variational_dropout(h_BTD, self.config.drop.output, self.training)
         return F.dropout(h_BTD, self.config.dropout, self.training)
 
     @torch.inference_mode()
@@ -296,7 +296,7 @@ class LayerByLayer(nn.Module):
         for number, (layer, width) in enumerate(zip(self.layers, self.widths, strict=True)):
             if number > 0:
                 x_BTD = F.dropout(x_BTD, self.dropout, self.training)
-                x_BTD = locked_dropout(x_BTD, self.drop.between, self.training)
+                x_BTD = variational_dropout(x_BTD, self.drop.between, self.training)
             parts = () if state is None else (part[number : number + 1, :, :width] for part in state.parts())
             begin = None if state is None else RecurrentState(*(part.contiguous() for part in parts))
             x_BTD, end = weight_drop(layer, self.drop.weights, x_BTD, mask_BT, begin)  # type: ignore[arg-type]

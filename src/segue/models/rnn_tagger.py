@@ -19,9 +19,9 @@ from itertools import pairwise
 from torch import Tensor, nn
 
 from segue.batches.batch import Batch
-from segue.layers.dropout import locked_dropout
+from segue.layers.dropout import variational_dropout
 from segue.layers.recurrent import Cell, Recurrent
-from segue.layers.word_features import Word, Written
+from segue.layers.word_features import Word, WordFeatures
 from segue.models.base import ModelConfig, Sizes
 from segue.models.neural_tagger import NeuralTagger
 
@@ -39,7 +39,7 @@ class RnnTagger(NeuralTagger):
         """Read from both ends; false: only what comes before a word."""
         embedding: int = 100
         """Numbers in a word's vector."""
-        word: Written = field(default_factory=Written)
+        word: WordFeatures = field(default_factory=WordFeatures)
         """What is read of a word beside its vector."""
         width: int = 200
         """Units in a layer, for each direction."""
@@ -75,9 +75,9 @@ class RnnTagger(NeuralTagger):
         self.head = nn.Linear(width, sizes.classes)
 
     def scores(self, batch: Batch) -> Tensor:
-        x_BTD = locked_dropout(self.word(batch), self.dropout, self.training)
+        x_BTD = variational_dropout(self.word(batch), self.dropout, self.training)
         for layer in self.layers:
             x_BTD, _ = layer(x_BTD, batch.mask_BT)
-            x_BTD = locked_dropout(x_BTD, self.dropout, self.training)
+            x_BTD = variational_dropout(x_BTD, self.dropout, self.training)
         scores_BTC: Tensor = self.head(x_BTD)
         return scores_BTC

@@ -17,13 +17,13 @@ from torch import Tensor, nn
 
 from segue.batches.batch import Batch
 from segue.layers.convolution import Window
-from segue.layers.word_features import Word, Written
+from segue.layers.word_features import Word, WordFeatures
 from segue.models.base import ModelConfig, Sizes
 from segue.models.neural_tagger import NeuralTagger
 
 
 @dataclass(frozen=True)
-class Bare(Written):
+class Bare(WordFeatures):
     """The recipe's [model.word]: words alone, unless asked for more."""
 
     folded: bool = False

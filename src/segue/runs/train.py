@@ -78,14 +78,13 @@ def device_of(recipe: Recipe, device: str, progress: Progress) -> str:
 def make(recipe: Recipe, prepared: Prepared, device: str, world: World, progress: Progress, profile: bool) -> Any:
     """The model with its first weights, and what trains it: a Trainer, or a Fitting for a model that trains itself."""
     cls: Any = recipe.model_class
-    what = f"training {recipe.name}"
     if not issubclass(cls, Counted):
         return _network(recipe, prepared, device, world, progress, profile)
     model = cls(recipe.model, prepared.codec.sizes)
     model.device = None if device == "cpu" else device
     held_out = prepared.held_out and prepared.held_out.for_fit
     validate = _validate(recipe, prepared, model, "cpu")
-    return Fitting(model, prepared.store, recipe.train, held_out, validate, lambda share: progress(what, share))
+    return Fitting(model, prepared.store, recipe.train, held_out, validate, f"training {recipe.name}", progress)
 
 
 def _network(recipe: Recipe, prepared: Prepared, device: str, world: World, progress: Progress, profile: bool) -> Any:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from segue.batches.store import Store
 from segue.models.base import Counted, Model, Record
+
+if TYPE_CHECKING:
+    from segue.training.log import Progress
 
 Validate = Callable[[], dict[str, Any]]
 
@@ -25,22 +28,29 @@ class Fitting:
         train: Any,
         held_out: Any,
         validate: Validate | None,
-        done: Callable[[float], None],
+        what: str,
+        progress: Progress,
     ) -> None:
         self.model, self.store, self.train, self.held_out = model, store, train, held_out
-        self.validate, self.done = validate, done
+        self.validate, self.what, self.progress = validate, what, progress
         self.seconds = 0.0
 
     def fit(self) -> Iterator[Record]:
         """Learn, then validate."""
+        from segue.compiling import told  # numba takes long to import, and a network needs none
+
         begun = time.perf_counter()
-        for record in self.model.fit(self.store, self.train, self.held_out, lambda share: self.done(0.99 * share)):
-            self.seconds = time.perf_counter() - begun
-            yield Record(record.step, record.kind, record.values | {"seconds": self.seconds})
+        with told(self.progress):
+            for record in self.model.fit(self.store, self.train, self.held_out, self._done):
+                self.seconds = time.perf_counter() - begun
+                yield Record(record.step, record.kind, record.values | {"seconds": self.seconds})
         self.seconds = time.perf_counter() - begun
         if self.validate is not None:
             yield Record(1, "validation", self.validate() | {"seconds": self.seconds})
-        self.done(1.0)
+        self.progress(self.what, 1.0)
+
+    def _done(self, share: float) -> None:
+        self.progress(self.what, 0.99 * share)
 
     def take_best(self) -> None:
         """There is but one."""

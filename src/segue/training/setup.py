@@ -93,7 +93,12 @@ def take_vectors(model: Any, config: Any, tokenizer: Tokenizer, progress: Progre
                 f"model.embeddings={path} has a vector for none of the {len(names):,} tokens, such as '{names[0]}'. "
                 "Expected vectors of words, and tokens that are words: set tokens.kind=word or tokens.kind=space."
             )
-        _fill(table.weight.detach()[tokenizer.unk + 1 :], vectors, places, model.task in ("lm", "seq2seq"))
+        _fill(
+            table.weight.detach()[tokenizer.unk + 1 : tokenizer.vocab_size],
+            vectors,
+            places,
+            model.task in ("lm", "seq2seq"),
+        )
     model.vectors_given()
     progress(f"{int((places >= 0).sum()):,} of {len(names):,} tokens begin with a vector from {path}.", 0.0)
 
@@ -136,7 +141,8 @@ def _read_vectors(path: Path) -> tuple[list[str], NDArray[np.float32]]:
 
 
 def take_weights(model: Any, init: str) -> None:
-    """train.init: another run's weights; only the head may differ in shape, and is then begun anew."""
+    """train.init: begin with another run's weights. Only the head may differ in shape and then begins anew, and so do
+    the vectors of marks that the other run does not have."""
     if not init:
         return
     from safetensors import SafetensorError
@@ -146,6 +152,7 @@ def take_weights(model: Any, init: str) -> None:
         old, new = load_file(Path(init) / "model.safetensors"), model.state_dict()
     except (OSError, SafetensorError) as error:
         raise InputError(f"train.init={init} cannot be used: its model.safetensors is damaged ({error}).") from None
+    _take_marks(model, init, old)
     for name in sorted(old.keys() | new.keys()):
         if name in old and name in new and old[name].shape == new[name].shape:
             new[name].copy_(old[name])
@@ -155,3 +162,19 @@ def take_weights(model: Any, init: str) -> None:
                 f"train.init={init} does not fit: {name} is {shapes[0]} there and {shapes[1]} here. "
                 "Everything but the head must match: give the same model section."
             )
+
+
+def _take_marks(model: Any, init: str, old: dict[str, Any]) -> None:
+    """Give the other run's token tables the marks of this model: known ones by name, new ones as they were drawn."""
+    import torch
+
+    theirs = json.loads((Path(init) / "config.json").read_text(encoding="utf-8"))["sizes"]
+    size, marks = model.sizes.vocab_size, theirs.get("marks", [])
+    if theirs["vocab_size"] != size or tuple(marks) == model.sizes.marks:
+        return
+    tables = {id(table.weight) for table, _ in model.token_tables}
+    for name, weight in model.named_parameters(remove_duplicate=False):
+        if id(weight) in tables and name in old and len(old[name]) == size + len(marks):
+            known = {mark: old[name][size + place] for place, mark in enumerate(marks)}
+            rows = [known.get(mark, weight.detach()[model.sizes.mark(mark)]) for mark in model.sizes.marks]
+            old[name] = torch.cat([old[name][:size], *(row[None] for row in rows)])

@@ -69,6 +69,7 @@ def check_some(text: str) -> None:
 def _names(opened: Opened, ids: list[int]) -> list[str]:
     """Tokens as they stand in a text; a language model's first one is where it begins."""
     tokenizer, begins = opened.codec.tokenizer, isinstance(opened.model, LanguageModel)
-    names = {tokenizer.stop: "</s>", tokenizer.unk: "<unk>"}
+    sizes = opened.codec.sizes
+    names = {tokenizer.stop: "</s>", tokenizer.unk: "<unk>"} | {sizes.mark(name): f"<{name}>" for name in sizes.marks}
     found = [names.get(i) or str(tokenizer.decode([i])) for i in ids]
     return ["<s>", *found[1:]] if begins else [name.strip() or name for name in found]
