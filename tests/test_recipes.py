@@ -43,8 +43,8 @@ def refused(*arguments: Any) -> str:
 # What is shipped
 
 
-def test_some_are_shipped_for_every_kind() -> None:
-    assert {name.split("/")[0] for name in recipe_names()} == set(TRAINED)
+def test_what_is_shipped_can_be_trained() -> None:
+    assert {name.split("/")[0] for name in recipe_names()} <= set(TRAINED)
     assert recipe_names("ngram") == [name for name in recipe_names() if name.startswith("ngram/")]
 
 

@@ -57,7 +57,7 @@ class Prepared(NamedTuple):
 def prepare(begun: Begun, world: World, progress: Progress) -> Prepared:
     """The first process reads the data and writes ids; the others read what it has written."""
     if not world.first:
-        return _read(begun, world.tell())
+        return _read(begun)
     recipe, corpus, path = begun.recipe, begun.corpus, begun.path
     _check(recipe, corpus, progress)
     task, store = recipe.task, path / "store"
@@ -79,14 +79,14 @@ def prepare(begun: Begun, world: World, progress: Progress) -> Prepared:
         corpus.ledger.unknown_rate = held_out.unknown_rate
     _note_vectors(recipe, corpus)
     write_ledger(corpus, path)
-    world.tell({"labels": codec.labels, "validates": held_out is not None})
+    begun.tell(world, codec.labels, held_out is not None)
     return Prepared(corpus, codec, encoded.store, held_out)
 
 
-def _read(begun: Begun, told: dict[str, Any]) -> Prepared:
+def _read(begun: Begun) -> Prepared:
     tokenizer = Tokenizer.load(begun.path / "tokenizer.json")
-    codec = _codec(begun.recipe, tokenizer, tuple(told["labels"]), None)
-    held_out = HeldOut(None, 0.0) if told["validates"] else None  # the first process alone validates
+    codec = _codec(begun.recipe, tokenizer, begun.labels, None)
+    held_out = HeldOut(None, 0.0) if begun.validates else None  # the first process alone validates
     return Prepared(None, codec, Store(begun.path / "store" / "train"), held_out)
 
 
