@@ -271,7 +271,10 @@ class Gpt(Network, LanguageModel, Body, Stacked):
 
     @property
     def _out(self) -> Tensor:
-        return self.vectors.weight if self.head is None else self.head.weight
+        """The output weights. Marks have vectors, and are never predicted."""
+        if self.head is not None:
+            return self.head.weight
+        return self.vectors.weight[: self.sizes.vocab_size] if self.sizes.marks else self.vectors.weight
 
     def _logits(self, x: Tensor) -> Tensor:
         return F.linear(self.norm(x), self._out)

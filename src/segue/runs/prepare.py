@@ -57,7 +57,7 @@ class Prepared(NamedTuple):
 def prepare(begun: Begun, world: World, progress: Progress) -> Prepared:
     """Read the data and write ids (the first process), or read what it has written (the others)."""
     if not world.first:
-        return _read(begun, world.broadcast())
+        return _read(begun)
     recipe, corpus, path = begun.recipe, begun.corpus, begun.path
     _check(recipe, corpus, progress)
     task, store = recipe.task, path / "store"
@@ -79,14 +79,14 @@ def prepare(begun: Begun, world: World, progress: Progress) -> Prepared:
         corpus.ledger.unknown_rate = held_out.unknown_rate
     _note_vectors(recipe, corpus)
     write_ledger(corpus, path)
-    world.broadcast({"labels": codec.labels, "validates": held_out is not None})
+    begun.broadcast(world, codec.labels, held_out is not None)
     return Prepared(corpus, codec, encoded.store, held_out)
 
 
-def _read(begun: Begun, news: dict[str, Any]) -> Prepared:
+def _read(begun: Begun) -> Prepared:
     tokenizer = Tokenizer.load(begun.path / "tokenizer.json")
-    codec = _codec(begun.recipe, tokenizer, tuple(news["labels"]), None)
-    held_out = HeldOut(None, 0.0) if news["validates"] else None  # only the first process validates
+    codec = _codec(begun.recipe, tokenizer, begun.labels, None)
+    held_out = HeldOut(None, 0.0) if begun.validates else None  # only the first process validates
     return Prepared(None, codec, Store(begun.path / "store" / "train"), held_out)
 
 

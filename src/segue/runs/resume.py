@@ -47,6 +47,10 @@ class Begun:
     finished: bool = False
     """Whether there is nothing left to do."""
     corpus: Any = None
+    labels: tuple[str, ...] = ()
+    """Every class or tag, as the first process says; the first one finds them in `prepare`."""
+    validates: bool = False
+    """Whether there is validation data, as the first process says."""
 
     @contextmanager
     def kept(self, world: World, device: str, threads: int, progress: Progress) -> Iterator[None]:
@@ -58,15 +62,15 @@ class Begun:
             if not self.finished:
                 self._read(progress)
                 with files.locked(self.path):
-                    yield from self._written(world, device, threads, progress)
+                    yield from self._written(device, threads, progress)
             else:
-                world.broadcast(self._news())
+                self.broadcast(world)
                 yield
         except BaseException:
             undo_rows(self.rows, self.path, self.made)
             raise
 
-    def _written(self, world: World, device: str, threads: int, progress: Progress) -> Iterator[None]:
+    def _written(self, device: str, threads: int, progress: Progress) -> Iterator[None]:
         """Write recipe and environment, then train inside the `with` block; undo them if nothing useful is left."""
         if not self.resumed and (self.path / "recipe.toml").exists():
             raise InputError(f"Another process has just begun a run in {self.path}. Choose another --out.")
@@ -74,7 +78,6 @@ class Begun:
             progress(f"There is no run in {self.path} yet: it begins.", 0.0)
         try:
             self._note(device, threads)
-            world.broadcast(self._news())
             yield
         except Exception as error:
             # After a diverged loss keep the metrics; after wrong input or a full disk there is nothing worth keeping.
@@ -83,8 +86,10 @@ class Begun:
                 files.undo(self.path, self.made)
             raise
 
-    def _news(self) -> dict[str, Any]:
-        return {"out": str(self.path.resolve()), "finished": self.finished}
+    def broadcast(self, world: World, labels: tuple[str, ...] = (), validates: bool = False) -> None:
+        """Broadcast what the other processes need, once: until then they can report that the first one failed."""
+        out = str(self.path.resolve())
+        world.broadcast({"out": out, "finished": self.finished, "labels": labels, "validates": validates})
 
     def _read(self, progress: Progress) -> None:
         """Read the data once: check it and count it."""
@@ -147,7 +152,13 @@ def follow(world: World, trust: bool) -> Begun:
     path = Path(news["out"])
     if not (path / "recipe.toml").exists():
         raise InputError(f"{path} is not seen by every machine. Put --out on a file system that all of them share.")
-    return Begun(read_recipe(path / "recipe.toml", trust), path, trust=trust, finished=news["finished"])
+    return Begun(
+        *(read_recipe(path / "recipe.toml", trust), path),
+        trust=trust,
+        finished=news["finished"],
+        labels=tuple(news["labels"]),
+        validates=news["validates"],
+    )
 
 
 def _new(model: str | None, data: Data, out: Out, lines: list[str], resume: bool, trust: bool) -> Begun:

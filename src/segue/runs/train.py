@@ -44,6 +44,7 @@ def train(
     of torchrun calls this; only the first one reads and writes.
     """
     world, device = join(device)
+    progress = progress if world.first else silent
     begun = begin(model, data, out, settings, resume, threads, trust) if world.first else follow(world, trust)
     recipe = begun.recipe
     device = device_of(recipe, device, progress)
@@ -52,6 +53,9 @@ def train(
         if begun.finished:
             return Run.open(begun.path, device, trust, finished_before=True)
         prepared = prepare(begun, world, progress)
+        if issubclass(recipe.model_class, Counted) and not world.first:
+            world.wait()  # the first process alone counts
+            return Run.open(begun.path, device, trust)
         trainer = make(recipe, prepared, device, world, progress, profile)
         with Log(begun.path, trainer, recipe.name, world, progress) as log:
             for record in trainer.fit():
