@@ -31,7 +31,7 @@ def main() -> None:
             distance = abs(ours - best) / best
             worst, longest = max(worst, distance), max(longest, seconds)
             print(f"{model:<15} {name:<14} {ours:>7.3f}   {best:>7.3f}   {distance:>8.2%}   {seconds:>7.1f}")
-    print(f"largest distance {worst:.2%} (at most 2 % is claimed), longest {longest:.0f} s (at most 60 s is claimed)")
+    print(f"largest distance {worst:.2%} (at most 2 % expected), longest {longest:.0f} s (at most 60 s expected)")
 
 
 if __name__ == "__main__":
