@@ -49,9 +49,9 @@ def main() -> None:
         unit = 1e6 if sys.platform == "darwin" else 1e3
         print(
             f"{sum(counts) / 1e6:.1f} million n-grams, {size:.2f} GB, written in {seconds:.1f} s, with {busy:.1f} s of "
-            "one core (at most 15 is claimed)"
+            "one core (at most 15 expected)"
         )
-        print(f"peak memory: {memory / unit:.0f} MB, the mapped tables included (at most 700 is claimed)")
+        print(f"peak memory: {memory / unit:.0f} MB, the mapped tables included (at most 700 expected)")
         begun = time.perf_counter()
         command = [sys.executable, "-m", "segue", "import", str(path), "--out", str(Path(folder) / "again")]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -56,30 +56,32 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
 
 def ours(kind: str, tokens: str, settings: dict[str, Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """(train, predict): as a run does it, without the run's folder and page."""
-    from segue.inference.predict import Predictor
+    from functools import partial
 
+    from segue.batches.codec import Codec, Sizes
     from segue.batches.encode import encode
+    from segue.data.config import Config as Data
     from segue.data.example import Example
     from segue.inference.decode_settings import Config as Decode
+    from segue.inference.opened import Opened
     from segue.models import model_class
-    from segue.models.base import Sizes
-    from segue.recipe import WHOLE
+    from segue.tasks.classify import TASK, WHOLE
     from segue.tokens.tokenizer import Config, Tokenizer
 
-    def train(texts: list[str], labels: list[str]) -> Predictor:
-        names = sorted(set(labels))
+    def train(texts: list[str], labels: list[str]) -> Opened:
+        names = tuple(sorted(set(labels)))
         tokenizer = Tokenizer.train(Config(kind=tokens), (" " + text for text in texts))  # type: ignore[arg-type]
         examples = [Example(text=text, label=label) for text, label in zip(texts, labels, strict=True)]
         with tempfile.TemporaryDirectory() as folder:
-            store = encode(examples, tokenizer, "classify", names, Path(folder)).store
-            cls = model_class(kind)
-            sizes = Sizes(tokenizer.vocab_size, len(names))
-            model = cls(cls.Config(**settings), sizes)
+            codec = Codec(tokenizer, names, Data(), Sizes(tokenizer.vocab_size, len(names)))
+            store = encode(examples, partial(TASK.encode, codec=codec), tokenizer, Path(folder)).store
+            cls: Any = model_class(kind)
+            model = cls(cls.Config(**settings), codec.sizes)
             list(model.fit(store, cls.Train()))
-        return Predictor(model, "classify", tokenizer, names, sizes, Decode(), WHOLE)
+        return Opened(model, codec, Decode(), WHOLE, TASK)
 
-    def predict(predictor: Predictor, texts: list[str]) -> list[str]:
-        return [prediction.label for prediction in predictor.predict(Example(text=text) for text in texts)]
+    def predict(opened: Opened, texts: list[str]) -> list[str]:
+        return [answer.label for answer in TASK.predict(opened, (Example(text=text) for text in texts))]
 
     return train, predict
 

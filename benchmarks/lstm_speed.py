@@ -98,7 +98,7 @@ def main() -> None:
             if pair >= 0:
                 ratios.append(theirs / mine)
                 print(f"pair {pair + 1}: ours {tokens / mine:,.0f} tokens/s, bare {tokens / theirs:,.0f} tokens/s")
-    print(f"median ratio {statistics.median(ratios):.3f} (at least {LEAST} is claimed)")
+    print(f"median ratio {statistics.median(ratios):.3f} (at least {LEAST} expected)")
 
 
 if __name__ == "__main__":

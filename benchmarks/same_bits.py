@@ -32,6 +32,8 @@ TENSOR_NAMES: dict[str, str] = {
     "embedding": "vectors",
     "word.embedding": "word.vectors",
     "rnn_seq2seq: target_vectors": "vectors",
+    "class_ngram: weights.still": "weights.static",
+    "weighted_ngram: still": "static",
 }
 """Old names of tensors, or the first parts of names, and the new ones. "kind: name" holds for that kind alone."""
 

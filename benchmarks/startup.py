@@ -26,7 +26,7 @@ def main() -> None:
         if pair >= 0:
             ratios.append(ours / peer)
             print(f"pair {pair + 1}: segue --help {ours:.3f} s, import typer, rich {peer:.3f} s")
-    print(f"median ratio {statistics.median(ratios):.2f} (at most 3 is claimed)")
+    print(f"median ratio {statistics.median(ratios):.2f} (at most 3 expected)")
 
 
 if __name__ == "__main__":

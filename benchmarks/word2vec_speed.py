@@ -74,7 +74,7 @@ def timed(command: list[str]) -> tuple[str, float, float]:
 
 def stored(text: Path, place: Path) -> tuple[Path, int, int]:
     """The text as the loops read it; how many ids there are, and how many words."""
-    from segue.batches.encode import encode
+    from segue.batches.encode import encode_text
     from segue.data.config import Config
     from segue.data.corpus import Corpus
     from segue.data.shapes import TEXT
@@ -83,7 +83,7 @@ def stored(text: Path, place: Path) -> tuple[Path, int, int]:
 
     corpus = Corpus(Config(path=str(text), unit="line", canonical=True, validation=0.0), TEXT)
     tokenizer = Tokenizer.train(Tokens("space", min_count=5), (example.text for example in corpus.examples("train")))
-    encode(corpus.examples("train"), tokenizer, "lm", [], place / "store")
+    encode_text(corpus.examples("train"), tokenizer, place / "store")
     return place / "store", tokenizer.vocab_size, len(text.read_text(encoding="utf-8").split())
 
 
@@ -97,11 +97,11 @@ def ours(text: Path, place: Path, method: str, epochs: int, seed: int, device: s
 
 def similar(path: Path, data: Path) -> dict[str, float]:
     """Spearman's correlation with people, of a run or of a file of vectors."""
-    from segue.inference.words import Words, of_questions, questions_in, words_of
+    from segue.inference.words import Words, of_questions, questions_in
     from segue.runs.run import load
     from segue.word_vectors.files import read_vectors
 
-    words = words_of(load(path)) if path.is_dir() else Words(*read_vectors(path))
+    words = load(path).words if path.is_dir() else Words(*read_vectors(path))
     return {
         name: of_questions(words, questions_in(data / "wordsim" / file) or []).result["spearman"]
         for name, file in PAIRS_OF_WORDS.items()

@@ -133,8 +133,9 @@ def test_in_the_folder_of_models_it_is_a_kind(package: Path, folder: Path) -> No
     assert "## sru_lm" in said and "| `model.width` | whole number | `128` | Units" in said
 
 
-def test_in_the_folder_of_models_it_is_held_to_the_contract(package: Path) -> None:
-    chosen = ("-k", "sru_lm or mean_classifier", "-o", "pythonpath=", "-p", "no:cacheprovider")
-    said = python(package, "-m", "pytest", "tests/test_contract.py", "-vv", *chosen)
+def test_in_the_folder_of_models_it_passes_the_tests_that_read_every_kind(package: Path) -> None:
+    files = ("tests/test_contract.py", "tests/test_recipes.py", "tests/training/test_given_vectors.py")
+    chosen = "sru_lm or mean_classifier or test_what_is_shipped or test_every_model_with_vectors"
+    said = python(package, "-m", "pytest", *files, "-vv", "-k", chosen, "-o", "pythonpath=", "-p", "no:cacheprovider")
     for name in ("test_step_equals_logprobs[tokens-sru_lm]", "test_overfits_one_batch[mean_classifier]"):
         assert f"{name} PASSED" in said

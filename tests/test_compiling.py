@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from numba import njit
 
-from segue.compiling import told
+from segue.compiling import announced
 
 
 def test_said_once():
@@ -13,7 +13,7 @@ def test_said_once():
         return 2 * x
 
     said = []
-    with told(lambda what, share: said.append(what)):
+    with announced(lambda what, share: said.append(what)):
         assert double(3) == 6
         assert said == ["compiling, once"]
         assert double(4) == 8

@@ -12,7 +12,7 @@ import pytest
 
 import segue
 from segue.cli import main
-from segue.errors import InputError, exit_code
+from segue.errors import InputError
 from segue.inference.stop_texts import cut
 
 TEXTS = ["the cows eat grass", "für die Kühe", "the old king naps well", "a king eats 3 hats"] * 8
@@ -131,28 +131,3 @@ def test_a_pipe_gets_each_token_at_once(runs: dict[str, segue.Run]) -> None:
             read += more
         assert read.startswith(b"the ") and process.poll() is None
         process.kill()
-
-
-class OutOfMemoryError(RuntimeError):
-    """As torch's."""
-
-
-FULL = (
-    "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 139.80 GiB of which 10.25 GiB is "
-    "free. Including non-PyTorch memory, this process has 129.55 GiB memory in use."
-)
-
-
-@pytest.mark.parametrize(
-    ("message", "found"),
-    [
-        (FULL, "full: 20.00 GiB more were asked for, and of its 139.80 GiB only 10.25 GiB were free. Turn"),
-        ("CUDA error: out of memory", "The GPU's memory is full. Turn"),
-    ],
-)
-def test_a_gpu_that_is_full_is_said(message: str, found: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_code(OutOfMemoryError(message), []) == 1
-    said = capsys.readouterr().err
-    assert found in said
-    for knob in ("batches.size", "batches.length", "model.width", "batches.accumulate"):
-        assert knob in said

@@ -28,25 +28,31 @@ app = typer.Typer(
 
 RunArgument = Annotated[str, typer.Argument(help="A run folder.")]
 FileArgument = Annotated[str, typer.Argument(help="A file with one text a line; - is standard input.")]
-OutOption = Annotated[str | None, typer.Option("--out", help="The folder to write; by default a free one in runs/.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, and nothing else there.")]
-DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-TrustOption = Annotated[bool, typer.Option("--trust", help="Run a model file from outside the package.")]
+OutOption = Annotated[str | None, typer.Option("--out", help="The run folder to write; by default a new one in runs/.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output instead of text.")]
+DeviceOption = Annotated[str, typer.Option(help="Where to compute: auto (a GPU if there is one), cpu, cuda or cuda:1.")]
+TrustOption = Annotated[bool, typer.Option("--trust", help="Allow running a model file from outside the package.")]
 
 
 @app.command()
 def compare(
     rest: Annotated[list[str] | None, typer.Argument(metavar="[DATA] [section.key=value …]")] = None,
-    models: Annotated[str, typer.Option(help="Recipes, comma separated; ngram/* is all of a kind.")] = "",
-    budget: Annotated[str, typer.Option(help="For each model: 60s, 5min, or a number of steps.")] = "60s",
-    seeds: Annotated[int, typer.Option(help="Train each this many times, for the noise of training.")] = 1,
-    folds: Annotated[int, typer.Option(help="Cross-validate in this many parts.")] = 0,
-    task: Annotated[str, typer.Option(help="lm, classify, tag, seq2seq or embed; by default told from the data.")] = "",
+    models: Annotated[str, typer.Option(help="Recipes to compare, comma separated; ngram/* means all of a kind.")] = "",
+    budget: Annotated[
+        str, typer.Option(help="Training budget of each model: 60s, 5min, or a number of steps.")
+    ] = "60s",
+    seeds: Annotated[
+        int, typer.Option(help="Train each model with this many random seeds, to see the variance of training.")
+    ] = 1,
+    folds: Annotated[int, typer.Option(help="Cross-validate with this many folds (0: one split).")] = 0,
+    task: Annotated[
+        str, typer.Option(help="lm, classify, tag, seq2seq or embed; by default guessed from the data.")
+    ] = "",
     out: OutOption = None,
     trust: TrustOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Train the ladder of models under one budget; print one table, write one page.
+    """Train several models, from the simplest up, under the same budget; print one table, write one page.
 
     segue compare book.txt --budget 20s
 
@@ -67,13 +73,18 @@ def compare(
 
 @app.command()
 def train(
-    model: Annotated[str | None, typer.Argument(metavar="KIND|RECIPE", help="`segue models`, `segue recipes`.")] = None,
+    model: Annotated[
+        str | None, typer.Argument(metavar="KIND|RECIPE", help="Listed by `segue models` and `segue recipes`.")
+    ] = None,
     rest: Annotated[list[str] | None, typer.Argument(metavar="[DATA] [section.key=value …]")] = None,
     out: OutOption = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")] = False,
     device: DeviceOption = "auto",
-    threads: Annotated[int, typer.Option(help="CPU threads; 0 for as many as torch takes.")] = 0,
-    profile: Annotated[bool, typer.Option("--profile", help="Say where the time went (models that learn).")] = False,
+    threads: Annotated[int, typer.Option(help="CPU threads to use; 0 leaves it to torch.")] = 0,
+    profile: Annotated[
+        bool,
+        typer.Option("--profile", help="Print how long data, forward, backward and optimiser took (networks only)."),
+    ] = False,
     trust: TrustOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -103,7 +114,7 @@ def train(
     with _progress() as progress:
         run = train_model(model, data, out, settings, resume, device, threads, trust, progress, profile)
     if not is_first():
-        return  # of several processes one speaks
+        return  # with several processes only the first one prints
     result = read_json(run.path / "result.json")
     if json:
         _print({"run": str(run.path), "result": result})
@@ -116,10 +127,14 @@ def evaluate(
     run: Annotated[str, typer.Argument(metavar="RUN[+RUN…]", help="A run folder; several with --mix.")],
     rest: Annotated[list[str] | None, typer.Argument(metavar="[DATA] [data.key=value …]")] = None,
     mix: Annotated[
-        bool, typer.Option("--mix", help="Score RUN+RUN… as one mixture, weighed on validation text.")
+        bool, typer.Option("--mix", help="Score RUN+RUN… as one mixture; its weights are found on validation text.")
     ] = False,
-    adapt: Annotated[bool, typer.Option("--adapt", help="Go on learning while reading.")] = False,
-    cache: Annotated[bool, typer.Option("--cache", help="Mix in caches of what was read lately.")] = False,
+    adapt: Annotated[
+        bool, typer.Option("--adapt", help="Learn from the text while scoring it (dynamic evaluation).")
+    ] = False,
+    cache: Annotated[
+        bool, typer.Option("--cache", help="Mix in a cache of recent n-grams, and the neural cache of networks.")
+    ] = False,
     validation: Annotated[
         str | None, typer.Option(help="Text to find the weights of --mix and --cache on; by default the run's own.")
     ] = None,
@@ -127,7 +142,9 @@ def evaluate(
     device: DeviceOption = "auto",
     trust: TrustOption = False,
 ) -> None:
-    """How good a run is: on a file, or on what it held back itself. What adapts is marked, with its static figures.
+    """Evaluate a run on a file, or on the test or validation data that it held out itself.
+
+    With --adapt or --cache the figures are marked as adapted, and the static ones are printed beside them.
 
     segue evaluate runs/rnn_lm-book other.txt
 
@@ -152,7 +169,7 @@ def score(
     device: DeviceOption = "auto",
     trust: TrustOption = False,
 ) -> None:
-    """The log probability of each line, token by token (language models).
+    """Print the log probability of each line, token by token (language models).
 
     echo "the cows eat grass" | segue score runs/ngram-book -
     """
@@ -169,24 +186,33 @@ def score(
 @app.command()
 def generate(
     run: RunArgument,
-    prompt: Annotated[str, typer.Option(help="The text to go on from.")] = "",
-    n: Annotated[int, typer.Option("-n", help="How many texts.")] = 1,
-    max_tokens: Annotated[int | None, typer.Option(help="decode.max_tokens")] = None,
-    temperature: Annotated[float | None, typer.Option(help="decode.temperature; 0 takes the likeliest.")] = None,
-    top_k: Annotated[int | None, typer.Option(help="decode.top_k")] = None,
-    top_p: Annotated[float | None, typer.Option(help="decode.top_p")] = None,
-    beam: Annotated[int | None, typer.Option(help="decode.beam: search instead of drawing.")] = None,
+    prompt: Annotated[str, typer.Option(help="The text to continue.")] = "",
+    n: Annotated[int, typer.Option("-n", help="How many texts to write.")] = 1,
+    max_tokens: Annotated[int | None, typer.Option(help="decode.max_tokens: write at most this many tokens.")] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="decode.temperature: 0 is greedy, it takes the likeliest token.")
+    ] = None,
+    top_k: Annotated[int | None, typer.Option(help="decode.top_k: sample from the k likeliest tokens.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="decode.top_p: nucleus sampling.")] = None,
+    beam: Annotated[
+        int | None, typer.Option(help="decode.beam: beam search of this width instead of sampling.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="decode.seed: the same seed writes the same text.")] = None,
-    stop: Annotated[list[str] | None, typer.Option(help="End before this text; may be given again.")] = None,
-    adapt: Annotated[bool, typer.Option("--adapt", help="Go on counting while writing (models that count).")] = False,
+    stop: Annotated[
+        list[str] | None, typer.Option(help="Stop before this text appears; may be given several times.")
+    ] = None,
+    adapt: Annotated[
+        bool, typer.Option("--adapt", help="Learn from the prompt and the written text (n-gram models).")
+    ] = False,
     novelty: Annotated[
-        bool, typer.Option("--novelty", help="Mark what stands in the training text too, and say how new the rest is.")
+        bool,
+        typer.Option("--novelty", help="Mark passages copied from the training text, and measure how new the rest is."),
     ] = False,
     json: JsonOption = False,
     device: DeviceOption = "auto",
     trust: TrustOption = False,
 ) -> None:
-    """Write text that follows a prompt (language models); a single text is shown as it is written.
+    """Write text that continues a prompt (language models); a single text is printed while it is written.
 
     segue generate runs/rnn_lm-book --prompt "The " --max-tokens 200 --temperature 0.8 --stop "The end"
 
@@ -209,8 +235,8 @@ def generate(
     loaded = load(run, device, trust)
     if n == 1 and not (json or novelty):
         pieces = loaded.stream(prompt, adapt, **settings)
-        _tell_unknown(loaded, prompt)
-        _tell_long(loaded, prompt)
+        _warn_unknown(loaded, prompt)
+        _warn_too_long(loaded, prompt)
         with _compiling(loaded):
             for piece in chain([prompt], pieces, ["\n"]):
                 typer.echo(piece, nl=False)
@@ -218,14 +244,14 @@ def generate(
     with _compiling(loaded):
         written = loaded.generate(prompt, n, adapt, **settings)
         texts = written if n > 1 else [written]
-    _tell_unknown(loaded, prompt)
-    _tell_long(loaded, prompt)
+    _warn_unknown(loaded, prompt)
+    _warn_too_long(loaded, prompt)
     report = None
     if novelty:
-        from segue.runs.experiments.novelty import novelty as held_against_training
+        from segue.runs.experiments.novelty import novelty as compared_with_training
 
         with _progress() as progress:
-            report = held_against_training(loaded, texts, prompt, progress)
+            report = compared_with_training(loaded, texts, prompt, progress)
     if json:
         _print({"prompt": prompt, "texts": texts} | ({"novelty": dataclasses.asdict(report)} if report else {}))
     elif report:
@@ -238,12 +264,14 @@ def generate(
 def predict(
     run: RunArgument,
     file: FileArgument = "-",
-    explain: Annotated[bool, typer.Option("--explain", help="Classifiers: also the words that mattered.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Also print the words that mattered most (classifiers).")
+    ] = False,
     json: JsonOption = False,
     device: DeviceOption = "auto",
     trust: TrustOption = False,
 ) -> None:
-    """Labels, tags or translations, one a line; with --json their probabilities too.
+    """Print labels, tags or translations, one a line; with --json their probabilities too.
 
     printf 'a fine film\\n' | segue predict runs/bow-reviews - --explain
     """
@@ -266,8 +294,8 @@ def predict(
     answers = loaded.explain(texts) if explain else ((answer, None) for answer in loaded.predict(texts))
     for text, (answer, words) in zip(again, answers, strict=True):
         if json:
-            told = {} if words is None else {"words": [word._asdict() for word in words]}
-            _print({"text": text, **answer.json(), **told})
+            evidence = {} if words is None else {"words": [word._asdict() for word in words]}
+            _print({"text": text, **answer.json(), **evidence})
         elif words is not None:
             typer.echo(explained_line(answer, words))
         else:
@@ -279,13 +307,13 @@ def predict(
 @app.command("challenge")
 def challenge_run(
     run: RunArgument,
-    positive: Annotated[str, typer.Option(help="The label of what is liked; by default told from its name.")] = "",
-    negative: Annotated[str, typer.Option(help="The label of what is not.")] = "",
+    positive: Annotated[str, typer.Option(help="The label of positive texts; by default guessed from its name.")] = "",
+    negative: Annotated[str, typer.Option(help="The label of negative texts.")] = "",
     json: JsonOption = False,
     device: DeviceOption = "auto",
     trust: TrustOption = False,
 ) -> None:
-    """Try a classifier of opinions on negations, double negations, intensifiers, contrasts and the order of words.
+    """Test a sentiment classifier on negations, double negations, intensifiers, contrasts and word order.
 
     segue challenge runs/bow-reviews
     """
@@ -306,15 +334,15 @@ def look(
     ] = "",
     layer: Annotated[int | None, typer.Option(help="attention, gates: the layer, counted from 1.")] = None,
     head: Annotated[int | None, typer.Option(help="attention: the head, counted from 1.")] = None,
-    top: Annotated[int | None, typer.Option(help="How many tokens, words or units.")] = None,
-    other: Annotated[str | None, typer.Option("--with", metavar="RUN", help="The same of a second run.")] = None,
+    top: Annotated[int | None, typer.Option(help="How many tokens, words or units to show.")] = None,
+    other: Annotated[str | None, typer.Option("--with", metavar="RUN", help="Show a second run beside it.")] = None,
     html: Annotated[str | None, typer.Option(metavar="FILE", help="Write a page with the picture.")] = None,
     svg: Annotated[str | None, typer.Option(metavar="FILE", help="Write the picture alone.")] = None,
     json: JsonOption = False,
     device: DeviceOption = "auto",
     trust: TrustOption = False,
 ) -> None:
-    """What a model does with a text: what it expects next, what surprises it, where it attends, what its gates do.
+    """Look into a model as it reads a text: next tokens, surprisal, attention weights, gates, words that mattered.
 
     segue look runs/ngram-book "cows eat"
 
@@ -334,7 +362,7 @@ def look(
     shown = opened[0].look(text, view, opened[1] if other else None, **options)
     for one in opened:
         if isinstance(one.model, LanguageModel):
-            _tell_unknown(one, text)
+            _warn_unknown(one, text)
     if json:
         typer.echo(shown.json())
     for file, content in ((html, shown.html), (svg, shown.svg)):
@@ -351,7 +379,7 @@ def nearest_words(
     top: Annotated[int, typer.Option(help="How many words.")] = 10,
     json: JsonOption = False,
 ) -> None:
-    """The words whose vectors are nearest to those of other words (word2vec), with their cosines.
+    """Print the words whose vectors are nearest to those of the given words, with their cosines (word2vec).
 
     segue nearest runs/word2vec-book king queen
     """
@@ -369,12 +397,12 @@ def nearest_words(
 @app.command()
 def analogy(
     run: RunArgument,
-    expression: Annotated[str, typer.Argument(help="Words with blanks and signs between: king - man + woman")],
+    expression: Annotated[str, typer.Argument(help="Words with spaces and signs between: king - man + woman")],
     top: Annotated[int, typer.Option(help="How many words.")] = 10,
-    multiply: Annotated[bool, typer.Option("--multiply", help="By 3CosMul and not by 3CosAdd.")] = False,
+    multiply: Annotated[bool, typer.Option("--multiply", help="Use 3CosMul instead of 3CosAdd.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """What words, added and taken away, come to (word2vec): Paris is to France as what is to Japan?
+    """Answer an analogy by adding and subtracting word vectors (word2vec): Paris is to France as what is to Japan?
 
     segue analogy runs/word2vec-book "Paris - France + Japan"
     """
@@ -399,7 +427,7 @@ def serve(
     device: DeviceOption = "auto",
     trust: TrustOption = False,
 ) -> None:
-    """A page to play with runs in the browser, and a JSON API; for this machine alone unless --host says otherwise.
+    """Serve runs as a web page and a JSON API; only this machine can reach them unless --host says otherwise.
 
     segue serve runs/ngram-book runs/rnn_lm-book
     """
@@ -416,7 +444,7 @@ def export_run(
         str, typer.Option("--to", help="; ".join(f"{one.name}, {one.what}" for one in reversed(formats.FORMATS)) + ".")
     ] = "zip",
 ) -> None:
-    """Write a run in a form that travels.
+    """Write a run as one file, or in another toolkit's format.
 
     segue export runs/rnn_lm-book --to zip book.zip
 
@@ -439,7 +467,7 @@ def import_run(
     ],
     out: Annotated[str, typer.Option("--out", help="The run folder to make.")],
 ) -> None:
-    """Make a run folder of what was exported, here or by another toolkit.
+    """Make a run folder from what Segue or another toolkit exported.
 
     segue import book.zip --out runs/book
 
@@ -456,16 +484,21 @@ def import_run(
 
 @app.command()
 def claim(
-    what: Annotated[str | None, typer.Argument(metavar="[CLAIM|FILE.toml]", help="Without one: what there is.")] = None,
+    what: Annotated[
+        str | None, typer.Argument(metavar="[CLAIM|FILE.toml]", help="Without one: list all claims.")
+    ] = None,
     rest: Annotated[list[str] | None, typer.Argument(metavar="[DATA] [section.key=value …]")] = None,
     budget: Annotated[
-        str, typer.Option(help="For each training: 60s, 5min, or a number of steps; by default the claim's own.")
+        str,
+        typer.Option(
+            help="Training budget of each variant: 60s, 5min, or a number of steps; by default the claim's own."
+        ),
     ] = "",
     out: OutOption = None,
     trust: TrustOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Try a claim of the lectures: train its variants, print a table, draw a picture, say whether it held.
+    """Test a claim of the lectures: train its variants, print a table, draw a picture, say whether the claim held.
 
     segue claim residual
 
@@ -486,7 +519,7 @@ def claim(
 
 @app.command("models")
 def list_models() -> None:
-    """Every kind of model, with its first sentence."""
+    """List every kind of model, with its first sentence."""
     from segue.look.terminal import print_models
 
     print_models()
@@ -494,7 +527,7 @@ def list_models() -> None:
 
 @app.command("recipes")
 def list_recipes() -> None:
-    """Every recipe that is shipped, as kind/name."""
+    """List every shipped recipe, as kind/name."""
     from segue.look.terminal import print_named
     from segue.runs.explain import recipe_heads
 
@@ -503,7 +536,7 @@ def list_recipes() -> None:
 
 @app.command("runs")
 def list_runs(folder: Annotated[str, typer.Argument(help="Where to look.")] = "runs", json: JsonOption = False) -> None:
-    """The runs in a folder, with their figures."""
+    """List the runs in a folder, with their figures."""
     from segue.look.terminal import print_runs
     from segue.runs.find import find_runs
 
@@ -517,7 +550,7 @@ def explain(
     settings: Annotated[list[str] | None, typer.Argument(metavar="[section.key=value …]")] = None,
     trust: TrustOption = False,
 ) -> None:
-    """What a model is: its paper, its equations, and every key of its recipe; of an n-gram run, its numbers in them.
+    """Explain a model: its paper, its equations and every key of its recipe; for an n-gram run also a worked example.
 
     segue explain rnn_lm
 
@@ -531,9 +564,9 @@ def explain(
 @app.command()
 def data(
     rest: Annotated[list[str] | None, typer.Argument(metavar="[FILE|get NAME] [data.key=value …]")] = None,
-    tokens: Annotated[str, typer.Option(help="How to split: char, byte, space, word, bpe, …")] = "word",
+    tokens: Annotated[str, typer.Option(help="How to split into tokens: char, byte, space, word, bpe, …")] = "word",
 ) -> None:
-    """The corpora there are; of a file, how its first lines are read and split; `get NAME` downloads one.
+    """List the corpora; show how a file's first lines are read and split; `get NAME` downloads a corpus.
 
     segue data book.txt --tokens char
 
@@ -557,7 +590,7 @@ def data(
         print_lines(list(sample(what, tokens, settings)))
 
 
-# Between the words on the command line and the API
+# From command-line arguments to the API
 
 
 def _data_and_settings(rest: list[str] | None) -> tuple[str | None, list[str]]:
@@ -585,7 +618,7 @@ def _checked_task(task: str) -> Any:
 
 
 def _lines(file: str) -> Iterator[str]:
-    """The lines of a file or of standard input, without their ends."""
+    """Read the lines of a file or of standard input, without their line ends."""
     if file == "-":
         yield from _decoded(sys.stdin.buffer, _named(file))
         return
@@ -619,16 +652,16 @@ def _decoded(opened: Any, name: str) -> Iterator[str]:
         raise InputError(f"{name} is empty. Expected a text a line.")
 
 
-def _tell_unknown(run: Any, text: str) -> None:
-    """What of a prompt the model does not know is said: it reads something else there."""
+def _warn_unknown(run: Any, text: str) -> None:
+    """Warn about words of the prompt outside the vocabulary; they are read as UNK."""
     unknown = run.unknown(text)
     if unknown:
         shown = ", ".join(repr(word) for word in dict.fromkeys(unknown))
         typer.echo(f"Unknown to this model, and read as such: {shown[:200]}.", err=True)
 
 
-def _tell_long(run: Any, prompt: str) -> None:
-    """Of a prompt that is longer than the model's window only the end is seen."""
+def _warn_too_long(run: Any, prompt: str) -> None:
+    """Warn if the prompt does not fit the context window."""
     context = run.model.window
     length = 1 + len(run.tokenizer.encode(prompt))
     if 0 < context < length:
@@ -664,7 +697,7 @@ def _compiling(run: Any) -> Iterator[None]:
     if not isinstance(run.model, Stacked) or str(run.device) != "cpu":
         yield
         return
-    from segue.compiling import told
+    from segue.compiling import announced
 
     said: list[str] = []
 
@@ -673,15 +706,15 @@ def _compiling(run: Any) -> Iterator[None]:
             said.append(what)
             typer.echo("Compiling the loop that writes, once.", err=True)
 
-    with told(say):
+    with announced(say):
         yield
 
 
-# The way in
+# The entry point
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Do what the words say and return the exit code: 0 done, 1 failed, 2 the input is wrong. No words ask for help."""
+    """Run one command and return the exit code: 0 done, 1 failed, 2 wrong input. Without arguments print the help."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"] or ["--help"]

@@ -1,4 +1,4 @@
-"""Saying that loops are being compiled: the first time takes seconds, and later ones find them on disk."""
+"""Announce that numba compiles a loop: that takes seconds the first time; later runs load it from disk."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from numba.core import event
 
 
 @contextmanager
-def told(progress: Callable[[str, float], None]) -> Iterator[None]:
-    """Tells `progress` where something is compiled in here; not where it is loaded."""
+def announced(progress: Callable[[str, float], None]) -> Iterator[None]:
+    """Call `progress` whenever numba compiles something in this block; loading compiled code is not announced."""
 
     class Listener(event.Listener):  # type: ignore[misc]
         def on_start(self, event: Any) -> None:

@@ -1,4 +1,4 @@
-"""What went wrong, in words for the person at the keyboard."""
+"""Errors, and the messages and exit codes that users see."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class InputError(SegueError):
 
 
 _MOST = 100
-"""Choices that are listed at the most: nobody reads a whole vocabulary."""
+"""List at most this many choices: nobody reads a whole vocabulary."""
 
 
 def nearest(word: str, choices: Iterable[str]) -> str:
-    """` Did you mean 'x'?`, or the list of choices where nothing is near; nothing at all where they are too many."""
+    """Return ` Did you mean 'x'?`, or the list of choices if none is near, or nothing if they are too many."""
     names = sorted(choices)
     close = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
     if close:
@@ -37,17 +37,17 @@ def nearest(word: str, choices: Iterable[str]) -> str:
 
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""What the system says where no more can be written."""
+"""Error numbers of a full disk."""
 
 
 def exit_code(error: BaseException, verbs: Sequence[str], debug: bool = False) -> int:
-    """Say what went wrong in one message on standard error; the exit code: 1 failed, 2 the input is wrong."""
+    """Print one error message on standard error; return the exit code: 1 failed, 2 wrong input."""
     import typer
 
-    if isinstance(error, typer.Exit):  # the help has been shown
+    if isinstance(error, typer.Exit):  # typer has printed the help
         return error.exit_code
     if isinstance(error, BrokenPipeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read us has left
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader of our output closed the pipe
         return 0
     if isinstance(error, KeyboardInterrupt | typer.Abort):
         return _say("Interrupted. A run that had begun goes on with: segue train --out RUN --resume", 1)
@@ -57,7 +57,7 @@ def exit_code(error: BaseException, verbs: Sequence[str], debug: bool = False) -
 
 
 def _usage_error() -> type[Exception]:
-    """Click's own error, or that of the click inside typer."""
+    """Return the class of click's usage errors, wherever this version of typer keeps click."""
     import typer
 
     found: type[Exception] = typer.BadParameter.__base__  # type: ignore[assignment]
@@ -87,13 +87,13 @@ def _message(error: Exception, verbs: Sequence[str]) -> tuple[str, int]:
 
 
 def _is_full(error: Exception) -> bool:
-    """A full disk, as Python says it or, in words alone, a library below it."""
+    """Recognise a full disk by Python's error number, or by the message of a library."""
     words = r"No space left on device|File too large|\d+ requested and \d+ written"
     return getattr(error, "errno", None) in FULL or re.search(words, str(error)) is not None
 
 
 def _out_of_memory(message: str) -> str:
-    """What the GPU lacked, in the words of torch's message, and what makes a model or a batch smaller."""
+    """Explain that the GPU's memory is full: torch's numbers, and settings that need less memory."""
     sizes = [
         re.search(pattern + r"([\d.]+) ([KMG]i?B|bytes)", message)
         for pattern in ("allocate ", "total capacity of ", "of which ")

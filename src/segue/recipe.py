@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 RECIPES = Path(__file__).parent / "recipes"
 CLAIMS = "claims"
-"""The folder in it that holds no model's recipes, but experiments (runs/experiments/claim.py)."""
+"""The folder in it with the lectures' claims (runs/experiments/claim.py) instead of a model's recipes."""
 SECTIONS = ("data", "tokens", "batches", "model", "train", "decode")
 _OWNERS = {
     "data": "segue.data.config",
@@ -56,7 +56,7 @@ class Recipe:
 
     kind: str
     name: str
-    """What tables call it: `kind` or `kind/name`."""
+    """The name in tables: `kind` or `kind/name`."""
     data: Any
     tokens: Any
     batches: Any
@@ -70,21 +70,21 @@ class Recipe:
 
     @property
     def task(self) -> Task:
-        """What is asked of the model."""
+        """The task of the model's kind."""
         return tasks.task(self.model_class.task)
 
     @property
     def shape(self) -> Shape:
-        """How the rows of its data look."""
+        """The shape of its data: how a row looks."""
         return self.task.shape
 
     def with_values(self, section: str, **values: Any) -> Recipe:
-        """The same with other values in one section."""
+        """Return a copy with other values in one section."""
         return dataclasses.replace(self, **{section: dataclasses.replace(vars(self)[section], **values)})
 
 
 def recipe_names(kind: str = "*") -> list[str]:
-    """The shipped recipes, as kind/name."""
+    """List the shipped recipes, as kind/name."""
     paths = (path for path in RECIPES.glob(f"{kind}/*.toml") if path.parent.name != CLAIMS)
     return sorted(f"{path.parent.name}/{path.stem}" for path in paths)
 
@@ -92,7 +92,7 @@ def recipe_names(kind: str = "*") -> list[str]:
 def load_recipe(
     what: str, overrides: Sequence[str] = (), base: Mapping[str, Any] | None = None, trust: bool = False
 ) -> Recipe:
-    """The recipe of a kind, `kind/name` or TOML file, with `section.key=value` on top.
+    """Load the recipe of a kind, `kind/name` or TOML file, with `section.key=value` on top.
 
     `base` holds values of the caller's own below the overrides, as {"data": {"path": …}}. A kind that is a file
     of the user's own is code, and is imported only with `trust`.
@@ -107,14 +107,14 @@ def load_recipe(
 
 
 def read_recipe(path: Path, trust: bool = False) -> Recipe:
-    """The recipe.toml of a run."""
+    """Read the recipe.toml of a run."""
     kind, name, values = _parse(path)
     _check_trust(kind, trust)
     return _build(kind, name, values)
 
 
 def data_section(settings: Sequence[str], **own: Any) -> Data:
-    """[data] by itself: values of the caller's own, with `data.key=value` on top."""
+    """Make a [data] section by itself: values of the caller's own, with `data.key=value` on top."""
     values = {"data": own}
     for setting in settings:
         _override(values, setting)
@@ -186,12 +186,12 @@ def _override(values: dict[str, Any], override: str) -> None:
 
 
 def _sections_with(key: str) -> list[str]:
-    """The sections that have a key of this name, whatever the model."""
+    """Find the sections that have a key of this name, in any model."""
     return [section for section, owner in _OWNERS.items() if key in {f.name for f in fields_of(_source_of(owner))}]
 
 
 class _Text(str):
-    """A value typed on the command line: its type is still to be found."""
+    """A value typed on the command line, not yet converted to its key's type."""
 
 
 def _build(kind: str, name: str, values: dict[str, Any]) -> Recipe:
@@ -207,7 +207,7 @@ def _build(kind: str, name: str, values: dict[str, Any]) -> Recipe:
 
 
 def _settle(values: dict[str, dict[str, Any]], model: type[Model]) -> None:
-    """Defaults that depend on the task, the model and each other."""
+    """Fill in defaults that depend on the task, the model and each other."""
     task = tasks.task(model.task)
     if values["tokens"].get("kind", "auto") == "auto":
         values["tokens"]["kind"] = model.tokens[0] if model.tokens else task.tokens
@@ -224,7 +224,7 @@ def _settle(values: dict[str, dict[str, Any]], model: type[Model]) -> None:
 
 
 def _settled_batches(config: Any, task: Task) -> Any:
-    """[batches] with the defaults of the task put in, and what it cannot do refused."""
+    """Fill in the task's defaults of [batches], and refuse settings that the task does not support."""
     size = config.size or task.rows
     if config.accumulate > size:
         raise ValueError(f"accumulate={config.accumulate} splits a batch of {size} rows into nothing")
@@ -241,18 +241,18 @@ def _section_class(section: str, model: type[Model]) -> Any:
 
 
 def hints_of(cls: Any) -> dict[str, Any]:
-    """The type of every field of a dataclass."""
+    """Return the type of every field of a dataclass."""
     hints = typing.get_type_hints(cls)
     return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
 
 
 def make(cls: Any, values: Mapping[str, Any], section: str) -> Any:
-    """A config from values, or an InputError that names the key."""
+    """Make a config from values, or raise an InputError that names the key."""
     hints = hints_of(cls)
     for key in values:
         if key not in hints:
             groups = [name for name, hint in hints.items() if is_dataclass(hint) and key in hints_of(hint)]
-            other = [f"{section}.{name}.{key}" for name in groups]  # where it may have stood before there was a group
+            other = [f"{section}.{name}.{key}" for name in groups]  # the same key inside a group
             other += [f"{name}.{key}" for name in _sections_with(key) if name != section]
             hint = f" Did you mean '{other[0]}'?" if other else nearest(key, hints)
             hint = hint if hints else f" This model has no keys in [{section}]. Leave it out."
@@ -264,7 +264,7 @@ def make(cls: Any, values: Mapping[str, Any], section: str) -> Any:
 
 
 def _impossible(reason: str, values: Mapping[str, Any], section: str) -> str:
-    """A part's own complaint, with the values that were typed where it does not show them."""
+    """Word a config's own error message; add the typed values if it does not show them."""
     typed = [f"{section}.{key}={value}" for key, value in values.items() if isinstance(value, _Text)]
     found = (
         "" if not typed or any(part.partition("=")[2] in reason for part in typed) else f" Found {', '.join(typed)}."
@@ -289,7 +289,7 @@ def _convert(hint: Any, value: Any, key: str) -> Any:
 
 
 def _fit(hint: Any, value: Any) -> tuple[bool, Any]:
-    """Whether a value is of the type, or, typed on the command line, spells one of it."""
+    """Return whether a value has the type, and the value; one typed on the command line is converted."""
     origin = typing.get_origin(hint)
     if origin is Literal:
         return (True, str(value)) if value in typing.get_args(hint) else (False, None)
@@ -349,7 +349,7 @@ class Field(NamedTuple):
 
 
 def budgeted(recipe: Recipe, budget: str) -> Recipe:
-    """The recipe under a budget: 60s and 2min are time, a plain number is steps."""
+    """Return the recipe under a budget: 60s and 2min are time, a plain number is steps."""
     units = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600}
     number = budget.rstrip("abcdefghijklmnopqrstuvwxyz ")
     unit = budget[len(number) :].strip()
@@ -365,14 +365,14 @@ def budgeted(recipe: Recipe, budget: str) -> Recipe:
     if not recipe.train.has("steps"):
         if unit in units and recipe.train.has("seconds"):
             return recipe.with_values("train", seconds=amount * units[unit])
-        return recipe  # a model that counts reads its text once, whatever the budget
+        return recipe  # a counted model reads its text once, whatever the budget
     if unit in units:
         return recipe.with_values("train", seconds=amount * units[unit], steps=0, epochs=0.0)
     return recipe.with_values("train", steps=int(amount), seconds=0.0, epochs=0.0)
 
 
 def fields_of(path: Path, class_name: str = "Config") -> list[Field]:
-    """The fields of a config class in a source file, with their docs; nothing is imported."""
+    """Read the fields of a config class from a source file, with their docs, without importing it."""
     found = _classes(path.read_text(encoding="utf-8")).get(class_name)
     fields = []
     for node, doc in zip(found.body, [*found.body[1:], None], strict=True) if found else ():
@@ -386,7 +386,7 @@ def fields_of(path: Path, class_name: str = "Config") -> list[Field]:
 
 
 def section_fields(section: str, kind: str) -> list[Field]:
-    """The fields of a section of a kind's recipe."""
+    """Read the fields of a section of a kind's recipe."""
     source = models.source_file(kind)
     if section == "model":
         return fields_of(source)
@@ -396,7 +396,7 @@ def section_fields(section: str, kind: str) -> list[Field]:
 
 
 def group_docs(group: Any) -> dict[str, str]:
-    """The keys of a group inside a section, each with its doc."""
+    """Read the keys of a group inside a section, each with its doc."""
     return {f.name: f.doc for f in fields_of(Path(inspect.getfile(type(group))), type(group).__name__)}
 
 
@@ -406,7 +406,7 @@ def _has_class(path: Path, name: str) -> list[Field] | None:
 
 @lru_cache(maxsize=64)
 def _classes(source: str) -> dict[str, ast.ClassDef]:
-    """The classes of a source text by name; the first of a name counts. Parsing takes as long as a very small run."""
+    """Parse the classes of a source text, by name; the first of a name counts. Cached: parsing is slow."""
     nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef)]
     return {node.name: node for node in reversed(nodes)}
 
@@ -416,7 +416,7 @@ def _source_of(module: str) -> Path:
 
 
 def to_toml(recipe: Recipe) -> str:
-    """recipe.toml: every key with its value and its meaning."""
+    """Write recipe.toml: every key with its value and its meaning."""
     lines = [f"kind = {_toml(recipe.kind)}", f"name = {_toml(recipe.name)}"]
     for section in SECTIONS:
         docs = {f.name: f.doc for f in section_fields(section, recipe.kind)}

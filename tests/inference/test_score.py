@@ -13,11 +13,11 @@ import pytest
 import torch
 
 from segue.batches.batch import IGNORE, Batch
-from segue.batches.encode import HeldText, encode_held_out
+from segue.batches.encode import HeldOutText, encode_held_out
 from segue.batches.scorer import Scorer
 from segue.batches.store import StoreWriter
 from segue.data.example import Example
-from segue.inference.score import BLOCK, Scored, score_held, stream_logprobs
+from segue.inference.score import BLOCK, Scored, score_held_out, stream_logprobs
 from segue.models.base import Sizes
 from segue.models.ngram import Ngram
 from segue.models.rnn_lm import RnnLm
@@ -47,11 +47,11 @@ def uniform(vocab_size: int) -> Told:
     return Told(lambda before, target: np.full(target.shape, -math.log(vocab_size)))
 
 
-def held_of(tokens: Any, sizes: Any, folder: Path, spelled: dict[int, float] | None = None) -> HeldText:
+def held_of(tokens: Any, sizes: Any, folder: Path, spelled: dict[int, float] | None = None) -> HeldOutText:
     writer = StoreWriter(folder, {"text": "uint16", "bytes": "uint32"})
     writer.append("text", np.asarray(tokens))
     writer.append("bytes", np.asarray(sizes))
-    return HeldText(writer.close(), spelled or {}, int(np.sum(sizes)))
+    return HeldOutText(writer.close(), spelled or {}, int(np.sum(sizes)))
 
 
 def encoded(texts: list[str], unit: str, folder: Path, kind: str = "char", speller: Speller | None = None) -> Any:
@@ -68,7 +68,7 @@ def test_a_uniform_model_pays_log_v_a_token(unit: str, ends: int, tmp_path: Path
     """Bytes are those of the raw text: UTF-8, with what the end of a unit stands for."""
     texts = ["the cow eats", "", "¡el niño 😀!"]
     tokenizer, held = encoded(texts, unit, tmp_path)
-    scored = score_held(uniform(tokenizer.vocab_size), held, tokenizer.vocab_size)
+    scored = score_held_out(uniform(tokenizer.vocab_size), held, tokenizer.vocab_size)
     tokens = sum(map(len, texts)) + len(texts)
     size = sum(len(text.encode()) for text in texts) + ends * len(texts)
     assert scored.tokens == tokens
@@ -82,7 +82,7 @@ def test_a_uniform_model_pays_log_v_a_token(unit: str, ends: int, tmp_path: Path
 def test_bytes_do_not_depend_on_the_tokens(kind: str, tmp_path: Path) -> None:
     texts = ["the cow  eats\tgrass", " naïve 😀😀 words "]
     tokenizer, held = encoded(texts, "line", tmp_path, kind)
-    scored = score_held(uniform(tokenizer.vocab_size), held, tokenizer.vocab_size)
+    scored = score_held_out(uniform(tokenizer.vocab_size), held, tokenizer.vocab_size)
     assert scored.block_bytes.sum() == sum(len(text.encode()) + 1 for text in texts)
 
 
@@ -91,7 +91,7 @@ def test_perplexity_as_the_literature_counts(tmp_path: Path) -> None:
     tokenizer, held = encoded(["a b"] * 4, "line", tmp_path, "space")
     model = Ngram(Ngram.Config(order=1, smoothing="maximum_likelihood"), Sizes(tokenizer.vocab_size))
     list(model.fit(held.store, Ngram.Train()))
-    scored = score_held(model, held, tokenizer.vocab_size)
+    scored = score_held_out(model, held, tokenizer.vocab_size)
     assert scored.tokens == 12
     assert scored.perplexity == pytest.approx(3.0)
     assert scored.bits_per_byte == pytest.approx(12 * math.log2(3) / 16)
@@ -101,7 +101,7 @@ def test_a_single_unit_without_a_stop_is_scored_too(tmp_path: Path) -> None:
     """A piece of a document ends nowhere: its last token is a character."""
     tokenizer = Tokenizer.train(Tokens(kind="char"), ["abc"])
     held = encode_held_out([([Example(text="abca", ends=False)], 0)], tokenizer, None, "document", tmp_path)
-    scored = score_held(uniform(5), held, 5)
+    scored = score_held_out(uniform(5), held, 5)
     assert scored.tokens == 4 and scored.bits.sum() == pytest.approx(4 * math.log2(5))
 
 
@@ -112,7 +112,7 @@ def test_a_single_unit_without_a_stop_is_scored_too(tmp_path: Path) -> None:
 def test_every_token_is_asked_once_with_its_neighbour(tokens: int, row: int, tmp_path: Path) -> None:
     ids = np.random.default_rng(0).integers(0, 40, tokens)
     model = Told(lambda before, target: np.zeros(target.shape))
-    scored = score_held(model, held_of(ids, np.ones(tokens), tmp_path), 40, row=row)
+    scored = score_held_out(model, held_of(ids, np.ones(tokens), tmp_path), 40, row=row)
     assert sorted(model.asked) == sorted(zip([0, *ids[:-1].tolist()], ids.tolist(), strict=True))
     assert scored.tokens == tokens
     assert scored.way == "one stream, state carried" if tokens < 2 * row else "rows" in scored.way
@@ -125,7 +125,7 @@ def test_a_token_belongs_to_the_block_of_its_first_byte(row: int, tmp_path: Path
     sizes, ids = draw.choice([0, 1, 2, 3, 700], 4000, p=[0.1, 0.5, 0.2, 0.19, 0.01]), draw.integers(0, 30, 4000)
     held = held_of(ids, sizes, tmp_path)
     model = Told(lambda before, target: -LN2 * (before + 0.01 * target))
-    scored = score_held(model, held, 30, row=row)
+    scored = score_held_out(model, held, 30, row=row)
     blocks = [0.0] * math.ceil(held.bytes / BLOCK)
     begin, before = 0, 0
     for token, size in zip(ids.tolist(), sizes.tolist(), strict=True):
@@ -140,7 +140,7 @@ def test_a_token_belongs_to_the_block_of_its_first_byte(row: int, tmp_path: Path
 def test_a_stop_that_stands_for_no_byte_belongs_to_the_last_block(tmp_path: Path) -> None:
     """Its place is behind the last byte, which may be where a block would begin."""
     held = held_of([2, 3, 0], [BLOCK, BLOCK, 0], tmp_path)
-    scored = score_held(Told(lambda before, target: -LN2 * (target + 1.0)), held, 4)
+    scored = score_held_out(Told(lambda before, target: -LN2 * (target + 1.0)), held, 4)
     np.testing.assert_allclose(scored.bits, [3.0, 4.0 + 1.0])
     np.testing.assert_array_equal(scored.block_bytes, [BLOCK, BLOCK])
 
@@ -152,8 +152,8 @@ def test_rows_side_by_side_say_what_one_row_says(smoothing: str, tmp_path: Path)
     held = held_of(ids, np.ones(6000), tmp_path)
     model = Ngram(Ngram.Config(order=5, smoothing=smoothing), Sizes(9))
     list(model.fit(SimpleNamespace(tokens=ids[:3000]), Ngram.Train()))
-    one = score_held(model, held, 9)
-    many = score_held(model, held, 9, row=100)
+    one = score_held_out(model, held, 9)
+    many = score_held_out(model, held, 9, row=100)
     assert one.way != many.way
     np.testing.assert_allclose(many.bits, one.bits, rtol=1e-12)
 
@@ -168,20 +168,20 @@ def test_a_recurrent_state_is_carried_through_the_windows(tmp_path: Path) -> Non
     expected = model.logprobs(batch)[0][0].numpy()
     found = np.concatenate([logp[0] for _, logp, _ in stream_logprobs(model, ids, 1, 9)])
     np.testing.assert_allclose(found, expected, atol=1e-4)
-    scored = score_held(model, held_of(ids, np.ones(2500), tmp_path), 9)
+    scored = score_held_out(model, held_of(ids, np.ones(2500), tmp_path), 9)
     assert scored.nats == pytest.approx(-float(expected.sum()), rel=1e-5)
 
 
 def test_a_short_text_in_rows_is_scored_whole(tmp_path: Path) -> None:
     """More rows than there is text for: the last ones are empty, and nothing is scored twice."""
     held = held_of(np.full(65, 2), np.ones(65), tmp_path)
-    scored = score_held(uniform(4), held, 4, row=1)
+    scored = score_held_out(uniform(4), held, 4, row=1)
     assert scored.bits.sum() == pytest.approx(65 * 2)
 
 
 def test_progress_ends_at_one(tmp_path: Path) -> None:
     shares: list[float] = []
-    score_held(uniform(4), held_of(np.full(3000, 2), np.ones(3000), tmp_path), 4, done=shares.append)
+    score_held_out(uniform(4), held_of(np.full(3000, 2), np.ones(3000), tmp_path), 4, done=shares.append)
     assert shares == sorted(shares) and shares[-1] == pytest.approx(1.0) and len(shares) > 1
 
 
@@ -192,7 +192,7 @@ def test_no_probability_at_all_is_infinite_bits(tmp_path: Path) -> None:
     ids = np.full(3 * BLOCK, 2)
     ids[[10, BLOCK + 5, BLOCK + 6]] = 3
     model = Told(lambda before, target: np.where(target == 3, -np.inf, -LN2))
-    scored = score_held(model, held_of(ids, np.ones(len(ids)), tmp_path), 4)
+    scored = score_held_out(model, held_of(ids, np.ones(len(ids)), tmp_path), 4)
     assert scored.zeros == 3
     assert np.isinf(scored.bits).tolist() == [True, True, False]
     assert scored.bits[2] == pytest.approx(BLOCK)
@@ -204,8 +204,8 @@ def test_spelling_is_paid_where_the_word_begins(tmp_path: Path) -> None:
     ids, sizes = np.full(40, 2), np.full(40, 100)
     ids[[0, 20, 21, 39]] = 1
     spelled = {0: 5.0, 20: 7.0, 21: 11.0, 39: 13.0}  # bytes 0, 2000, 2100 and 3900
-    plain = score_held(uniform(4), held_of(ids, sizes, tmp_path / "a"), 4)
-    paid = score_held(uniform(4), held_of(ids, sizes, tmp_path / "b", spelled), 4)
+    plain = score_held_out(uniform(4), held_of(ids, sizes, tmp_path / "a"), 4)
+    paid = score_held_out(uniform(4), held_of(ids, sizes, tmp_path / "b", spelled), 4)
     np.testing.assert_allclose(paid.bits - plain.bits, [12.0, 24.0])
     assert (paid.spelling_bits, paid.unknown) == (36.0, 4)
     assert (plain.spelling_bits, plain.unknown) == (0.0, 0)
@@ -217,7 +217,7 @@ def test_unknown_words_are_spelled_by_the_one_character_model(tmp_path: Path) ->
     tokenizer = Tokenizer.train(Tokens(kind="word", min_count=1), ["the cow eats", "the cow"])
     speller = Speller.learn(["the cow eats", "the cow"])
     held = encode_held_out([([Example(text="the hen eats hay")], 0)], tokenizer, speller, "line", tmp_path)
-    scored = score_held(uniform(tokenizer.vocab_size), held, tokenizer.vocab_size)
+    scored = score_held_out(uniform(tokenizer.vocab_size), held, tokenizer.vocab_size)
     assert scored.unknown == 2
     assert scored.spelling_bits == pytest.approx(speller.bits(" hen") + speller.bits(" hay"))
     assert scored.bits.sum() == pytest.approx(5 * math.log2(tokenizer.vocab_size) + scored.spelling_bits)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from segue.inference.stop_texts import Written, cut, follows, watcher
+from segue.inference.stop_texts import StreamedText, cut, follows, watcher
 from segue.tokens.tokenizer import Config, Tokenizer
 
 TEXTS = ["the cows eat grass", "für die Kühe", "the old king naps well"] * 3
@@ -46,7 +46,7 @@ def test_pieces_add_up_to_what_follows(kind: str, data: st.DataObject) -> None:
     whole = follows(tokenizer, start, ids)
     parts = [whole[i : i + n] for n in (1, 2, 3) for i in range(len(whole) - n + 1)] or ["a"]
     stops = data.draw(st.lists(st.sampled_from(parts), max_size=2))
-    written, shown = Written(tokenizer, start, stops), ""
+    written, shown = StreamedText(tokenizer, start, stops), ""
     expected = ended_by_hand(whole, stops)
     for token in ids:
         shown += written.add(token)
@@ -56,7 +56,7 @@ def test_pieces_add_up_to_what_follows(kind: str, data: st.DataObject) -> None:
 
 @given(st.lists(st.sampled_from([*b"a \xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\xff"]), max_size=12))
 def test_a_character_is_never_shown_before_it_is_whole(raw: list[int]) -> None:
-    written, shown = Written(TOKENIZERS["byte"], []), ""
+    written, shown = StreamedText(TOKENIZERS["byte"], []), ""
     for count, byte in enumerate(raw, 1):
         shown += written.add(byte + 2)
         assert bytes(raw[:count]).decode(errors="replace").startswith(shown)
@@ -65,7 +65,7 @@ def test_a_character_is_never_shown_before_it_is_whole(raw: list[int]) -> None:
 
 def test_what_may_begin_a_stop_waits_and_no_more() -> None:
     tokenizer = TOKENIZERS["char"]
-    written = Written(tokenizer, [], ["the end"])
+    written = StreamedText(tokenizer, [], ["the end"])
     pieces = [written.add(int(token)) for token in tokenizer.encode("as the enthe e")]
     assert pieces == ["a", "s", " ", "", "", "", "", "", "", "the en", "", "", "", ""]
     assert written.rest() == "the e" and not written.ended

@@ -116,12 +116,12 @@ def slow(model: ClassNgram, train: np.ndarray, read: list[int], word: int, adapt
         below = (seen[members].sum() / seen.sum(), seen[word] / seen[members].sum())
         for k in (0, 1):
             p[k] = [*p[k], slow_cache([e[3 + k] for e in later], *asked[3 + k], below[k], model.config.decay)]
-    way = "adapted" if adapted else "still"
+    way = "adapted" if adapted else "static"
     a, b = model.weights[f"{way}.class"][model.classes[read[-1]]], model.weights[f"{way}.word"][kind]
     return float(np.dot(a, p[0]) * np.dot(b, p[1]))
 
 
-@pytest.mark.parametrize("adapted", [False, True], ids=["still", "adapted"])
+@pytest.mark.parametrize("adapted", [False, True], ids=["static", "adapted"])
 def test_it_is_the_slow_model(model: ClassNgram, adapted: bool) -> None:
     train, read = text_of(400, 0), np.concatenate(([0], text_of(60, 2)))
     read[30] = 11  # never seen
@@ -248,7 +248,7 @@ def test_the_weights_are_those_that_fit_the_held_out_text(model: ClassNgram) -> 
         assert all(np.allclose(w.sum(1), 1) for w in weights.values())
 
 
-@pytest.mark.parametrize("way", ["still", "adapted"])
+@pytest.mark.parametrize("way", ["static", "adapted"])
 @pytest.mark.parametrize("what", ["class", "word"])
 def test_the_weights_make_the_held_out_text_likelier(way: str, what: str) -> None:
     held = text_of(150, 1)
@@ -258,9 +258,9 @@ def test_the_weights_make_the_held_out_text_likelier(way: str, what: str) -> Non
     nats = []
     for weights in (chosen, np.full_like(chosen, 1 / chosen.shape[1]), np.roll(chosen, 1, axis=1)):
         model.weights[f"{way}.{what}"] = weights
-        model._still = model._mixture("still")
-        nats.append(-(model if way == "still" else model.adapted()).logprobs(batch_of(text))[0].sum())
-    if (way, what) == ("still", "word"):
+        model._static = model._mixture("static")
+        nats.append(-(model if way == "static" else model.adapted()).logprobs(batch_of(text))[0].sum())
+    if (way, what) == ("static", "word"):
         assert chosen.shape[1] == 1 and (chosen == 1).all()  # one part: nothing to choose
     else:
         assert nats[0] < min(nats[1:])

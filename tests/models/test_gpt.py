@@ -207,7 +207,7 @@ def test_select_and_beams_go_on_beyond_the_context() -> None:
 
 
 def test_streams_are_scored_as_the_rule_says() -> None:
-    """As `score_held` reads: in pieces of the scorer's own length; in several rows, each warmed up before its own."""
+    """As `score_held_out` reads: in pieces of the scorer's own length; in several rows, each warmed before its own."""
     model, text = make(position="relative"), tokens(1, 90)[0]
     ((_, (one,), _),) = stream_logprobs(model, text.numpy(), 1, V)
     near(torch.from_numpy(one), scored(model, text))

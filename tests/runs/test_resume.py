@@ -32,7 +32,7 @@ STEPS, EVERY = 60, 4
 STABLE = r"""
 import gc, json, os, signal, sys, time
 from pathlib import Path
-import torch, segue.cli, segue.runs.api, segue.runs.run, segue.runs.gather, segue.look.terminal
+import torch, segue.cli, segue.runs.train, segue.runs.run, segue.runs.gather, segue.look.terminal
 import segue.inference.score, segue.inference.decode
 import segue.inference.stop_texts, segue.models.rnn_lm, segue.training.trainer, torch._dynamo
 from segue.training import checkpoint
@@ -40,7 +40,7 @@ from segue.recipe import load_recipe, to_toml
 
 to_toml(load_recipe("rnn_lm"))  # reads the sources of all sections, once for all runs
 sys.stdout, kept = open(os.devnull, "w"), sys.stdout
-segue.cli.invoke(["explain", "rnn_lm"])  # loads what the command line loads late
+segue.cli.main(["explain", "rnn_lm"])  # loads what the command line loads late
 sys.stdout = kept
 gc.freeze()  # or the collector of each fork would copy all pages
 
@@ -77,12 +77,9 @@ def child(job):
     if job["fault"]:
         fault_at(job["fault"])
     sys.argv = ["segue", *job["args"]]
-    try:
-        segue.cli.main()
-    except SystemExit as end:
-        sys.stdout.flush()
-        os._exit(end.code or 0)
-    os._exit(99)
+    code = segue.cli.main()
+    sys.stdout.flush()
+    os._exit(code)
 
 for line in sys.stdin:
     job = json.loads(line)

@@ -77,9 +77,9 @@ PLACES: list[tuple[list[int], int, list[int]]] = [
 def as_batch(whole: int) -> Batch:
     rows = [near + [8] * (4 - len(near)) for near, _, _ in PLACES]
     there = torch.tensor([[1.0] * len(near) + [0.0] * (4 - len(near)) for near, _, _ in PLACES])
-    told = torch.tensor([[word, *noise] for _, word, noise in PLACES])
+    candidates = torch.tensor([[word, *noise] for _, word, noise in PLACES])
     counts = torch.tensor([[1.0, *(float(n != word) for n in noise)] for _, word, noise in PLACES])
-    return Batch(torch.tensor(rows), there, there / max(1, whole), told, counts)
+    return Batch(torch.tensor(rows), there, there / max(1, whole), candidates, counts)
 
 
 @pytest.mark.parametrize("rate", [0.01, 0.8])
@@ -119,7 +119,7 @@ def pairs(texts: list[list[int]], k: int) -> list[tuple[int, int]]:
 
 def shown(batch: Batch) -> list[tuple[int, int]]:
     rows, columns = batch.there_PW.nonzero(as_tuple=True)
-    return sorted(zip(batch.near_PW[rows, columns].tolist(), batch.told_PR[rows, 0].tolist(), strict=True))
+    return sorted(zip(batch.near_PW[rows, columns].tolist(), batch.candidates_PR[rows, 0].tolist(), strict=True))
 
 
 @pytest.mark.parametrize("method", ["skipgram", "cbow"])
@@ -146,7 +146,7 @@ def test_drawn_windows_are_whole_numbers_from_one(predicts: str) -> None:
 def test_what_cbow_divides_by(divide: str, shares: list[float]) -> None:
     made = work([[2, 3, 4, 5]], method="cbow", window=2, dynamic=False, divide=divide)
     batch = made._piece(made.text)
-    found = {int(word): row.max().item() for word, row in zip(batch.told_PR[:, 0], batch.share_PW, strict=True)}
+    found = {int(word): row.max().item() for word, row in zip(batch.candidates_PR[:, 0], batch.share_PW, strict=True)}
     assert [found[word] for word in (2, 3, 4, 5)] == pytest.approx(shares)
 
 
@@ -160,7 +160,7 @@ def test_noise_comes_with_its_chances_and_is_never_an_end_or_unknown() -> None:
 
 def test_frequent_words_are_passed_over() -> None:
     made = work([[2] * 9000 + [3, 4, 5] * 30], subsample=0.01)
-    found = np.bincount(made._piece(made.text).told_PR[:, 0].numpy(), minlength=9)
+    found = np.bincount(made._piece(made.text).candidates_PR[:, 0].numpy(), minlength=9)
     share = 9000 / 9090 / 0.01
     assert found[2] == pytest.approx(9000 * (share**0.5 + 1) / share, rel=0.15) and (found[3:6] == 30).all()
 

@@ -43,10 +43,10 @@ class Batch:
     chars_BTC: Any = None
     """Tagging: the letters of each word, Unicode code points plus 1; 0 after its last."""
     unpadded: bool = False
-    """No token is padding, so that a model may leave out the mask without asking the device."""
+    """True if no token is padding, so that a model can skip the mask without waiting for the device."""
     count: int = -1
-    """How many targets are predicted. Who makes a batch on a device says it, so that nobody has to ask the device;
-    on the host it is counted here. A loss must not compute with it: a recorded step would replay the old number."""
+    """Number of predicted targets (not IGNORE). Given by the maker of a batch on a device, since counting there would
+    wait for the device; counted here on the host. A loss must not use it: a CUDA graph would replay the old number."""
 
     def __post_init__(self) -> None:
         if self.count < 0:
@@ -54,12 +54,12 @@ class Batch:
             object.__setattr__(self, "count", count)
 
     def arrays(self) -> dict[str, Any]:
-        """Give every field that is an array or a tensor, by name; all that a device must be sent."""
+        """Return every field that is an array or a tensor, by name: what must be sent to a device."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in values.items() if value is not None and not isinstance(value, int)}
 
     def rows(self, rows: Any) -> Batch:
-        """Take some of the rows."""
+        """Return a batch of some of the rows."""
         some: dict[str, Any] = {name: array[rows] for name, array in self.arrays().items()}
         size = math.prod(some["targets"].shape)
         every = self.count == math.prod(self.targets.shape)
@@ -89,10 +89,10 @@ class Batch:
 
 
 def _time_axis(name: str, array: Any) -> int | None:
-    """Which axis of a field is time, so that padding goes there; None: no axis is."""
+    """Return the axis of a field that is time, where padding goes; None if no axis is."""
     if name.startswith("source"):
         return 1
-    if name == "targets":  # floats are for whole rows
+    if name == "targets":  # floats are targets of whole rows
         return 1 if array.ndim > 1 and array.dtype.kind in "iu" else None
     place = name.rpartition("_")[2].find("T")
     return place if place >= 0 else None

@@ -1,8 +1,7 @@
-"""What the trainer asks of the training data: the batch of any step, at once.
+"""The interface between training data and trainer: the batch of any step, computed directly.
 
-A batch is a function of the seed and the step. Nothing is drawn beforehand and nothing is remembered, so a run that was
-stopped goes on with the very batches that it would have had. Streams lays out running text, Rows lays out everything
-else.
+A batch is a function of the seed and the step. Nothing is drawn in advance and nothing is remembered, so a resumed run
+reads exactly the batches that it would have read. Streams makes batches of running text, Rows of everything else.
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ class Config:
     """The recipe's [batches]."""
 
     size: int = 0
-    """Rows in one update (0: 32 for language models, 64 for rows); `tokens` replaces it."""
+    """Batch size: rows in one update (0: 32 for running text, 64 otherwise); `tokens` replaces it."""
     length: int = 0
-    """Tokens of a row in one step of running text; rows of other tasks are cut at it (0: 128, or 1,024 for rows)."""
+    """Tokens a row reads in one step of running text; other tasks cut rows at it (0: 128 for text, 1,024 for rows)."""
     accumulate: int = 1
-    """Parts that an update is computed in, one after the other, to save memory; the result is the same."""
+    """Gradient accumulation: compute an update in this many parts, to save memory; the result is the same."""
     vary: bool = False
-    """Draw the length of each step of running text near `length`, and scale the learning rate by it (AWD-LSTM)."""
+    """Draw the length of each step at random near `length` and scale the learning rate by it (AWD-LSTM)."""
     noise: Noise = "none"
-    """Change what is read of running text: blank reads some tokens as unknown, so that it is not learnt by heart."""
+    """Noise on the input of running text; blank: read some tokens as UNK, against overfitting (Xie et al. 2017)."""
     share: float = 0.15
     """Share of the tokens that noise changes."""
     tokens: int = 0
-    """Tokens of rows in one update, padding included, source and target together, as 4096 (0: `size` rows)."""
+    """Token batches: put this many tokens in one update, padding included, as 4096 (0: `size` rows)."""
 
     def __post_init__(self) -> None:
         if min(self.size, self.length, self.tokens) < 0 or self.accumulate < 1:
@@ -52,16 +51,16 @@ class Batches(ABC):
     @property
     @abstractmethod
     def shapes(self) -> int | None:
-        """How many shapes of batches there are, so that a GPU may record a step for each; None: many, or unknown."""
+        """Number of different batch shapes, so that a GPU can record a CUDA graph for each; None: many, or unknown."""
 
     @abstractmethod
     def at(self, step: int) -> list[Batch]:
-        """Give the parts of the update at `step` (from 0): the same for the same seed, always."""
+        """Return the parts of the update at `step` (from 0); the same seed always gives the same."""
 
     def drawn(self, step: int) -> list[int]:
-        """Count the tokens of each corpus that the first `step` steps read; nothing where there is only one corpus."""
+        """Count the tokens of each corpus that the first `step` steps read; empty if there is only one corpus."""
         return []
 
     def rate_share(self, parts: list[Batch]) -> float:
-        """Say what to multiply the learning rate of this update by."""
+        """Return the factor for the learning rate of this update."""
         return 1.0

@@ -1,4 +1,4 @@
-"""Examples and ids: what turns one into the other, and what the data decides about a model's shape."""
+"""The codec between examples and ids, and the sizes of a model that follow from the data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sizes:
-    """What the data decides about a model's shape."""
+    """Sizes of a model that follow from the data."""
 
     vocab_size: int
     """Ids 0 … vocab_size - 1: 0 is STOP, 1 is UNK, then the text's own."""
@@ -24,11 +24,11 @@ class Sizes:
     label: Label = "class"
     """What a row is labelled with: one class, several, or a number (which counts as one class)."""
     marks: tuple[str, ...] = ()
-    """Names of the ids from vocab_size on, which no text has and which are never predicted: a mask, a start."""
+    """Names of the special ids from vocab_size on, which no text contains and no model predicts: a mask, a start."""
 
     @property
     def ids(self) -> int:
-        """How many rows a table of token vectors needs: the vocabulary and the marks."""
+        """Number of rows in a table of token vectors: the vocabulary and the marks."""
         return self.vocab_size + len(self.marks)
 
     @property
@@ -55,4 +55,4 @@ class Codec(NamedTuple):
     data: Data
     sizes: Sizes
     speller: Speller | None = None
-    """What unknown words cost, where the vocabulary is closed and a text is scored in bits."""
+    """Gives the bits of spelling an unknown word, if the vocabulary is closed and texts are scored in bits."""

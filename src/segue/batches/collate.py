@@ -1,7 +1,7 @@
-"""Rows of a store, or of texts that were just typed, laid side by side as one batch.
+"""Collate rows, of a store or of texts to predict, into one batch.
 
-Rows are padded on the right to the longest of their batch. Without a label or tags, as where a model predicts, every
-target is IGNORE.
+Rows are padded on the right to the longest of their batch. Rows without a label or tags (prediction) have the target
+IGNORE.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 
 def pad(rows: Sequence[NDArray[Any]], fill: int = 0, least: int = 1) -> NDArray[np.int64]:
-    """Lay rows side by side, padded on the right to the longest."""
+    """Stack rows into one array, padded on the right to the longest."""
     width = max(least, max((len(row) for row in rows), default=0))
     inner = rows[0].shape[1:] if len(rows) else ()
     out = np.full((len(rows), width, *inner), fill, dtype=np.int64)

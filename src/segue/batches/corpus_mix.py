@@ -9,8 +9,8 @@ so that each corpus has 0 or 1 of them, on average its remainder, and is never f
 multiples evenly). Each corpus of n tokens is a ring. Its rows begin n/q apart and read on and on: when each has reached
 the place where the next one began, the corpus has been read once, every token of it.
 
-All this is a function of (seed, step): nothing is drawn beforehand, and nothing is remembered but a running sum that
-can be made again.
+All this is a function of (seed, step): nothing is drawn in advance, and only a running sum is kept, which can be
+recomputed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STRETCH = 16
 """Steps for which a rotating row stays with its corpus."""
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _BITS = 32
-"""Digits of the fractions that give out rotating rows: they are whole numbers, so that nothing is rounded anywhere."""
+"""Fixed-point digits of the fractions by which rotating rows are assigned: whole numbers have no rounding errors."""
 
 Ints = NDArray[np.int64]
 
@@ -82,7 +82,7 @@ class CorpusMix:
         return [int(count) for count in fixed + self._turns(stretch) * self.width + visits * columns]
 
     def _visitors(self, stretch: int) -> Ints:
-        """The corpus of each rotating row."""
+        """Return the corpus of each rotating row."""
         return np.searchsorted(self._cut(stretch, stretch + 1)[0], np.arange(self.rotating), side="right")
 
     def _turns(self, stretch: int) -> Ints:

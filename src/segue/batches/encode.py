@@ -1,4 +1,4 @@
-"""Examples to ids on disk, streaming: what the text is, once, for every epoch and every model."""
+"""Encode examples into ids on disk, streaming: once, for every epoch and every model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _GROUP = 1 << 20
 
 
 class Encoded(NamedTuple):
-    """A store, and what it cost to make the text into ids."""
+    """A store, and how many tokens were unknown or cut."""
 
     store: Store
     tokens: int
@@ -41,7 +41,7 @@ def encode(
     limit: int = 0,
     done: Callable[[int], None] = lambda rows: None,
 ) -> Encoded:
-    """Write rows, group by group, as a task lays them out. What is longer than `limit` counts as cut."""
+    """Write the rows that `to_columns` makes of examples, group by group. Tokens beyond `limit` count as cut."""
     writer: StoreWriter | None = None
     unknown = cut = rows = 0
     for group in grouped(examples):
@@ -79,7 +79,7 @@ def encode_text(
 
 
 def encode_texts(group: Sequence[Example], tokenizer: Tokenizer) -> Column:
-    """The ids of texts to classify. In a pair, STOP stands between the two."""
+    """Encode texts to classify. In a pair, STOP stands between the two."""
     dtype = id_dtype(tokenizer.vocab_size)
     if not any(example.target for example in group):
         flat, lengths = tokenizer.encode_many([" " + example.text for example in group])
@@ -98,8 +98,8 @@ def encode_mixed(
     folder: Path,
     done: Callable[[int], None] = lambda rows: None,
 ) -> Encoded:
-    """Running text of several corpora, one after the other: row i of the column `text` is corpus i, and `weight` says
-    in which proportion they are drawn, in whole numbers; without weights, by their tokens."""
+    """Write running text of several corpora, one after the other: row i of the column `text` is corpus i, and `weight`
+    has the proportions in which they are drawn, in whole numbers; without weights, by their tokens."""
     writer = StoreWriter(folder, {"text": id_dtype(tokenizer.vocab_size), "weight": "int64"})
     unknown = rows = 0
     sizes = []
@@ -120,7 +120,7 @@ def encode_mixed(
 
 
 def grouped(examples: Iterable[Example]) -> Iterator[list[Example]]:
-    """Examples together until they are about a megabyte; pieces that go on are never mixed with whole units."""
+    """Group examples until they have about a megabyte; pieces of a long unit are never grouped with whole units."""
     group: list[Example] = []
     size = 0
     for example in examples:
@@ -133,23 +133,23 @@ def grouped(examples: Iterable[Example]) -> Iterator[list[Example]]:
         yield group
 
 
-class HeldText(NamedTuple):
+class HeldOutText(NamedTuple):
     """Held-out running text, ready to be scored: ids, the bytes each stands for, and what unknown words cost."""
 
     store: Store
     spelled: dict[int, float]
-    """Bits that spelling takes, by the place of the unknown token."""
+    """Bits of spelling the unknown token, by its place."""
     bytes: int
     ends: tuple[int, ...] = ()
-    """The place behind the last token of each corpus."""
+    """Where each corpus ends: the place behind its last token."""
     cut: bool = False
-    """Whether there was more than the limit."""
+    """Whether the text was cut at the limit."""
 
 
 def encode_split(
     corpus: Corpus, split: str, tokenizer: Tokenizer, speller: Speller | None, folder: Path, limit: int = 0
-) -> HeldText:
-    """A split of running text, all its corpora; of a limit, each gets as much as it has of the text."""
+) -> HeldOutText:
+    """Encode a split of running text, all its corpora; a limit is shared in proportion to their sizes."""
     shares = corpus.shares(split) if limit else [0.0] * len(corpus.parts_of(split))
     limits = [math.ceil(limit * share) for share in shares]
     texts = zip(corpus.texts(split), limits, strict=True)
@@ -162,7 +162,7 @@ def encode_held_out(
     speller: Speller | None,
     unit: str,
     folder: Path,
-) -> HeldText:
+) -> HeldOutText:
     """Encode running text, with the bytes of every token (`bytes`): texts one after the other, each with its limit of
     about so many tokens (0: all of them)."""
     writer = StoreWriter(folder, {"text": id_dtype(tokenizer.vocab_size), "bytes": "uint32"})
@@ -188,4 +188,4 @@ def encode_held_out(
             total += int(sizes[:left].sum())
             cut = cut or len(ids) > left
         ends.append(writer.sizes["text"])
-    return HeldText(writer.close(), spelled, total, tuple(ends), cut)
+    return HeldOutText(writer.close(), spelled, total, tuple(ends), cut)

@@ -1,7 +1,7 @@
-"""Noise: tokens that a model reads other than they stand, and predicts as they are.
+"""Noise: the model reads changed tokens and predicts the real ones.
 
-`blank` has some tokens, others in every epoch, read as UNK (Xie et al. 2017): a model that reads a text many times does
-not learn it by heart so soon, and UNK gets to mean that anything may stand there.
+`blank` replaces some tokens, others in every epoch, by UNK (Xie et al. 2017). It is a regulariser against overfitting,
+and it trains the vector of UNK.
 
 Noise is drawn by numpy for the whole update, before it is cut into parts and processes, and is a function of (seed,
 epoch, place) alone. So a resumed run, a run in parts and a run on several GPUs all read the same.
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 Noise = Literal["none", "blank"]
 _BLANK = 7
-"""Salt: sets the numbers that blanks are drawn by apart from others of the same seed."""
+"""Salt of the seed, so that these draws differ from others with the same seed."""
 
 
 def blank_places(share: float, seed: int, epoch: int, place: int, shape: tuple[int, int]) -> NDArray[np.bool_]:

@@ -1,6 +1,6 @@
 """The order of a training run: a pure function of seed, epoch and place.
 
-Nothing is drawn beforehand and nothing is remembered, so any step can be had at once, after a crash
+Nothing is drawn in advance and nothing is remembered, so any step can be computed directly, after a crash
 too, and the order does not depend on how many processes read it.
 """
 
@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from segue.data.permute import permute
 
 POOL = 32
-"""Batches whose rows are sorted by length together, so that little is padded."""
+"""Batches in a pool. The rows of a pool are sorted by length (bucketing), so that little is padded."""
 MULTIPLE = 4
-"""Token batches round lengths up to a multiple of it: more rows then have the same, and batches have few shapes."""
+"""Token batches round lengths up to a multiple of this, so that batches have few shapes."""
 
 Ints = NDArray[np.int64]
 
@@ -33,7 +33,7 @@ def rows_at(seed: int, epoch: int, batch: int, size: int, lengths: Ints | None, 
     pooled = np.asarray(permute(np.arange(first, last), rows, (seed, epoch)), dtype=np.int64)
     pooled = pooled[np.argsort(lengths[pooled], kind="stable")]
     batches = -(-len(pooled) // size)
-    # The short last batch of an epoch stays the last one, whatever the shuffle inside the pool says.
+    # The short last batch of an epoch is not shuffled: it stays the last one.
     whole = len(pooled) // size
     place = int(permute(within, whole, (seed, epoch, pool))) if within < whole else batches - 1
     return pooled[place * size : (place + 1) * size]
@@ -41,7 +41,7 @@ def rows_at(seed: int, epoch: int, batch: int, size: int, lengths: Ints | None, 
 
 @lru_cache(maxsize=8)
 def stream_offset(seed: int, epoch: int, tokens: int) -> int:
-    """Choose where in the text an epoch begins: 0 for the first, then elsewhere, so that windows differ."""
+    """Choose where in the text an epoch begins: 0 in the first, then at random, so that windows differ."""
     return (permute(epoch % tokens, tokens, (seed,)) - permute(0, tokens, (seed,))) % tokens
 
 
@@ -50,11 +50,11 @@ class TokenBatches:
 
     All rows are sorted by their lengths, rounded up, and cut wherever the next row would exceed the budget. Rows of the
     same lengths, a group, change places with each other in every epoch, and so do the batches; the sorted lengths never
-    change. So the cuts are found once, every epoch has as many batches, and any batch is had at once.
+    change. So the cuts are found once, every epoch has as many batches, and any batch can be computed directly.
     """
 
     def __init__(self, lengths_NK: Ints, budget: int, seed: int) -> None:
-        """`lengths_NK` has the K lengths of each row that are padded: of its source and target, or of its text."""
+        """`lengths_NK`: the K lengths of each row that are padded, of its source and target or of its text."""
         self.seed = seed
         widths_NK = -(-np.maximum(lengths_NK, 1) // MULTIPLE) * MULTIPLE
         self.order = np.lexsort(widths_NK.T[::-1])
@@ -74,7 +74,7 @@ class TokenBatches:
 
     @property
     def shapes(self) -> int:
-        """How many shapes the batches have."""
+        """Number of different batch shapes."""
         return len({(*widths, rows) for widths, rows in zip(self.widths, np.diff(self.ends, prepend=0), strict=True)})
 
     def at(self, epoch: int, place: int) -> tuple[Ints, tuple[int, ...]]:
@@ -86,14 +86,14 @@ class TokenBatches:
         return np.concatenate(parts), self.widths[batch]
 
     def _of_group(self, epoch: int, group: int, begin: int, end: int) -> Ints:
-        """The rows of a group that stand at places from `begin` to `end`."""
+        """Return the rows of a group at places from `begin` to `end`."""
         first, behind = (int(self.group_ends[group - 1]) if group else 0), int(self.group_ends[group])
         places = np.arange(max(begin, first), min(end, behind)) - first
         return self.order[first + permute(places, behind - first, (self.seed, epoch, group))]
 
 
 def _cuts(widths_GK: Ints, counts_G: Ints, budget: int) -> tuple[Ints, list[tuple[int, ...]]]:
-    """Cut sorted rows into batches: where each ends, and its widths. Rows come in groups of the same widths."""
+    """Cut sorted rows into batches; return where each ends, and its widths. Rows come in groups of equal widths."""
     ends: list[int] = []
     widths: list[tuple[int, ...]] = []
     begin = place = 0
@@ -102,7 +102,7 @@ def _cuts(widths_GK: Ints, counts_G: Ints, budget: int) -> tuple[Ints, list[tupl
         while place < group_end:
             wider = np.maximum(widest, widths_K)
             most = max(1, budget // int(wider.sum()))
-            if place > begin and place - begin >= most:  # not one row more
+            if place > begin and place - begin >= most:  # one row more would exceed the budget
                 ends.append(place)
                 widths.append(tuple(widest.tolist()))
                 begin, widest = place, np.zeros_like(widest)

@@ -1,7 +1,7 @@
 """Rows of data as batches: a text with its label, words with their tags, a source with its target.
 
-Rows of like length stand together (bucketing by length), so that little is padded: in batches of `size` rows, or of
-`tokens` tokens. Token batches are padded to rounded lengths, so that they have few shapes.
+Rows of similar length share a batch (bucketing by length), so that little is padded. A batch has `size` rows, or
+`tokens` tokens; token batches are padded to rounded lengths, so that they have few shapes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from segue.batches.order import TokenBatches, rows_at
 from segue.batches.store import Columns, Store
 
 Collate = Callable[[Columns], Batch]
-"""Lays the rows of some columns side by side."""
+"""Makes one batch of the rows of some columns."""
 
 
 class Rows(Batches):
@@ -27,8 +27,8 @@ class Rows(Batches):
     def __init__(
         self, store: Store, config: Config, seed: int, collate: Collate, by: str = "text", added: int = 0
     ) -> None:
-        """`by` names the column by whose length rows are sorted: the one that `collate` pads most. `added` is how many
-        places `collate` adds to a text: 1 where it puts STOP before it."""
+        """`by`: the column by whose length rows are sorted, the one that `collate` pads most. `added`: how many places
+        `collate` adds to a text, 1 if it puts STOP before it."""
         self.store, self.config, self.seed, self.collate = store, config, seed, collate
         self.size = config.size
         self.lengths = store.columns[by].lengths()
@@ -52,5 +52,5 @@ class Rows(Batches):
         return [self.collate(part).padded(*widths[::-1]) for part in self._parts(rows)]
 
     def _parts(self, rows: NDArray[np.int64]) -> list[Columns]:
-        """The columns of each part of an update."""
+        """Return the columns of each part of an update (gradient accumulation)."""
         return [self.store.take(part) for part in np.array_split(rows, min(self.config.accumulate, len(rows)))]

@@ -1,4 +1,4 @@
-"""What a text is scored by: a model, a mixture of models, a cache, a model that goes on learning while it reads."""
+"""The interface of everything that scores a text: models, mixtures, caches, and dynamic evaluation."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ CARRIED = "state carried"
 
 
 class Scorer(ABC):
-    """Gives the probability of every token of a text. Evaluation, mixtures and intervals ask nothing else."""
+    """Computes the probability of every token of a text; evaluation, mixtures and intervals need nothing else."""
 
     takes_tensors: ClassVar[bool] = False
-    """Whether it reads torch tensors on its device; else numpy arrays."""
+    """Whether `logprobs` takes torch tensors on its device, or numpy arrays."""
 
     @property
     def window(self) -> int:
-        """The context window: how many tokens are seen at once; 0: all that came before counts."""
+        """The context window: how many tokens the model sees at once; 0: unlimited."""
         return 0
 
     @property
     def way(self) -> str:
-        """How a long text is read; it stands beside the figures."""
+        """How a long text is read, in words for the tables of figures."""
         return CARRIED
 
     @abstractmethod
     def logprobs(self, batch: Batch, state: Any = None) -> tuple[Any, Any]:
-        """(log p of each target, 0 at IGNORE; the state after the batch)."""
+        """Return log p of each target (0 at IGNORE), and the state after the batch."""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 LONGEST = 32
-"""Letters that are kept of a word. A longer one, mostly an address, keeps its beginning and its end, half each."""
+"""Letters kept of a word. A longer word, mostly a web address, keeps half of them from its beginning, half its end."""
 
 
 def spelt(words: Sequence[str]) -> NDArray[np.uint32]:
@@ -30,7 +30,7 @@ def spelt(words: Sequence[str]) -> NDArray[np.uint32]:
 
 
 def pad_letters(rows: Sequence[NDArray[Any]], words: int) -> NDArray[np.int64]:
-    """Lay rows of `spelt` words side by side, padded: (rows, words, letters of the longest word). Cut longer rows."""
+    """Stack rows of `spelt` words, padded, into (rows, words, letters of the longest word); cut rows at `words`."""
     flat = np.concatenate([np.empty(0, np.uint32), *rows])
     lengths = np.diff(np.flatnonzero(flat == 0), prepend=-1)  # the 0 included
     counts = np.array([(row == 0).sum() for row in rows], np.int64)

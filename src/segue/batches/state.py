@@ -1,4 +1,4 @@
-"""What a language model remembers of the texts it reads: the contract of states, for beams, servers and training."""
+"""States of language models: the interface that beam search, servers and training use."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 Array = Any
-"""A numpy array in a model that counts, a torch tensor in a network."""
+"""A numpy array in a counted model, a torch tensor in a network."""
 
 
 class State(ABC):
-    """What a language model remembers of the texts it reads, a row each."""
+    """What a language model remembers of the texts it has read, one row a text: hidden states, a KV cache."""
 
     most: int = 0
     """No row has more tokens in its window than this; 0 where a state has no window to fill."""
 
     @abstractmethod
     def select(self, rows: Array, same_text: bool = False) -> Self:
-        """These rows, in this order; a row may come twice. `same_text`: beams changed places, their source did not."""
+        """Return these rows, in this order; a row may come twice. `same_text`: rows moved only within their source."""
 
     @abstractmethod
     def join(self, others: Sequence[Self]) -> Self:
-        """The rows of this state and of others, one after the other: requests that came at different times."""
+        """Return the rows of this state and of others, one after the other: requests that came at different times."""
 
 
 class Carried(State):
@@ -30,20 +30,20 @@ class Carried(State):
 
     @abstractmethod
     def detach(self) -> Self:
-        """The same without its gradient."""
+        """Return the state without its gradient."""
 
     @abstractmethod
     def forget(self, fresh_B: Array) -> Self:
-        """Nothing read in the rows that begin anew."""
+        """Reset the rows that begin a new text."""
 
     @abstractmethod
     def tensors(self) -> dict[str, Array]:
-        """What a checkpoint keeps; rows stand in dimension 1."""
+        """Return the tensors for a checkpoint; dimension 1 is the row."""
 
     @classmethod
     @abstractmethod
     def from_tensors(cls, tensors: dict[str, Array]) -> Self:
-        """The state that `tensors` was taken of."""
+        """Rebuild the state from its `tensors`."""
 
 
 class OneToken(ABC):

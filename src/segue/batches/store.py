@@ -40,7 +40,7 @@ class Column(NamedTuple):
         return [self.row(i)[:limit] for i in range(len(self))]
 
     def lengths(self) -> NDArray[np.int64]:
-        """Compute the length of every row."""
+        """Return the length of every row."""
         return np.diff(self.ends, prepend=0)
 
     def take(self, rows: NDArray[np.int64]) -> Column:

@@ -28,7 +28,7 @@ from segue.batches.store import Store
 from segue.tokens.file_format import UNK
 
 OFTEN = 0.95
-"""The share of steps whose drawn length is near the full one, not near half of it."""
+"""Share of steps whose random length is near the full one; the others are near half of it."""
 MEAN = OFTEN + (1 - OFTEN) / 2
 SPREAD = 1 / 14
 """The standard deviation of drawn lengths, as a share of `length`, and the least of them (the paper's 5 over 70)."""
@@ -42,14 +42,14 @@ class Streams(Batches):
 
     def __init__(self, store: Store, config: Config, seed: int) -> None:
         self.store, self.config, self.seed = store, config, seed
-        # Of a text shorter than the batch, each row still gets a few tokens.
+        # If the text is shorter than the batch, use fewer rows, so that each has a few tokens.
         self.size = max(1, min(config.size, len(store.tokens) // 2))
         self.columns = len(store.tokens) // self.size
         steps = math.ceil(self.columns / (config.length * MEAN if config.vary else config.length))
         self.per_epoch = min(steps, self.columns)  # a step has one column or more
         self.mix = self._make_mix(store) if "weight" in store.columns else None
         self.on_device: Any = None
-        """The text as a tensor, where the device keeps it."""
+        """The text as a tensor on the device, if it is kept there."""
 
     @property
     def shapes(self) -> int | None:
@@ -59,7 +59,7 @@ class Streams(Batches):
         return 1 if even or self.mix is not None else 2
 
     def keep_on(self, device: str) -> None:
-        """Keep the text of one corpus on the device if it fits there well: a step then sends where its rows begin."""
+        """Keep the text of one corpus on the device if it fits well; a step then sends only where its rows begin."""
         import torch
 
         size = self.store.tokens.nbytes if self.mix is None else 0
@@ -126,7 +126,7 @@ class Streams(Batches):
         return self._read(places, np.isin(places, mix.begins), fresh, blank)
 
     def _borders(self, mix: CorpusMix, stretch: int) -> list[int]:
-        """The columns at which the steps of a stretch begin and end."""
+        """Return the columns at which the steps of a stretch begin and end."""
         if self.config.vary:
             return [int(border) for border in varied(self.seed, stretch, STRETCH, mix.width)]
         return list(range(0, mix.width + 1, mix.width // STRETCH))
@@ -134,7 +134,7 @@ class Streams(Batches):
     # Both
 
     def _blank(self, epoch: int, place: int, columns: int) -> Bools | None:
-        """Where the model reads UNK in a step; None: nowhere."""
+        """Draw where the model reads UNK in a step; None: nowhere."""
         if self.config.noise == "none":
             return None
         return blank_places(self.config.share, self.seed, epoch, place, (self.size, columns))
@@ -152,7 +152,7 @@ class Streams(Batches):
         return [whole.rows(part) for part in self._parts()]
 
     def _parts(self) -> list[Ints]:
-        """The rows of each part of an update."""
+        """Return the rows of each part of an update (gradient accumulation)."""
         return [p for p in np.array_split(np.arange(self.size), self.config.accumulate) if len(p)]
 
 
@@ -167,5 +167,5 @@ def varied(seed: int, epoch: int, steps: int, columns: int) -> Ints:
     centres = np.where(draw.random(steps) < OFTEN, 1.0, 0.5)
     lengths = np.maximum(draw.normal(centres, SPREAD), SPREAD)
     ends = np.cumsum(lengths) / lengths.sum()
-    # One column is given to each step beforehand, so that none is empty.
+    # Each step gets one column first, so that none is empty.
     return np.concatenate([[0], np.arange(1, steps + 1) + np.rint(ends * (columns - steps)).astype(np.int64)])

@@ -1,4 +1,4 @@
-"""Public corpora by name: one table of addresses and checksums, and a download that is whole or not there at all."""
+"""Download public corpora by name: one table of addresses and checksums, and an atomic, verified download."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHUNK = 1 << 16
 
 
 class Named(NamedTuple):
-    """Where a corpus lies, and how it is known again."""
+    """The address and the checksum of a corpus."""
 
     url: str
     bytes: int
@@ -69,7 +69,7 @@ def default_folder() -> Path:
 
 
 def find(name: str) -> Path:
-    """The file of a corpus that was downloaded before."""
+    """Return the file of a downloaded corpus, or raise an InputError."""
     path = default_folder() / f"{name}.txt"
     if not path.is_file():
         raise InputError(
@@ -106,11 +106,11 @@ def get(
 
 def _download(name: str, url: str, file: IO[bytes], progress: Callable[[str, float], None] | None) -> None:
     size, read = NAMED[name].bytes, 0
-    # The opener is told of no proxies, so that nothing in the environment changes where the text comes from.
+    # Without proxies: nothing in the environment may change where the text comes from.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(url, timeout=TIMEOUT) as answer:
-            # A byte more than expected is enough to know that the file is a wrong one.
+            # One byte more than expected is enough to know that the file is wrong.
             while read <= size and (chunk := answer.read(min(CHUNK, size + 1 - read))):
                 file.write(chunk)
                 read += len(chunk)

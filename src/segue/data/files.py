@@ -1,4 +1,4 @@
-"""Files as checked text: plain, gz or xz, in blocks of about 1 MB, so that memory does not grow with the file.
+"""Read files as checked text: plain, gz or xz, in blocks of about 1 MB, so that memory does not grow with the file.
 
 Lines end with "\\n" or "\\r\\n" and with nothing else; the latter becomes the former, and the ledger says so. What is
 not text (bytes that do not decode, NUL bytes, a line without end) is refused with the file and the line.
@@ -23,17 +23,17 @@ LONGEST_LINE = 10_000_000
 COMPRESSED = {".gz": "gzip", ".xz": "xz"}
 
 Tick = Callable[[int], None]
-"""Told how many bytes of the file, as it lies on the disk, have been read."""
+"""A callback: how many bytes of the file, as it is on disk, have been read."""
 
 
 def extension(path: Path) -> str:
-    """`.tsv` for reviews.tsv as for reviews.tsv.gz."""
+    """Return the extension without compression: `.tsv` for reviews.tsv and for reviews.tsv.gz."""
     name = Path(path.name.lower())
     return Path(name.stem).suffix if name.suffix in COMPRESSED else name.suffix
 
 
 def describe_file(path: Path) -> dict[str, Any]:
-    """The ledger's entry for a file."""
+    """Describe a file for the ledger: path, bytes, sha256."""
     try:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -43,7 +43,7 @@ def describe_file(path: Path) -> dict[str, Any]:
 
 
 def lines(blocks: Iterator[str], split: Callable[[str], list[str]] | None = None) -> Iterator[str]:
-    """The lines, without their ends; text after the last line end is a line too. `split` makes the lines of a text."""
+    """Yield the lines, without their ends; text after the last line end is a line too. `split` splits a text."""
     rest = ""
     for block in blocks:
         text, end, rest = (rest + block).rpartition("\n")
@@ -54,12 +54,12 @@ def lines(blocks: Iterator[str], split: Callable[[str], list[str]] | None = None
 
 
 def blocks(path: Path, encoding: str, ledger: Ledger, tick: Tick | None = None) -> Iterator[str]:
-    """The file's text, checked, with "\\n" line ends and without a byte order mark."""
+    """Yield the file's text, checked, with "\\n" line ends and without a byte order mark."""
     return _Text(path, encoding, ledger).blocks(tick)
 
 
 class _Text:
-    """Reads one file once, and knows the line it is at."""
+    """Reads one file once, and keeps the current line number."""
 
     def __init__(self, path: Path, encoding: str, ledger: Ledger) -> None:
         self.path, self.encoding, self.ledger = path, encoding, ledger

@@ -12,19 +12,19 @@ from segue.data.example import Example
 LISTED_ROWS = 20
 LISTED_PATHS = 5
 SHOWN_TEXT = 100
-"""Characters of a text that the ledger shows."""
+"""The ledger shows this many characters of a text."""
 
 
 @dataclass
 class Repeats:
-    """Rows that have the same text, wherever they stand: noise in the labels, or a leak between splits."""
+    """Duplicate rows, in any split: label noise, or a leak between splits."""
 
     rows: int
-    """Whose text an earlier row has too."""
+    """Number of rows with the text of an earlier row."""
     contradictory: int
-    """Texts that are labelled in several ways."""
+    """Number of texts with different labels."""
     first: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """A few, by the hash of their text: contradictory ones, where there are any."""
+    """A few examples, by the hash of their text; contradictory ones if there are any."""
 
     def add(self, key: int, row: Example) -> None:
         """Keep where a row stands and how it is labelled."""
@@ -47,7 +47,7 @@ class Repeats:
         return {"rows": self.rows, "contradictory_texts": self.contradictory, "first": self.shown()}
 
     def shown(self) -> list[dict[str, Any]]:
-        """The few: their text, and each label with the places where it stands."""
+        """Return the examples: their text, and each label with its places."""
         return [
             {"text": some["text"], "labels": [f"{name}: {_some(places)}" for name, places in some["labels"].items()]}
             for some in self.first.values()
@@ -59,7 +59,7 @@ class Ledger:
     """One corpus's account; `to_dict` is what ledger.json holds."""
 
     files: list[dict[str, Any]] = field(default_factory=list)
-    """path, bytes and sha256 of every file, as it lies on the disk."""
+    """path, bytes and sha256 of every file, as it is on disk."""
     units: dict[str, int] = field(default_factory=dict)
     """Units of running text, or rows, in each split."""
     characters: int = 0
@@ -72,9 +72,9 @@ class Ledger:
     unknown_rate: float | None = None
     overlap: dict[str, float] | None = None
     repeats: Repeats | None = None
-    """Of labelled rows."""
+    """Duplicates among labelled rows."""
     corpora: list[dict[str, Any]] = field(default_factory=list)
-    """Where several are read in one run: the rows of `elapsed`."""
+    """The rows of `elapsed`, if a run reads several corpora."""
 
     @property
     def bad_rows(self) -> int:
@@ -96,7 +96,7 @@ class Ledger:
         return [f"{remark}: {_some(paths)}" for remark, paths in self.noted.items()]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for ledger.json."""
+        """Return plain values for ledger.json."""
         return {
             "files": self.files,
             "units": self.units,
@@ -116,7 +116,7 @@ class Ledger:
         }
 
     def summary(self) -> list[str]:
-        """Sentences for the end of a run: only what its owner may not expect."""
+        """Summarise, in sentences for the end of a run, what its owner may not expect."""
         said = []
         if self.bad_rows:
             said.append(f"{_were(self.bad_rows, 'row')} skipped: {self.first_bad(3)}.")
@@ -133,7 +133,7 @@ class Ledger:
         return said + [f"{note}." for note in self.notes()]
 
     def first_bad(self, count: int) -> str:
-        """`reviews.tsv:17 has 1 column, …`: the first few bad rows."""
+        """Describe the first few bad rows: `reviews.tsv:17 has 1 column, …`."""
         rows = [f"{row['file']}:{row['line']} {row['reason']}" for row in self.bad_first[:count]]
         return ", ".join(rows) + (", …" if self.bad_rows > count else "")
 
@@ -141,8 +141,8 @@ class Ledger:
 def elapsed(
     names: Sequence[str], tokens: Sequence[float], weights: Sequence[float], drawn: Sequence[float]
 ) -> list[dict[str, Any]]:
-    """Of corpora that are read together: tokens, the weight in the mix, and the epochs that have elapsed, tokens drawn
-    over tokens there are (the columns of GPT-3's table 2.2)."""
+    """Tabulate corpora that are mixed: tokens, the weight in the mix, and the epochs elapsed, that is tokens read over
+    tokens in the corpus (the columns of GPT-3's table 2.2)."""
     total = sum(weights)
     return [
         {"corpus": name, "tokens": size, "weight": weight / total, "epochs": read / size}

@@ -1,4 +1,4 @@
-"""A shuffle without memory: a keyed bijection of 0 … n - 1 that can be asked for any index at once.
+"""A pseudo-random permutation without memory: a keyed bijection of 0 … n - 1, computed for any index directly.
 
 An index is written as two digits, i = left·b + right with left < a and right < b, where a·b is the least such product
 that reaches n. A Feistel network turns the digits in rounds, each digit shifted by a hash of the other:
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 ROUNDS = 6
 SMALL = 256
-"""Up to here the indices are simply sorted by their hashes: two digits of a few values each would mix too little."""
+"""Up to this n the indices are sorted by their hashes: two digits of few values each would mix too little."""
 
 _U64 = np.uint64
 
@@ -34,7 +34,7 @@ def permute(index: NDArray[Any], n: int, key: tuple[int, ...]) -> NDArray[np.int
 
 
 def permute(index: int | NDArray[Any], n: int, key: tuple[int, ...]) -> int | NDArray[np.int64]:
-    """Where the shuffle of range(n) that `key` names puts `index`."""
+    """Return where the shuffle of range(n) with this key puts `index`."""
     indices = np.atleast_1d(np.asarray(index, dtype=np.int64))
     if indices.size and (indices.min() < 0 or indices.max() >= n):
         raise ValueError(f"an index is outside range({n})")

@@ -32,7 +32,7 @@ class Plan:
         return sum(high - low for low, high in self.intervals[split])
 
     def member(self, positions: NDArray[np.int64], split: str) -> NDArray[np.bool_]:
-        """For each position, whether it belongs to the split."""
+        """Return, for each position, whether it belongs to the split."""
         inside = np.zeros(positions.shape, dtype=bool)
         for low, high in self.intervals[split]:
             inside |= (positions >= low) & (positions < high)
@@ -40,7 +40,7 @@ class Plan:
 
 
 def plan(config: Config, total: int, what: str) -> Plan:
-    """Divide `total` positions; `what` names them in the message where there are too few."""
+    """Divide `total` positions; `what` names them in the error if there are too few."""
     validation, test = _share(config.validation), _share(config.test)
     fold = config.fold()
     if fold is None:
@@ -55,12 +55,12 @@ def plan(config: Config, total: int, what: str) -> Plan:
 
 
 def _share(value: str | float) -> Fraction:
-    """The share as a fraction: exactly 0.05, not the nearest binary number. A path takes nothing from the text: 0."""
+    """Return the share as a fraction: exactly 0.05, not the nearest binary number; 0 for a path."""
     return Fraction(0) if isinstance(value, str) else Fraction(str(value))
 
 
 def _sizes(config: Config, total: int, shares: list[Fraction], what: str) -> list[int]:
-    """The sizes of training and of each held-out part: cuts at floor((1 - share)·n), and at least 1 for every share."""
+    """Compute the sizes of training and of each held-out part: cuts at floor((1 - share)·n), at least 1 a share."""
     bounds = [floor((1 - sum(shares[i:])) * total) for i in range(len(shares))] + [total]
     sizes = [after - before for before, after in pairwise(bounds)]
     sizes = [max(size, 1) if share else 0 for size, share in zip(sizes, shares, strict=True)]
@@ -73,7 +73,7 @@ def _sizes(config: Config, total: int, shares: list[Fraction], what: str) -> lis
 
 
 def _cut(total: int, train: int, validation: int, test: tuple[int, int]) -> Plan:
-    """Training, then validation, in what `test` leaves; either may have text on both sides of `test`."""
+    """Assign training, then validation, to what `test` leaves; either may have text on both sides of `test`."""
     low, high = test
     skipped = high - low
     bounds = {"train": (0, train), "validation": (train, train + validation)}

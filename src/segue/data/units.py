@@ -1,4 +1,4 @@
-"""Running text as units: lines, paragraphs, or documents in pieces of about 1 MB.
+"""Cut running text into units: lines, paragraphs, or documents in pieces of about 1 MB.
 
 A piece ends only before a blank, tab or line end that follows a character which is none, so that a tokenizer gives the
 same tokens for the pieces one by one as for the whole.
@@ -17,7 +17,7 @@ from segue.errors import InputError
 
 PIECE = 1 << 20
 _UNTIDY = ("  ", " \n", "\n ", *"\t\r\v\f\x1c\x1d\x1e\x1f")
-"""Any of these makes a text of ASCII characters untidy."""
+"""An ASCII text that contains any of these is not tidy."""
 _WORD_END = re.compile(r"\S(?=[ \n\t])")
 
 
@@ -62,7 +62,7 @@ def _paragraphs(blocks: Iterator[str], path: str, first: int) -> Iterator[Exampl
 
 
 def _to_blank_line(line: str, numbered: Iterator[tuple[int, str]]) -> Iterator[str]:
-    """The rest of a paragraph, line by line, so that memory does not grow with the paragraph."""
+    """Yield the rest of a paragraph, line by line, so that memory does not grow with the paragraph."""
     yield line
     for _, line in numbered:
         if not line or line.isspace():
@@ -71,7 +71,7 @@ def _to_blank_line(line: str, numbered: Iterator[tuple[int, str]]) -> Iterator[s
 
 
 def _in_pieces(blocks: Iterator[str], path: str, first: int) -> Iterator[Example]:
-    line, before = first, None  # only the piece after it tells whether a piece ends the document
+    line, before = first, None  # a piece is the last one if none follows, so look one ahead
     for piece in _pieces(blocks, path):
         if before is not None:
             yield Example(before, ends=False, path=path, line=line)
@@ -100,7 +100,7 @@ def _pieces(blocks: Iterable[str], path: str) -> Iterator[str]:
 
 
 def _cut_point(text: str) -> int:
-    """The last place where a piece may end, or 0. Most often it is among the last 1000 characters: look there first."""
+    """Find the last place where a piece may end, or 0. Search the last 1000 characters first: it is mostly there."""
     for tail in (1000, len(text)):
         ends = [match.end() for match in _WORD_END.finditer(text, max(0, len(text) - tail))]
         if ends:

@@ -1,4 +1,4 @@
-"""How text is written: the recipe's [decode]. Apart from decode.py, so that reading a recipe needs no torch."""
+"""Settings of decoding, the recipe's [decode]. Apart from decode.py, so that reading a recipe needs no torch."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Config:
-    """How text is written; the recipe's [decode]."""
+    """Settings of decoding; the recipe's [decode]."""
 
     max_tokens: int = 200
-    """Tokens to write at the most."""
+    """Write at most this many tokens."""
     temperature: float = 1.0
-    """Above 1 more surprising, below 1 safer, 0 always the likeliest token."""
+    """Sampling temperature: above 1 more surprising, below 1 safer, 0 greedy (always the likeliest token)."""
     top_k: int = 0
-    """Draw from the k likeliest tokens only; 0 draws from all."""
+    """Top-k sampling: sample from the k likeliest tokens (0: from all)."""
     top_p: float = 1.0
-    """Draw from the fewest tokens that together have this probability; 1 draws from all."""
+    """Nucleus sampling: sample from the fewest tokens that together have this probability (1: from all)."""
     beam: int = 0
-    """Width of the beam search; 0 samples instead, 1 always takes the likeliest token."""
+    """Width of the beam search; 0 samples instead, 1 is greedy."""
     length_penalty: float = 0.6
     """Beam search only: above 0 favours longer texts; 0 compares plain probabilities."""
     seed: int = 0
-    """Seed of the draws: the same seed writes the same text."""
+    """Random seed of sampling: the same seed writes the same text."""
     stop: tuple[str, ...] = ()
-    """Texts, with commas between: the written text ends before the first of them that comes."""
+    """Stop texts, comma separated: stop before the first of them that appears."""
 
     def __post_init__(self) -> None:
         self._at_least("max_tokens", 1)

@@ -1,7 +1,7 @@
-"""How good a model is on held-out data: its figures, and the pieces that they are made of.
+"""Evaluation of a model on held-out data: its figures, and the pieces that they are computed from.
 
 An evaluation keeps a row of sums for each independent piece of the data (a block of text, a sentence). The figure that
-ranks models is a function of their total, so that folds, intervals and paired tests need nothing else, and no task.
+ranks models is a function of their total, so cross-validation, confidence intervals and paired tests need nothing else.
 """
 
 from __future__ import annotations
@@ -48,23 +48,23 @@ NAMES = {
     "mean_negative_log_score": "mean negative log score",
     "calibration_error": "calibration error",
 }
-"""What people call the figures; one that is not here has its own name."""
+"""Names of figures in tables; a figure that is not here keeps its own name."""
 LOWER_IS_BETTER = {"bits_per_byte", "perplexity", "mean_squared_error"}
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The figures, what they were made of, and some examples to look at."""
+    """The figures, the sums that they are computed from, and some examples to look at."""
 
     result: dict[str, Any]
-    """By name; `task` and `figure` (the one that ranks models, which tokens that lose text do not have) among them."""
+    """The figures by name, with `task` and `figure`, the name of the one that ranks models (may be missing)."""
     pieces_NK: Floats
     """A row of sums for each independent piece of the data."""
     examples: list[dict[str, str]] = field(default_factory=list)
     of_sums: Callable[[Floats], Floats] = ratio
-    """The figure from sums over pieces, (R, K) -> (R,): by default the first column over the second."""
+    """Computes the figure from sums over pieces, (R, K) -> (R,): by default the first column over the second."""
     share: bool = False
-    """Whether the figure is a share of right answers, whose interval is never beyond 0 or 1."""
+    """Whether the figure is a share of right answers, with an interval within 0 and 1."""
 
     @property
     def figure(self) -> str:
@@ -73,30 +73,30 @@ class Evaluation:
 
     @property
     def size(self) -> float:
-        """How much a fold weighs in a mean over folds: its bytes, words or rows."""
+        """The weight of a fold in the mean of a cross-validation: its bytes, words or rows."""
         return float(self.pieces_NK[:, 1].sum()) if self.of_sums is ratio else float(len(self.pieces_NK))
 
     def refigured(self) -> Evaluation:
-        """The same with its figure and interval computed from the pieces; tokens that lose text have none."""
+        """Return a copy with figure and interval computed from the pieces, if it has a figure."""
         if self.figure not in self.result:
             return self
         value = float(self.of_sums(self.pieces_NK.sum(0)[None])[0])
         return replace(self, result=self.result | {self.figure: value, f"{self.figure}_ci": list(self.interval())})
 
     def interval(self) -> tuple[float, float]:
-        """The 95 % interval of the figure, by resampling the pieces."""
+        """Compute the 95 % confidence interval of the figure, by bootstrap over the pieces."""
         if self.of_sums is not ratio:
             return corpus_bootstrap(self.pieces_NK, self.of_sums)
         return (share_interval if self.share else bootstrap)(self.pieces_NK[:, 0], self.pieces_NK[:, 1])
 
 
 def main_figure(result: dict[str, Any]) -> str:
-    """The figure that ranks a model with this result."""
+    """Return the name of the figure that ranks a model with this result."""
     return str(result["figure"])
 
 
 def compare(a: Evaluation, b: Evaluation) -> Paired:
-    """a less b on the same pieces, with a p-value."""
+    """Test the difference of a minus b on the same pieces, with a p-value."""
     if a.of_sums is not ratio:
         return corpus_paired(a.pieces_NK, b.pieces_NK, a.of_sums)
     if len(a.pieces_NK) != len(b.pieces_NK):

@@ -1,4 +1,4 @@
-"""Mixtures: several language models of the same tokens as one, p(w|h) = sum over parts of weight · p_part(w|h)."""
+"""Mixture (interpolation) of language models with the same tokens: p(w|h) = sum over parts of weight · p_part(w|h)."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class Mixture(Scorer):
             if weight > 0:
                 total = total + weight * np.exp(np.asarray(logp.cpu() if network else logp, np.float64))
         with np.errstate(divide="ignore"):
-            # Where nothing is predicted every part says log 1, and the weights sum to one.
+            # At IGNORE every part gives log 1 = 0, and the weights sum to one.
             return np.log(np.minimum(total, 1.0)), states
 
 
 def probabilities(part: Any, tokens: NDArray[Any], vocab_size: int, device: str) -> Floats:
-    """p of every token of a text, read as one stream."""
+    """Compute p of every token of a text, read as one stream."""
     found = [np.exp(logp[0][real[0]]) for _, logp, real in stream_logprobs(part, tokens, 1, vocab_size, device)]
     return np.concatenate(found)

@@ -1,4 +1,4 @@
-"""What predictions are worth: accuracy and F1 of classes, F1 of spans, BLEU and chrF of translations.
+"""Metrics of predictions: accuracy and F1 of classes, F1 of spans, BLEU and chrF of translations.
 
     precision = right / predicted      recall = right / true      F1 = 2 · right / (predicted + true)
 
@@ -18,7 +18,7 @@ from segue.data.iob import is_span_tag, spans
 
 
 class ClassScore(NamedTuple):
-    """One class."""
+    """Precision, recall and F1 of one class."""
 
     precision: float
     recall: float
@@ -50,13 +50,13 @@ class Translation(TypedDict):
 
 
 def accuracy(truth: ArrayLike, predicted: ArrayLike) -> float:
-    """The share of predictions that are right."""
+    """Return the share of predictions that are right."""
     true, guess = _same_length(truth, predicted)
     return float((true == guess).mean())
 
 
 def confusion(truth: ArrayLike, predicted: ArrayLike, classes: int) -> NDArray[np.int64]:
-    """(classes, classes) counts of class ids: a row is the true class, a column the predicted one."""
+    """Compute the confusion matrix (classes, classes): a row is the true class, a column the predicted one."""
     true, guess = _same_length(truth, predicted)
     ids = np.concatenate([true, guess])
     if ids.min() < 0 or ids.max() >= classes:
@@ -66,20 +66,20 @@ def confusion(truth: ArrayLike, predicted: ArrayLike, classes: int) -> NDArray[n
 
 
 def per_class(truth: ArrayLike, predicted: ArrayLike, classes: int) -> list[ClassScore]:
-    """Precision, recall, F1 and support of each class id."""
+    """Compute precision, recall, F1 and support of each class id."""
     return class_scores(confusion(truth, predicted, classes))
 
 
 def class_scores(matrix: ArrayLike) -> list[ClassScore]:
-    """The same of a confusion matrix."""
+    """Compute precision, recall, F1 and support of each class from a confusion matrix."""
     table = np.asarray(matrix)
     counts = zip(table.diagonal().tolist(), table.sum(0).tolist(), table.sum(1).tolist(), strict=True)
     return [ClassScore(*_shares(right, guessed, true), true) for right, guessed, true in counts]
 
 
 def reliability(confidence: ArrayLike, right: ArrayLike, bins: int = 10) -> NDArray[np.float64]:
-    """(bins, 3) sums over predictions of like confidence: how many, their confidence, how many of them are right. The
-    bins are equally wide, and what lies on a border belongs to the upper one."""
+    """Bin predictions by confidence: (bins, 3) of their number, their summed confidence, and how many are right. Bins
+    are equally wide; a value on a border belongs to the upper bin."""
     sure, hits = np.asarray(confidence, np.float64), np.asarray(right, np.float64)
     place = np.clip((sure * bins).astype(np.int64), 0, bins - 1)
     columns = [np.bincount(place, weights, minlength=bins) for weights in (np.ones(len(sure)), sure, hits)]
@@ -87,14 +87,14 @@ def reliability(confidence: ArrayLike, right: ArrayLike, bins: int = 10) -> NDAr
 
 
 def calibration_error(sums: ArrayLike) -> float:
-    """Expected calibration error (Naeini 2015) of such sums: the mean over predictions of how far the accuracy of their
-    bin lies from its confidence."""
+    """Compute the expected calibration error (Naeini 2015) from the sums of `reliability`: the mean over predictions of
+    the distance between the accuracy and the confidence of their bin."""
     table = np.asarray(sums, np.float64)
     return float(np.abs(table[:, 2] - table[:, 1]).sum() / max(1.0, table[:, 0].sum()))
 
 
 def macro_f1(truth: ArrayLike, predicted: ArrayLike) -> float:
-    """The mean F1 of the classes that are the truth or were predicted at least once."""
+    """Return the mean F1 of the classes that are true or predicted at least once."""
     true, guess = _same_length(truth, predicted)
     present, ids = np.unique(np.concatenate([true, guess]), return_inverse=True)
     scores = per_class(ids[: len(true)], ids[len(true) :], len(present))
@@ -102,8 +102,8 @@ def macro_f1(truth: ArrayLike, predicted: ArrayLike) -> float:
 
 
 def several(truth_BC: ArrayLike, predicted_BC: ArrayLike) -> dict[str, float]:
-    """Of rows with any number of classes, as yes and no: rows that are wholly right, and F1 of every yes together and
-    as the mean over classes that are the truth or were predicted at least once."""
+    """Score rows with any number of classes, as 0 and 1: the share of rows that are wholly right, micro F1, and macro
+    F1 over the classes that are true or predicted at least once."""
     true, guess = np.asarray(truth_BC, bool), np.asarray(predicted_BC, bool)
     right, guessed, there = (one.sum(0).tolist() for one in (true & guess, guess, true))
     counts = [row for row in zip(right, guessed, there, strict=True) if row[1] + row[2]]
@@ -118,7 +118,7 @@ def several(truth_BC: ArrayLike, predicted_BC: ArrayLike) -> dict[str, float]:
 
 
 def pearson(a: ArrayLike, b: ArrayLike) -> float:
-    """The correlation of two rows of numbers; 0 where one of them never changes."""
+    """Pearson's correlation of two rows of numbers; 0 if one of them is constant."""
     rows = [np.asarray(one, np.float64) for one in (a, b)]
     x, y = (row - row.mean() for row in rows)
     length = float(np.sqrt((x**2).sum() * (y**2).sum()))
@@ -126,7 +126,7 @@ def pearson(a: ArrayLike, b: ArrayLike) -> float:
 
 
 def spearman(a: ArrayLike, b: ArrayLike) -> float:
-    """The correlation of the ranks; equal numbers share the mean of theirs."""
+    """Spearman's correlation, that of the ranks; equal numbers share their mean rank."""
     return pearson(_ranks(a), _ranks(b))
 
 
@@ -145,7 +145,7 @@ def _same_length(truth: ArrayLike, predicted: ArrayLike) -> tuple[NDArray[Any], 
 
 
 def _shares(right: int, predicted: int, true: int) -> tuple[float, float, float]:
-    """(precision, recall, F1) of counts."""
+    """Compute (precision, recall, F1) from counts."""
     return (
         right / predicted if predicted else 0.0,
         right / true if true else 0.0,
@@ -157,7 +157,7 @@ def _shares(right: int, predicted: int, true: int) -> tuple[float, float, float]
 
 
 def span_counts(truth: Sequence[str], predicted: Sequence[str]) -> tuple[int, int, int]:
-    """(right, predicted, true) spans of one sentence; right means the same type, start and end."""
+    """Count the (right, predicted, true) spans of one sentence; right means the same type, start and end."""
     if len(truth) != len(predicted):
         raise ValueError(f"A sentence of {len(truth)} tags got {len(predicted)} predicted tags.")
     true, guess = spans(truth), spans(predicted)
@@ -165,7 +165,7 @@ def span_counts(truth: Sequence[str], predicted: Sequence[str]) -> tuple[int, in
 
 
 def span_f1(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> SpanScore | None:
-    """The score of all sentences; None where the tags mark no spans (parts of speech, or O alone)."""
+    """Compute span F1 over all sentences; None if the tags mark no spans (parts of speech, or O alone)."""
     if len(truth) != len(predicted):
         raise ValueError(f"{len(truth)} sentences got {len(predicted)} predictions.")
     tags = {tag for sentences in (truth, predicted) for sentence in sentences for tag in sentence}
@@ -180,7 +180,7 @@ def span_f1(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) 
 
 
 def bleu_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Translation:
-    """Corpus BLEU and chrF2 against one reference a sentence, with sacrebleu's signatures."""
+    """Compute corpus BLEU and chrF2 against one reference a sentence, with sacrebleu's signatures."""
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
 
@@ -192,7 +192,7 @@ def bleu_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Translati
 
 
 def bleu_statistics(hypotheses: Sequence[str], references: Sequence[str]) -> NDArray[np.float64]:
-    """A row a sentence: lengths of hypothesis and reference, right n-grams and all n-grams of orders 1 to 4."""
+    """Count, a row a sentence: lengths of hypothesis and reference, right n-grams and all n-grams of orders 1 to 4."""
     from sacrebleu.metrics.bleu import BLEU
 
     _same_length(hypotheses, references)
@@ -202,7 +202,7 @@ def bleu_statistics(hypotheses: Sequence[str], references: Sequence[str]) -> NDA
 
 
 def bleu_of_sums(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Corpus BLEU of each row of summed `bleu_statistics`: the figure for `corpus_bootstrap` and `corpus_paired`."""
+    """Compute corpus BLEU of each row of summed `bleu_statistics`, for `corpus_bootstrap` and `corpus_paired`."""
     from sacrebleu.metrics.bleu import BLEU
 
     rows = sums.round().astype(int).tolist()

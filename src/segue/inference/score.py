@@ -1,7 +1,7 @@
-"""The scale, bits per byte: bits of a held-out text over its bytes, each token scored once.
+"""Score a text in bits per byte: bits of a held-out text over its bytes, each token scored once.
 
-Text is read as one stream with the state carried along. Long texts are read in rows side by side; each
-row first reads the tokens before it, so that it begins with a state that knows where it is.
+A text is read as one stream with the state carried along. Long texts are split into rows that are read in parallel;
+each row first reads some tokens before its own, so that it begins with a warm state.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segue.batches.batch import IGNORE, Batch
-from segue.batches.encode import HeldText
+from segue.batches.encode import HeldOutText
 
 BLOCK = 2048
-"""Bytes of raw text in a block of the bootstrap."""
+"""Bytes of raw text in a block, the piece that the bootstrap resamples."""
 LONG_ROW = 1 << 17
-"""Tokens that one row reads at least where the figure is to be exact."""
+"""Least tokens of a row for exact figures."""
 SHORT_ROW = 1 << 12
-"""The same while a model trains: many short rows are faster, and nearly the same."""
-"""How a text is read by a model that does not say another `way`."""
+"""Least tokens of a row during training: many short rows are faster and nearly as exact."""
 _WARM = 1024
+"""Tokens that a row reads before its own, to warm up its state."""
 _CELLS = 1 << 24
 _TOGETHER = 1 << 14
-"""Tokens of windows that are read at once."""
+"""Tokens in the windows of one batch."""
 
 Floats = NDArray[np.float64]
 
 
 class PartScored(NamedTuple):
-    """The same of one corpus of several."""
+    """The totals of one corpus, if there are several."""
 
     bits: float
     bytes: int
@@ -42,7 +42,7 @@ class PartScored(NamedTuple):
 
 
 class Scored(NamedTuple):
-    """What a model makes of a text."""
+    """The score of a text: its bits, block by block, and totals."""
 
     bits: Floats
     """Bits of each block of 2,048 bytes of raw text, spelling included."""
@@ -54,10 +54,10 @@ class Scored(NamedTuple):
     spelling_bits: float
     unknown: int
     zeros: int
-    """Tokens to which the model gave no probability at all."""
+    """Tokens to which the model gave probability 0."""
     way: str
     parts: tuple[PartScored, ...] = ()
-    """Corpus by corpus, where there are several."""
+    """Totals of each corpus, if there are several."""
 
     @property
     def bits_per_byte(self) -> float:
@@ -65,24 +65,24 @@ class Scored(NamedTuple):
 
     @property
     def perplexity(self) -> float:
-        """As the literature counts: the end of each unit is a token, its beginning is not, UNK is a word."""
+        """Perplexity as in the literature: the end of each unit is a token, its beginning is not, UNK is a word."""
         mean = self.nats / self.tokens
         return math.exp(mean) if mean < 700 else math.inf
 
 
-def score_held(
+def score_held_out(
     model: Any,
-    held: HeldText,
+    held_out: HeldOutText,
     vocab_size: int,
     device: str = "cpu",
     row: int = LONG_ROW,
     done: Callable[[float], None] = lambda share: None,
 ) -> Scored:
-    """Scores every token of a held-out text once, in rows of at least `row` tokens."""
-    tokens, sizes = held.store.tokens, held.store.columns["bytes"].flat
-    blocks = max(1, math.ceil(held.bytes / BLOCK))
+    """Score every token of a held-out text once, in rows of at least `row` tokens."""
+    tokens, sizes = held_out.store.tokens, held_out.store.columns["bytes"].flat
+    blocks = max(1, math.ceil(held_out.bytes / BLOCK))
     bits, nats, zeros = np.zeros(blocks), 0.0, 0
-    corpora = list(pairwise((0, *held.ends))) if len(held.ends) > 1 else []
+    corpora = list(pairwise((0, *held_out.ends))) if len(held_out.ends) > 1 else []
     nats_of = [0.0] * len(corpora)
     rows = 1 if _window(model) else max(1, min(64, len(tokens) // row))
     starts = _byte_starts(sizes, len(tokens), rows)
@@ -99,25 +99,25 @@ def score_held(
                 nats_of[i] -= float(logs[max(low - first, 0) : max(high - first, 0)].sum())
             zeros += int(np.isneginf(logs).sum())
         done(float((begin[0] + logp.shape[1]) * rows / max(1, len(tokens))))
-    spelling = _add_spelling(bits, held, sizes)
+    spelling = _add_spelling(bits, held_out, sizes)
     block_bytes = np.full(blocks, float(BLOCK))
-    block_bytes[-1] = held.bytes - BLOCK * (blocks - 1)
+    block_bytes[-1] = held_out.bytes - BLOCK * (blocks - 1)
     read = model.way
     way = f"one stream, {read}" if rows == 1 else f"{rows} rows, each begun {_WARM} tokens before its own, {read}"
-    parts = tuple(_part(held, low, high, part) for (low, high), part in zip(corpora, nats_of, strict=True))
-    return Scored(bits, block_bytes, nats, len(tokens), spelling, len(held.spelled), zeros, way, parts)
+    parts = tuple(_part(held_out, low, high, part) for (low, high), part in zip(corpora, nats_of, strict=True))
+    return Scored(bits, block_bytes, nats, len(tokens), spelling, len(held_out.spelled), zeros, way, parts)
 
 
-def _part(held: HeldText, low: int, high: int, nats: float) -> PartScored:
-    spelled = math.fsum(cost for place, cost in held.spelled.items() if low <= place < high)
-    size = int(np.asarray(held.store.columns["bytes"].flat[low:high], dtype=np.int64).sum())
+def _part(held_out: HeldOutText, low: int, high: int, nats: float) -> PartScored:
+    spelled = math.fsum(cost for place, cost in held_out.spelled.items() if low <= place < high)
+    size = int(np.asarray(held_out.store.columns["bytes"].flat[low:high], dtype=np.int64).sum())
     return PartScored(nats / math.log(2) + spelled, size, nats, high - low)
 
 
 def stream_logprobs(
     model: Any, tokens: NDArray[Any], rows: int, vocab_size: int, device: str = "cpu"
 ) -> Iterator[tuple[list[int], Floats, NDArray[np.bool_]]]:
-    """(place of each row's first token, log p of the next tokens of each row, which of them are real), in turn."""
+    """Yield, batch by batch, (place of each row's first token, log p of each row's next tokens, which are real)."""
     if rows == 1 and _window(model):
         yield from _windows(model, tokens, vocab_size, device)
         return
@@ -148,9 +148,9 @@ def stream_logprobs(
 def _windows(
     model: Any, tokens: NDArray[Any], vocab_size: int, device: str
 ) -> Iterator[tuple[list[int], Floats, NDArray[np.bool_]]]:
-    """One stream by a model that sees a window: it knows nothing of what stands before one, so that many go at once.
+    """Score one stream by a model with a context window: windows are independent, so that many are one batch.
 
-    A window begins in the middle of the one before. It predicts its newer half, the first of all predicts both.
+    A window begins in the middle of the one before and predicts its second half; the first window predicts both.
     """
     from segue.models.network import Network
 
@@ -181,7 +181,7 @@ def _is_network(model: Any) -> bool:
 
 
 def _cut(tokens: NDArray[Any], begin: int, end: int) -> NDArray[np.int64]:
-    """tokens[begin - 1:end] with STOP, which is 0, where there is nothing."""
+    """Return tokens[begin - 1:end], with STOP (0) at places outside the text."""
     out = np.zeros(end - begin + 1, np.int64)
     first = max(0, begin - 1)
     found = tokens[first : max(first, min(end, len(tokens)))]
@@ -191,7 +191,7 @@ def _cut(tokens: NDArray[Any], begin: int, end: int) -> NDArray[np.int64]:
 
 
 def _byte_starts(sizes: NDArray[Any], tokens: int, rows: int) -> list[int]:
-    """The byte at which each row begins."""
+    """Return the byte at which each row begins."""
     length = math.ceil(tokens / rows)
     starts, total = [], 0
     for r in range(rows):
@@ -200,11 +200,11 @@ def _byte_starts(sizes: NDArray[Any], tokens: int, rows: int) -> list[int]:
     return starts
 
 
-def _add_spelling(bits: Floats, held: HeldText, sizes: NDArray[Any]) -> float:
-    if not held.spelled:
+def _add_spelling(bits: Floats, held_out: HeldOutText, sizes: NDArray[Any]) -> float:
+    if not held_out.spelled:
         return 0.0
-    places = np.array(sorted(held.spelled))
-    costs = np.array([held.spelled[int(place)] for place in places])
+    places = np.array(sorted(held_out.spelled))
+    costs = np.array([held_out.spelled[int(place)] for place in places])
     starts = np.cumsum(np.asarray(sizes, dtype=np.int64))[places] - np.asarray(sizes, dtype=np.int64)[places]
     bits += np.bincount(np.minimum(starts // BLOCK, len(bits) - 1), costs, minlength=len(bits))
     return float(costs.sum())

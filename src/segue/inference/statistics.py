@@ -1,8 +1,8 @@
-"""How sure a figure is: intervals by bootstrap, and a paired test of two models on the same text.
+"""Confidence intervals by bootstrap, and p-values of paired tests of two models on the same text.
 
-A figure is made of sums over independent pieces (blocks of 2,048 bytes, or sentences): bits and
-bytes, right answers and questions, the n-gram counts of BLEU. So one table of `statistics`, a row a
-piece, and one `figure` of its column sums is enough for all of them.
+A figure is computed from sums over independent pieces (blocks of 2,048 bytes, or sentences): bits and
+bytes, right answers and questions, the n-gram counts of BLEU. So all figures need only a table of
+`statistics`, a row a piece, and a function `figure` of its column sums.
 
     interval    percentile bootstrap (Efron 1979): draw as many pieces as there are, with replacement,
                 make the figure anew; the interval holds the middle `level` of these figures
@@ -13,7 +13,7 @@ piece, and one `figure` of its column sums is enough for all of them.
 p is two-sided, never below 1 / (resamples + 1), and right for any number of pieces; the interval
 needs some twenty. They are two methods, so at the very edge one may call clear what the other does not.
 Where a share of right answers is the same in every resample, as where all are right, its interval is Wilson's.
-One piece alone tells nothing of chance: its interval is (-inf, inf). Of n pieces all 2^n swaps are as likely, and two
+One piece alone shows no variance: its interval is (-inf, inf). With n pieces all 2^n swaps are equally likely, and two
 of them, none and all, differ as much as the real order does, so that p is 2^(1 - n) at least: below six pieces no
 difference, however large, has p < 0.05.
 """
@@ -29,16 +29,16 @@ from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
 Figure = Callable[[Floats], Floats]
-"""From column sums (R, K), one row a resample, to R figures."""
+"""A function from column sums (R, K), one row a resample, to R figures."""
 
 CHUNK = 1 << 21
-"""Random numbers drawn at once: bounds the memory, whatever the number of pieces and resamples."""
+"""Random numbers drawn at once, which bounds the memory."""
 FEWEST = 6
-"""Pieces that it takes for p to be able to fall below 0.05: 2^(1 - 6) is 0.03."""
+"""The least number of pieces with which p can fall below 0.05: 2^(1 - 6) is 0.03."""
 
 
 class Paired(NamedTuple):
-    """Model a less model b on the same pieces."""
+    """The difference of model a minus model b on the same pieces, with interval and p-value."""
 
     difference: float
     lo: float
@@ -49,13 +49,14 @@ class Paired(NamedTuple):
 def bootstrap(
     numerators: ArrayLike, denominators: ArrayLike, resamples: int = 1000, seed: int = 0, level: float = 0.95
 ) -> tuple[float, float]:
-    """The interval of sum(numerators) / sum(denominators). Infinite numerators give an infinite upper end."""
+    """Compute the confidence interval of sum(numerators) / sum(denominators). An infinite numerator gives an infinite
+    upper end."""
     return corpus_bootstrap(_columns(numerators, denominators), ratio, resamples, seed, level)
 
 
 def share_interval(right: ArrayLike, answers: ArrayLike) -> tuple[float, float]:
-    """The 95 % interval of a share of right answers, by bootstrap. Where all resamples have the same share, Wilson's, a
-    piece counting as one answer, since those of one piece may go together."""
+    """Compute the 95 % interval of a share of right answers, by bootstrap; Wilson's if all resamples have the same
+    share, a piece counting as one answer, since the answers of one piece may be correlated."""
     table = _columns(right, answers)
     low, high = corpus_bootstrap(table, ratio)
     if low < high:
@@ -65,7 +66,7 @@ def share_interval(right: ArrayLike, answers: ArrayLike) -> tuple[float, float]:
 
 
 def wilson(right: float, total: int, z: float = 1.959964) -> tuple[float, float]:
-    """The 95 % interval of a share (Wilson 1927): inside 0 and 1, and of some width even where all are right."""
+    """Compute the 95 % interval of a share (Wilson 1927): within 0 and 1, and not empty even if all are right."""
     share, spread = right / total, z * z / total
     middle = (share + spread / 2) / (1 + spread)
     half = z * math.sqrt(share * (1 - share) / total + spread / (4 * total)) / (1 + spread)
@@ -75,7 +76,7 @@ def wilson(right: float, total: int, z: float = 1.959964) -> tuple[float, float]
 def corpus_bootstrap(
     statistics: ArrayLike, figure: Figure, resamples: int = 1000, seed: int = 0, level: float = 0.95
 ) -> tuple[float, float]:
-    """The interval of any figure of column sums, such as `metrics.bleu_of_sums` of `metrics.bleu_statistics`."""
+    """Compute the interval of any figure of column sums, as `metrics.bleu_of_sums` of `metrics.bleu_statistics`."""
     table = _table(statistics)
     if len(table) == 1:
         return -math.inf, math.inf
@@ -85,10 +86,10 @@ def corpus_bootstrap(
 def paired(
     a: ArrayLike, b: ArrayLike, denominators: ArrayLike, resamples: int = 1000, seed: int = 0, level: float = 0.95
 ) -> Paired:
-    """The difference of two models' ratios on the same pieces.
+    """Test the difference of two models' ratios on the same pieces.
 
-    Where a model gives zero probability its bits are infinite; such a piece outweighs all finite ones, so p then
-    compares only on how many pieces each model is infinite alone. If both are, the difference itself is nan.
+    A piece to which a model gives probability 0 has infinite bits, more than all finite ones, so p then only compares
+    on how many pieces each model is infinite alone. If both are infinite, the difference is nan.
     """
     a, b = _columns(a, denominators), _columns(b, denominators)
     if np.isfinite(a).all() and np.isfinite(b).all():
@@ -105,7 +106,7 @@ def paired(
 def corpus_paired(
     a: ArrayLike, b: ArrayLike, figure: Figure, resamples: int = 1000, seed: int = 0, level: float = 0.95
 ) -> Paired:
-    """The same for any figure of column sums: two tables whose rows are the same sentences."""
+    """Test the difference of any figure of column sums: two tables whose rows are the same sentences."""
     table_a, table_b = _table(a), _table(b)
     if table_a.shape != table_b.shape:
         raise ValueError(
@@ -137,14 +138,14 @@ def _difference(figure: Figure, sums_a: Floats, sums_b: Floats) -> Floats:
 
 
 def _resampled(tables: list[Floats], resamples: int, seed: int) -> list[Floats]:
-    """Column sums (resamples, K) of each table, the same pieces drawn for all of them."""
+    """Draw pieces with replacement, the same for all tables; return each table's column sums (resamples, K)."""
     rng = np.random.default_rng([seed, 0])
     pieces = len(tables[0])
     sums: list[list[Floats]] = [[] for _ in tables]
     for rows in _chunks(pieces, resamples):
         drawn = rng.integers(0, pieces, size=(rows, pieces))
         for table, parts in zip(tables, sums, strict=True):
-            # Picked, not weighted: a weight of 0 times infinite bits would be nan.
+            # Select rows instead of weighting them: a weight of 0 times infinite bits would be nan.
             parts.append(np.stack([column[drawn].sum(1) for column in table.T], axis=1))
     return [np.concatenate(parts) for parts in sums]
 
@@ -156,7 +157,7 @@ def _chunks(pieces: int, resamples: int) -> Iterator[int]:
 
 
 def _middle(figures: Floats, level: float) -> tuple[float, float]:
-    """The ends of the middle `level`, rounded outwards to real values: infinities cannot be interpolated."""
+    """Return the ends of the middle `level`, at actual values: infinities cannot be interpolated."""
     if not 0 < level < 1:
         raise ValueError(f"level is {level}; it must be between 0 and 1, as in 0.95.")
     figures = np.sort(figures[~np.isnan(figures)])
@@ -168,7 +169,7 @@ def _middle(figures: Floats, level: float) -> tuple[float, float]:
 
 
 def ratio(sums: Floats) -> Floats:
-    """First column by second; nan where a resample has nothing to divide by (it is left out)."""
+    """Divide the first column by the second; nan if the denominator is 0 (that resample is left out)."""
     result = np.full(len(sums), math.nan)
     np.divide(sums[:, 0], sums[:, 1], out=result, where=sums[:, 1] > 0)
     return result

@@ -1,11 +1,11 @@
-"""What each new token adds to a text, as it is written: whole characters only, and nothing from a stop text on.
+"""Stream generated text token by token: whole characters only, and nothing from a stop text on.
 
 A token may bring only part of a character's bytes: the text then ends in a replacement character, which waits until
 the next token shows what it becomes. What may be the beginning of a stop text waits in the same way, since that may
-go on over several tokens. Tokens that lose something (wordpiece) put blanks right after the fact: their text is known
-at the end alone.
+go on over several tokens. A tokenizer that loses text (wordpiece) corrects spaces later: its text is known only at the
+end.
 
-Of several stop texts the one that is complete first ends the text; of those that end together, the longest.
+The stop text that is complete first ends the text; if several end together, the longest does.
 """
 
 from __future__ import annotations
@@ -16,45 +16,45 @@ from segue.tokens.tokenizer import REPLACEMENT, Tokenizer
 
 
 def cut(text: str, stops: Sequence[str]) -> str:
-    """A text up to its first stop text."""
+    """Cut a text at its first stop text."""
     found = [(begin + len(stop), begin) for stop in stops if (begin := text.find(stop)) >= 0]
     return text[: min(found)[1]] if found else text
 
 
 def follows(tokenizer: Tokenizer, start: Sequence[int], ids: Sequence[int], stops: Sequence[str] = ()) -> str:
-    """What the ids add to the text of those before them."""
+    """Decode what `ids` add to the text of `start`."""
     return cut(tokenizer.decode([*start, *ids])[len(tokenizer.decode(start)) :], stops)
 
 
-class Written:
+class StreamedText:
     """The text of `follows`, token by token."""
 
     def __init__(self, tokenizer: Tokenizer, start: Sequence[int], stops: Sequence[str] = ()) -> None:
         self._tokenizer, self._stops = tokenizer, tuple(stops)
-        # One token before is enough to know whether a blank stands between.
+        # One token before is enough to know whether a space stands between.
         self._ids = list(start[-1:] if tokenizer.lossless else start)
-        self._shown = len(tokenizer.decode(self._ids))
+        self._sent = len(tokenizer.decode(self._ids))
         self._waiting = ""
         self.ended = False
-        """Whether a stop text has come: no more is added."""
+        """Whether a stop text has come, so that no more text is added."""
 
     def add(self, token: int) -> str:
-        """The characters that are certain now and were not before."""
+        """Add a token; return the characters that are certain now and were not before."""
         self._ids.append(token)
         if not self._tokenizer.lossless:
             return ""
         text = self._tokenizer.decode(self._ids)
         whole = not text.endswith(REPLACEMENT)
-        new = text[self._shown :] if whole else text[self._shown : -1]
-        self._shown += len(new)
+        new = text[self._sent :] if whole else text[self._sent : -1]
+        self._sent += len(new)
         if whole:
             self._ids = [token]
-            self._shown = len(self._tokenizer.decode(self._ids))
+            self._sent = len(self._tokenizer.decode(self._ids))
         return self._certain(new)
 
     def rest(self) -> str:
-        """What still waits, once no token follows."""
-        last = self._certain(self._tokenizer.decode(self._ids)[self._shown :])
+        """Return the text that is still waiting, when no token follows."""
+        last = self._certain(self._tokenizer.decode(self._ids)[self._sent :])
         return last if self.ended else last + self._waiting
 
     def _certain(self, new: str) -> str:
@@ -77,8 +77,8 @@ class Written:
 def watcher(
     tokenizer: Tokenizer, starts: Sequence[Sequence[int]], stops: Sequence[str]
 ) -> Callable[[int, int], bool] | None:
-    """Told each (row, id) that is written, it says whether a stop text has come; None if there is none to wait for."""
-    texts = [Written(tokenizer, start, stops) for start in starts]
+    """Return a function of each written (row, id) that says whether a stop text has come; None without stop texts."""
+    texts = [StreamedText(tokenizer, start, stops) for start in starts]
 
     def ends(row: int, token: int) -> bool:
         texts[row].add(token)

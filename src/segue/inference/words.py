@@ -1,4 +1,4 @@
-"""Asking vectors of words: which are near, what an analogy comes to, and how good they are.
+"""Word vectors: nearest neighbours, analogies, and their evaluation.
 
 Nearness is the cosine of two vectors. "Paris is to France as what is to Japan?" is Paris - France + Japan, answered by
 the word b, none of those asked with, that is best by
@@ -42,15 +42,15 @@ CANDIDATES = 10
 _AT_ONCE = 4096
 _QUESTIONS = 256
 _NOTHING = 1e-6
-"""Length of a sum of unit vectors that is zero but for rounding."""
+"""A sum of unit vectors shorter than this is zero up to rounding."""
 _JUDGED = 100
-"""Lines by which pairs with scores are told from text, which may be too long to be held."""
+"""Lines read to recognise a file of pairs with scores: a text may be too long to read whole."""
 _CUT = 6
-"""Letters of a word that was not found that one which is offered shares with it, to look for it among many."""
+"""Only suggest words that share this many first letters with the word that was not found."""
 
 
 class Words:
-    """Words and their vectors, ready to be asked."""
+    """Words and their vectors, for nearest neighbours and analogies."""
 
     def __init__(self, names: Sequence[str], vectors: NDArray[np.float32]) -> None:
         self.names = list(names)
@@ -59,12 +59,12 @@ class Words:
         self.index = {name: i for i, name in enumerate(self.names)}
 
     def find(self, word: str) -> int | None:
-        """A word as it stands, else with the blank that word tokens begin with, else with other capitals."""
+        """Find the place of a word: as it is, else with the space that word tokens begin with, else in another case."""
         tries = (word, " " + word, word.lower(), " " + word.lower(), word.capitalize(), word.upper())
         return next((self.index[name] for name in tries if name in self.index), None)
 
     def place(self, word: str) -> int:
-        """The place of a word, or an InputError that offers another."""
+        """Return the place of a word, or raise an InputError that suggests another."""
         found = self.find(word)
         if found is None:
             like = [name for name in self.names if name.lower().strip()[:_CUT] == word.lower()[:_CUT]] or self.names
@@ -75,14 +75,14 @@ class Words:
         return found
 
     def nearest(self, word: str, top: int = 10) -> list[tuple[str, float]]:
-        """The words with the largest cosine to this one, itself left out."""
+        """Return the words with the largest cosine to this one, without itself."""
         place = self.place(word)
         return self._best(self.unit @ self.unit[place], {place}, top)
 
     def analogy(
         self, plus: Sequence[str], minus: Sequence[str], top: int = 10, multiply: bool = False
     ) -> list[tuple[str, float]]:
-        """What these words, added and taken away, come to: by 3CosAdd, or with `multiply` by 3CosMul."""
+        """Return the words nearest to these, added and subtracted: by 3CosAdd, or with `multiply` by 3CosMul."""
         added, taken = [self.place(word) for word in plus], [self.place(word) for word in minus]
         if np.linalg.norm(self.unit[added].sum(0) - self.unit[taken].sum(0)) < _NOTHING:
             raise InputError(
@@ -99,21 +99,21 @@ class Words:
 
 
 def combined(plus: NDArray[Any], minus: NDArray[Any], multiply: bool) -> NDArray[Any]:
-    """3CosAdd or 3CosMul of the cosines in the last axis."""
+    """Combine the cosines in the last axis by 3CosAdd or 3CosMul."""
     if multiply:
         return np.asarray(((1 + plus) / 2).prod(-1) / (((1 + minus) / 2).prod(-1) + 0.001))
     return np.asarray(plus.sum(-1) - minus.sum(-1))
 
 
 def words_of(opened: Opened) -> Words:
-    """The words of a word2vec model, STOP and UNK left out."""
+    """Return the words of a word2vec model, without STOP and UNK."""
     codec = opened.codec
     names = [codec.tokenizer.decode([i]) for i in range(FIRST, codec.sizes.vocab_size)]
     return Words(names, opened.model.vectors[FIRST:])
 
 
 def signed(expression: str) -> tuple[list[str], list[str]]:
-    """The words that are added and those that are taken away: "king - man + woman"."""
+    """Parse an expression such as "king - man + woman" into the words added and those subtracted."""
     plus: list[str] = []
     minus: list[str] = []
     wanted = plus
@@ -157,7 +157,7 @@ class Question(NamedTuple):
 
 
 def questions_in(path: Path) -> list[Pair] | list[Question] | None:
-    """What a file asks: pairs with scores, analogies, or None where it is neither but text.
+    """Read a file of pairs with scores or of analogies; return None if it is neither, but text.
 
     A file of analogies begins with a line ": section"; one of pairs has two words and a number in most of its first
     lines, with tabs, commas or blanks between. Comments (#) may stand before either.
@@ -221,7 +221,7 @@ def _cells(line: str) -> list[str]:
 
 
 def of_questions(words: Words, asked: list[Pair] | list[Question]) -> Evaluation:
-    """The figures of a file of pairs or of analogies; questions with a word that has no vector are counted apart."""
+    """Compute the figures on pairs or analogies; questions with a word that has no vector are counted apart."""
     pairs = [one for one in asked if isinstance(one, Pair)]
     return _similarity(words, pairs) if pairs else _answers(words, [one for one in asked if isinstance(one, Question)])
 
@@ -256,7 +256,7 @@ def _similarity(words: Words, pairs: list[Pair]) -> Evaluation:
 
 
 def spearman_interval(value: float, count: int) -> tuple[float, float]:
-    """The 95 % interval by Fisher's transformation, with the variance of Bonett & Wright (2000)."""
+    """Compute the 95 % interval by Fisher's transformation, with the variance of Bonett & Wright (2000)."""
     middle = math.atanh(max(-0.999999, min(0.999999, value)))
     room = 1.96 * math.sqrt((1 + value * value / 2) / (count - 3))
     return math.tanh(middle - room), math.tanh(middle + room)
@@ -294,7 +294,7 @@ def _answers(words: Words, questions: list[Question]) -> Evaluation:
 
 
 def _right(unit: NDArray[Any], rows: Ids, multiply: bool) -> Floats:
-    """1 where b - a + c comes to d, else 0."""
+    """Return 1 where d is the answer to b - a + c, else 0."""
     answers = []
     for begin in range(0, len(rows), _QUESTIONS):
         some = rows[begin : begin + _QUESTIONS]
@@ -310,7 +310,7 @@ def _right(unit: NDArray[Any], rows: Ids, multiply: bool) -> Floats:
 
 @dataclass(frozen=True)
 class Cloze:
-    """For each text, how many places were asked about, and how many were answered right."""
+    """Numbers of questions and of right answers, for each text."""
 
     right: Floats
     asked: Floats
@@ -321,9 +321,9 @@ class Cloze:
 
 
 def cloze(model: Any, tokens: NDArray[Any], done: Callable[[float], None] = lambda share: None) -> Cloze:
-    """Which of ten words stood there, at every place of a text w1 … wn STOP w1 … that has a known neighbour.
+    """Ask which of ten words stood there, at every place of a text w1 … wn STOP w1 … that has a known neighbour.
 
-    Unknown words are left out before, as in training. The draws are the same for all models with the same words.
+    Unknown words are removed first, as in training. The draws are the same for all models with the same words.
     """
     tokens = np.asarray(tokens).astype(np.int64)
     texts = np.cumsum(np.concatenate(([0], (tokens == 0)[:-1])))
@@ -350,7 +350,7 @@ def cloze(model: Any, tokens: NDArray[Any], done: Callable[[float], None] = lamb
 
 
 def _noise(chances: Floats, words: Ids, draw: np.random.Generator) -> Ids:
-    """Nine words for each, by their share of the training text, never the word itself."""
+    """Draw nine words for each, by their frequency in the training text, never the word itself."""
     drawn = np.searchsorted(chances, draw.random((len(words), CANDIDATES - 1)), side="right")
     while (same := drawn == words[:, None]).any():
         drawn[same] = np.searchsorted(chances, draw.random(int(same.sum())), side="right")
@@ -358,7 +358,7 @@ def _noise(chances: Floats, words: Ids, draw: np.random.Generator) -> Ids:
 
 
 def of_text(model: Any, tokens: NDArray[Any], done: Callable[[float], None] = lambda share: None) -> Evaluation:
-    """The figures of a model on held-out text, a piece being one text."""
+    """Compute the cloze accuracy on held-out text; one text is a piece of the bootstrap."""
     answered = cloze(model, tokens, done)
     if not answered.asked.sum():
         raise InputError(

@@ -1,6 +1,6 @@
-"""A run as one file, to move it to another machine: a plain zip of what a finished run is made of.
+"""Export a run as one file, to move it to another machine: a plain zip of a finished run's files.
 
-Checkpoints stay behind: they are for going on, not for using. The same run always gives the same bytes.
+Checkpoints are left out: they are only needed to resume training. The same run always gives the same bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OPTIONAL = {"speller.json", "report.html"}
 
 
 def export_zip(run: Path, path: Path) -> None:
-    """Writes the run as a zip file; an existing file is not overwritten."""
+    """Write the run as a zip file; never overwrite an existing file."""
     check_run(run)
     if path.exists():
         raise InputError(f"{path} exists already; nothing is overwritten. Choose another name.")
@@ -31,12 +31,12 @@ def export_zip(run: Path, path: Path) -> None:
     with atomic_file(path, of_process(path)) as beside, zipfile.ZipFile(beside, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in FILES:
             if (run / name).is_file():
-                # Without a date, or two exports of one run would differ.
+                # No date, so that two exports of one run have the same bytes.
                 archive.writestr(zipfile.ZipInfo(name), (run / name).read_bytes(), zipfile.ZIP_DEFLATED)
 
 
 def import_zip(path: Path, out: Path) -> None:
-    """Unpacks an exported run into a new folder; what is not a whole run is refused and leaves nothing."""
+    """Unpack an exported run into a new folder; refuse an incomplete one, and leave nothing behind."""
     if not path.is_file():
         raise InputError(f"There is no file {path}. Expected what `segue export RUN --to zip PATH` wrote.")
     if out.exists():
@@ -50,7 +50,7 @@ def _unpack(path: Path, folder: Path) -> None:
     try:
         with zipfile.ZipFile(path) as archive:
             names = set(archive.namelist())
-            # Only the names of a run: nothing in an archive may choose where it is written.
+            # Allow only the names of a run's files: an archive must not choose where it is written.
             strange = sorted(names - set(FILES))
             missing = sorted(set(FILES) - OPTIONAL - names)
             if strange or missing:

@@ -14,29 +14,29 @@ from segue.errors import InputError, nearest
 
 Progress = Any
 Notes = list[str]
-"""What the owner of a run or file should know, a sentence each."""
+"""Notes for the user, a sentence each."""
 
 
 class Format(NamedTuple):
-    """A form in which a run travels."""
+    """A file format of runs."""
 
     name: str
     """As in `segue export --to NAME`."""
     suffixes: tuple[str, ...]
-    """How names of files end that `segue import` reads so, .gz and .xz left out."""
+    """File extensions that `segue import` reads in this format, without .gz and .xz."""
     what: str
-    """What of a run it holds."""
+    """The part of a run that it holds."""
     looks_like: Callable[[Path], bool]
-    """Whether `segue import` should read a path so that has another suffix."""
+    """Whether a path with another extension looks like this format."""
     read: Callable[[Path, Path, Progress], Notes]
     """(path, run folder to make, progress)"""
     write: Callable[[Path, Path, Progress], Notes]
     """(run folder, path to write, progress)"""
     written: str
-    """What is said once {path} is written: what it is for."""
+    """The message after an export: what {path} is for."""
 
     def recognises(self, path: Path) -> bool:
-        """Whether `segue import` reads this path so."""
+        """Whether `segue import` reads this path in this format."""
         suffix = Path(path.name.removesuffix(".gz").removesuffix(".xz")).suffix
         return (suffix in self.suffixes and not path.is_dir()) or self.looks_like(path)
 
@@ -67,7 +67,7 @@ def _always(path: Path) -> bool:
 
 
 def _holds_vectors(path: Path) -> bool:
-    """Whether the first line is that of word2vec's files (GloVe's have none: they are known by their suffix)."""
+    """Whether the first line is that of a word2vec file (GloVe's have none: their extension identifies them)."""
     from segue.word_vectors.files import is_vectors
 
     return path.is_file() and is_vectors(path)

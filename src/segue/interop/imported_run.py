@@ -1,4 +1,4 @@
-"""The run folder of an imported model: the same files as those of a run that was trained, with no steps of training."""
+"""Write the run folder of an imported model: the same files as those of a trained run, with no training steps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from segue.runs import folder as files
 
 
 def check_free(out: Path) -> None:
-    """Refuse a folder that is there already, before a large file is read for nothing."""
+    """Refuse an existing folder before reading a large file in vain."""
     if out.exists():
         raise InputError(f"{out} exists already; nothing is overwritten. Choose another --out.")
 

@@ -1,7 +1,7 @@
-"""Vectors of words for and of other toolkits: a word2vec run as a text or binary file, and such a file as a run.
+"""Exchange word vectors with other toolkits: a word2vec run as a text or binary file, and such a file as a run.
 
-Only the vectors travel, not the table that predicts: an imported run is asked (nearest, analogy, pairs) and begun from
-(model.embeddings), and cannot say which word stood where.
+Such a file has only the vectors, not the output table: an imported run answers nearest, analogy and pairs, and serves
+as pretrained vectors (model.embeddings), but cannot predict words of a text.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from segue.tokens import file_format
 from segue.word_vectors.files import read_vectors, write_vectors
 
 BLANK = "▁"
-"""Stands for a blank inside a word: in the file a blank ends it."""
+"""Replaces a space inside a word: in the file a space ends the word."""
 
 
 def export_word2vec(run: Path, path: Path) -> list[str]:
-    """Writes the vectors; binary where the name ends in .bin. Returns what its owner should know."""
+    """Write the vectors, binary if the name ends in .bin; return notes for the user."""
     opened = Run.open(run)
     words = opened.words
     if path.exists():
@@ -38,7 +38,7 @@ def export_word2vec(run: Path, path: Path) -> list[str]:
     names = [_written(name) for name in words.names]
     if len(set(names)) < len(names):
         raise InputError(f"Two words of the run in {run} are the same once blanks are written as {BLANK}.")
-    beside = path.with_name(f".{os.getpid()}.writing.{path.name}")  # its suffix says how it is written
+    beside = path.with_name(f".{os.getpid()}.writing.{path.name}")  # the extension decides the format
     with atomic_file(path, beside):
         write_vectors(beside, names, opened.model.vectors[FIRST:])
     changed = sum(a != b for a, b in zip(names, words.names, strict=True))
@@ -50,7 +50,7 @@ def _written(name: str) -> str:
 
 
 def import_word2vec(path: Path, out: Path) -> list[str]:
-    """Makes a run folder of a file of vectors. A damaged file leaves nothing behind."""
+    """Make a run folder from a file of vectors. A damaged file leaves nothing behind."""
     check_free(out)
     words, vectors = read_vectors(path)
     data = {"path": str(path), "unit": "line", "canonical": True, "validation": 0.0, "test": 0.0}

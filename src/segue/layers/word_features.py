@@ -44,13 +44,13 @@ class WordFeatures:
     """A tagger's [model.word]: what it reads of a word beside the vector of the word itself."""
 
     folded: bool = True
-    """Give each word a second vector that is the same whatever its case."""
+    """Second embedding of each word in lower case."""
     letters: int = 64
-    """Numbers made from a word's letters by a convolution (0: do not look at letters)."""
+    """Character-level CNN: width of the vector that it makes of a word's letters (0: none)."""
     affixes: int = 3
-    """Longest beginnings and ends of a word that have vectors, in letters (0: none)."""
+    """Embeddings of prefixes and suffixes of up to this many letters (0: none)."""
     shapes: bool = True
-    """Give the shape of a word a vector: capitals, small letters, digits, signs."""
+    """Embedding of the word shape: upper case, lower case, digits, other signs."""
 
     def __post_init__(self) -> None:
         if self.letters < 0:

@@ -1,4 +1,4 @@
-"""What a row of text holds, as numbers: its n-grams, each a column of its own, without a dictionary of strings.
+"""Features of a text for linear classifiers: its n-grams, each a column of its own, without a dictionary of strings.
 
 An n-gram is a path in a trie, and a node of the trie is one 64-bit key: the node before it and the next id. So two
 n-grams never share a column, whatever their length, and nothing is hashed away; the hash table only finds a key fast.
@@ -49,23 +49,23 @@ class Bags(NamedTuple):
     """How many columns there are."""
 
     def in_rows(self) -> Array:
-        """In how many rows each column is."""
+        """Count the rows that have each column (document frequency)."""
         return np.bincount(self.columns, minlength=self.width)
 
 
 def rows_of_column(column: Any) -> Rows:
-    """The rows of a column of a store."""
+    """Return the rows of a column of a store."""
     return Rows(np.asarray(column.flat), np.concatenate(([0], np.asarray(column.ends, np.int64))))
 
 
 def rows_of_batch(tokens_BT: Any, mask_BT: Any) -> Rows:
-    """The real tokens of a batch."""
+    """Return the real tokens of a batch."""
     tokens, mask = np.asarray(tokens_BT), np.asarray(mask_BT)
     return Rows(tokens[mask], np.concatenate(([0], np.cumsum(mask.sum(1), dtype=np.int64))))
 
 
 def rows_of_lengths(flat: Array, lengths: Array, limit: int) -> Rows:
-    """Rows end to end, each cut at `limit`."""
+    """Make rows from ids end to end, each cut at `limit`."""
     starts = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
     if not len(lengths) or lengths.max() <= limit:
         return Rows(flat, starts)
@@ -75,7 +75,7 @@ def rows_of_lengths(flat: Array, lengths: Array, limit: int) -> Rows:
 
 
 class Grams:
-    """N-grams of ids, numbered in the order of their coming."""
+    """N-grams of ids, numbered in the order of their first occurrence."""
 
     def __init__(self, shortest: int, longest: int, pairs: int = 0) -> None:
         self.settings = (shortest, longest, pairs)
@@ -88,11 +88,11 @@ class Grams:
         """How many columns there are."""
 
     def learn(self, rows: Rows) -> Bags:
-        """The bags of these rows; n-grams not met before get a column."""
+        """Return the bags of these rows; new n-grams get a column."""
         return self._read(rows, True)
 
     def bags(self, rows: Rows) -> Bags:
-        """The bags of these rows, of known n-grams alone."""
+        """Return the bags of these rows, with known n-grams only."""
         return self._read(rows, False)
 
     def _read(self, rows: Rows, new: bool) -> Bags:
@@ -105,7 +105,7 @@ class Grams:
         return Bags(columns, values, starts, self.width)
 
     def keep(self, kept: Array) -> None:
-        """Leaves out columns; with an n-gram, all longer ones that begin with it must go too."""
+        """Drop columns; if an n-gram is dropped, all longer ones that begin with it must be dropped too."""
         places = np.where(kept, np.cumsum(kept) - 1, -1).astype(np.int32)
         stays = (self.columns < 0) | kept[np.maximum(self.columns, 0)]
         moved = np.concatenate(([0], np.cumsum(stays))).astype(np.uint64)
@@ -120,7 +120,7 @@ class Grams:
         return {"keys": self.keys, "columns": self.columns}
 
     def take(self, keys: Array, columns: Array) -> None:
-        """What `arrays` gave."""
+        """Restore from the arrays of a saved model."""
         self._set(np.array(keys), np.array(columns))
         self.slots = _slots(self.keys)
 
@@ -129,7 +129,7 @@ class Grams:
         self.width = int(columns.max(initial=-1)) + 1
 
     def spell(self) -> list[tuple[int, ...]]:
-        """The ids of each column; of a pair with a -1 between them."""
+        """Return the ids of each column; a pair has a -1 between its two."""
         nodes: list[tuple[int, ...]] = []
         out: list[tuple[int, ...]] = [()] * self.width
         for key, column in zip(self.keys.tolist(), self.columns.tolist(), strict=True):
@@ -151,7 +151,7 @@ class Words:
         self.slots = _slots(self.keys)
 
     def read(self, rows: Rows, new: bool) -> tuple[Rows, Rows]:
-        """The rows as letters, with one blank around each word, and as words."""
+        """Return the rows as letters, with one space around each word, and as words."""
         codes, starts = _decode(np.ascontiguousarray(rows.flat, dtype=np.int32), rows.starts)
         lowered, kinds = self._tables(codes)
         letters, letter_starts = _tidy(codes, starts, lowered, kinds)
@@ -161,7 +161,7 @@ class Words:
         return Rows(letters, letter_starts), Rows(words, word_starts)
 
     def _tables(self, codes: Array) -> tuple[Array, Array]:
-        """For the characters that are met: in lower case, and whether each is a letter (1), a blank (2) or else (0)."""
+        """Tabulate the characters that occur: lower case, and whether each is a letter (1), a space (2) or else (0)."""
         met = np.zeros(0x110000, bool)
         met[codes] = True
         lowered, kinds = np.empty(0x110000, np.int32), np.empty(0x110000, np.uint8)
@@ -188,14 +188,14 @@ class Words:
 
 
 def one_below_the_other(above: Bags, below: Bags) -> Bags:
-    """The rows of both, over the same columns."""
+    """Stack the rows of both, over the same columns."""
     starts = np.concatenate((above.starts, above.starts[-1] + below.starts[1:]))
     columns, values = ((np.concatenate(pair)) for pair in zip(above[:2], below[:2], strict=True))
     return Bags(columns, values, starts, above.width)
 
 
 def side_by_side(parts: list[Bags]) -> Bags:
-    """Bags of the same rows as one, the columns of each part after those of the one before."""
+    """Join bags of the same rows, the columns of each part after those of the one before."""
     if len(parts) == 1:
         return parts[0]
     starts = np.sum([part.starts for part in parts], axis=0)

@@ -1,4 +1,4 @@
-"""Linear classifiers over bags of features: dual coordinate descent, and what is chosen with it.
+"""Train linear classifiers over bags of features by dual coordinate descent; choose their cost.
 
 For labels y_i = ±1 and rows x_i (with a last feature that is always 1, so that there is a bias):
 
@@ -37,39 +37,39 @@ Loss = Literal["squared_hinge", "hinge", "logistic"]
 T = TypeVar("T")
 
 FOLDS = 5
-"""Where nothing is held out, the cost is chosen by this many parts of the rows, each predicted from the others."""
+"""If nothing is held out, the cost is chosen by cross-validation with this many folds."""
 FEW = 60
-"""Of fewer rows none is held out."""
+"""With fewer rows none is held out."""
 COSTS: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
-"""What is tried for C where rows have length 1."""
+"""Values of C to try if rows are normalised to length 1."""
 SMALLER_COSTS: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
-"""The same where rows are as long as they have features."""
+"""Values of C to try if rows are not normalised."""
 ALPHA = 1.0
-"""ratio: what is added to the count of every feature in every class."""
+"""ratio: add-alpha smoothing, added to the count of every feature in every class."""
 LARGEST_SCALE = 100.0
 
 
 class Solver(NamedTuple):
-    """How the weights are found."""
+    """Settings of training."""
 
     loss: Loss = "squared_hinge"
     cost: float = 0.0
-    """C; 0: chosen on held-out rows."""
+    """C, the cost of errors (0: chosen on held-out rows)."""
     balanced: bool = False
-    """Each class counts as much as any other, however many rows it has."""
+    """Class weights: give all classes the same total weight, however many rows they have."""
     seed: int = 0
     tolerance: float = 0.01
     """Stop when the projected gradients span less than this (liblinear's criterion)."""
     rounds: int = 100
-    """Or after this many times through the rows."""
+    """Stop after this many passes over the rows."""
 
 
 class Choice(NamedTuple):
-    """What held-out rows say of one cost."""
+    """The result of one cost on held-out rows."""
 
     cost: float
     scale: float
-    """The t that makes them likeliest."""
+    """The t that makes held-out rows likeliest (temperature scaling)."""
     likelihood: float
     accuracy: float
 
@@ -87,26 +87,28 @@ class Linear:
     """
 
     def __init__(self, weighing: Weighing, normalise: bool, solver: Solver, keep: float = 1.0) -> None:
-        """`keep` is the share of the weights found; the rest is naive Bayes, in their mean size (models/nbsvm.py)."""
+        """`keep`: the share of the weights found; the rest is naive Bayes, in their mean size (models/nbsvm.py)."""
         self.weighing, self.normalise, self.solver, self.keep = weighing, normalise, solver, keep
         self.borders = np.zeros(1, np.int64)
         """The first column of each group, and the width."""
         self.factors = np.zeros((0, 1), np.float32)
-        """(width, 1 or K): what each column's value is multiplied by."""
+        """(width, 1 or K): the factor of each column's value."""
         self.weights = np.zeros((1, 1), np.float32)
         """(width + 1, K), the bias last."""
         self.choice = Choice(solver.cost or 1.0, 1.0, 0.0, 0.0)
 
     # Learning
 
-    def fit(self, bags: Bags, labels: Array, classes: int, first_held: int, borders: Iterable[int]) -> Iterator[Choice]:
-        """Learns from the rows before `first_held`; those from there on choose the cost. Yields what was tried."""
+    def fit(
+        self, bags: Bags, labels: Array, classes: int, first_held_out: int, borders: Iterable[int]
+    ) -> Iterator[Choice]:
+        """Learn from the rows before `first_held_out`; the others choose the cost. Yield every cost tried."""
         self.borders = np.array([*borders], np.int64)
         bags = bags._replace(values=self._counted(bags.values))
-        rows = np.arange(first_held)
+        rows = np.arange(first_held_out)
         problem = _Problem(self, bags, labels, classes)
         tried = []
-        for choice in problem.tried(rows, first_held):
+        for choice in problem.tried(rows, first_held_out):
             tried.append(choice)
             yield choice
         if tried:
@@ -115,10 +117,12 @@ class Linear:
         weights = at_once(lambda k: _One(problem, rows, k).solve(self.choice.cost)[1], problem.against)
         self.weights = np.stack(weights, axis=1).astype(np.float32)
         if not tried:
-            self.choice = self.choice._replace(scale=best_scale(self.scores(bags)[:first_held], labels[:first_held]))
+            self.choice = self.choice._replace(
+                scale=best_scale(self.scores(bags)[:first_held_out], labels[:first_held_out])
+            )
 
     def mixed(self, weights: Floats, odds: float) -> Floats:
-        """The weights of a class, drawn towards naive Bayes: every ratio by the same weight, and the log odds of the
+        """Interpolate the weights of a class with naive Bayes: one weight for every ratio, and the log odds of the
         class."""
         if self.keep == 1:
             return weights
@@ -134,11 +138,11 @@ class Linear:
     # Predicting
 
     def class_logprobs(self, bags: Bags) -> Floats:
-        """(rows, classes)."""
+        """Compute (rows, classes) log p."""
         return log_softmax(self.scores(bags._replace(values=self._counted(bags.values))), self.choice.scale)
 
     def scores(self, bags: Bags) -> Floats:
-        """(rows, K): w·x + b of bags that are counted."""
+        """Compute (rows, K) scores w·x + b of bags of counts."""
         if self.factors.shape[1] == 1:
             return feature_scores(self.weighed(bags, self.factors[:, 0]), self.weights)
         columns = [
@@ -160,7 +164,7 @@ class Linear:
         return {"borders": self.borders, "factors": self.factors, "weights": self.weights, "choice": numbers}
 
     def take(self, arrays: dict[str, Array]) -> None:
-        """What `arrays` gave."""
+        """Restore from `arrays`."""
         self.borders, self.factors, self.weights = (
             np.array(arrays[name]) for name in ("borders", "factors", "weights")
         )
@@ -168,17 +172,17 @@ class Linear:
 
 
 class _Problem:
-    """Rows with labels, to be separated."""
+    """The training problem: rows with labels."""
 
     def __init__(self, linear: Linear, bags: Bags, labels: Array, classes: int) -> None:
         self.linear, self.bags, self.labels, self.classes = linear, bags, labels, classes
         self.against = [1] if classes == 2 else list(range(classes))
-        """The classes that are separated from all others; one of two is enough."""
+        """The classes with a one-against-the-rest problem; with two classes one is enough."""
 
-    def tried(self, rows: Array, first_held: int) -> Iterator[Choice]:
-        """For each cost, how well held-out rows do."""
-        if first_held < len(self.labels):
-            splits = [(rows, np.arange(first_held, len(self.labels)))]
+    def tried(self, rows: Array, first_held_out: int) -> Iterator[Choice]:
+        """Evaluate each cost on held-out rows."""
+        if first_held_out < len(self.labels):
+            splits = [(rows, np.arange(first_held_out, len(self.labels)))]
         elif len(rows) < FEW:
             return
         else:
@@ -363,7 +367,7 @@ def _weigh(columns, values, starts, factors, borders, normalise):
 
 @njit(cache=True, nogil=True)
 def _sums(columns, values, starts, rows, width):
-    """Of each column, over these rows: the sum of its values, and in how many it is."""
+    """Compute, for each column over these rows, the sum of its values, and the number of rows that have it."""
     sums, having = np.zeros(width), np.zeros(width)
     for r in rows:
         for i in range(starts[r], starts[r + 1]):

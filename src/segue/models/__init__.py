@@ -22,17 +22,17 @@ _BASES = re.compile(r"^from segue\.models\.(\w+) import", re.M)
 
 
 def kinds() -> list[str]:
-    """Every kind of model: the names of the files in this folder that hold a model with its Config."""
+    """List every kind of model: the names of the files in this folder that hold a model with its Config."""
     return sorted(path.stem for path in _files().values() if _CONFIG.search(path.read_text(encoding="utf-8")))
 
 
 def _files() -> dict[str, Path]:
-    """The files of this package, by name."""
+    """List the files of this package, by name."""
     return {path.stem: path for folder in __path__ for path in Path(folder).glob("*.py")}
 
 
 def task_of(kind: str) -> str:
-    """The task of a kind, read from its file or from a file of this folder that it derives from; none is imported."""
+    """Read the task of a kind from its file or from that of a base class, without importing it."""
     return _task_in(source_file(kind))
 
 
@@ -44,7 +44,7 @@ def _task_in(path: Path) -> str:
 
 
 def source_file(kind: str) -> Path:
-    """The file that a kind is written in (a kind that ends in `.py` is a file of the user's own)."""
+    """Return the source file of a kind (a kind that ends in `.py` is the user's own file)."""
     if kind.endswith(".py"):
         path = Path(kind)
         if not path.is_file():
@@ -56,7 +56,7 @@ def source_file(kind: str) -> Path:
 
 
 def model_class(kind: str) -> type[Model]:
-    """The one public class that derives from Model in the file of this kind."""
+    """Import the one public class that derives from Model in the file of this kind."""
     path = source_file(kind)
     module = _outside(path) if kind.endswith(".py") else importlib.import_module(f"segue.models.{kind}")
     found = [
@@ -79,13 +79,13 @@ def model_class(kind: str) -> type[Model]:
 
 
 def _lacks(cls: type[Model]) -> list[str]:
-    """What the contract asks for and the class does not have."""
+    """List what the base classes require and the class does not have."""
     named = ("task", "Config", "Train") if issubclass(cls, Counted) else ("task", "Config")
     return [name for name in named if name not in dir(cls)] + sorted(cls.__abstractmethods__)
 
 
 def fingerprint(path: Path) -> str:
-    """The sha256 of a model file of the user's own; it goes into the run."""
+    """Return the sha256 of a user's own model file; the run records it."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 

@@ -54,11 +54,11 @@ class ArpaLm(Imported, MarkovLm):
 
     @property
     def parameters_count(self) -> int:
-        """How many different n-grams, of all orders, are stored."""
+        """Number of different n-grams stored, of all orders."""
         return sum(map(len, self.tables))
 
     def take(self, tables: list[BackoffTable]) -> None:
-        """The numbers of a file, order by order."""
+        """Take the numbers of a file, order by order."""
         self.tables = tables
         self._unigram = 10.0 ** tables[0].logp.astype(np.float64)
 

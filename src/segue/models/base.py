@@ -1,4 +1,4 @@
-"""The contract: all that the rest of the house asks of a model. To add one, derive and fill in what is abstract.
+"""The base classes: the interface of every model. To add a model, derive from them and define what is abstract.
 
 A model is one file in this folder with one public class; the file's name is its `kind`.
 
@@ -10,7 +10,7 @@ A model is one file in this folder with one public class; the file's name is its
     NgramCounts      counted n-grams, and shows the counts behind a probability
     WordVectors      has a vector for each word, to be asked for the nearest
 
-A class is asked what it is by `isinstance`, never by `hasattr`. This file imports no torch: counting needs none.
+Callers check for a base class by `isinstance`, never by `hasattr`. This file imports no torch: counting needs none.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 TaskName = Literal["lm", "classify", "tag", "seq2seq", "embed"]
 Array = Any
-"""A numpy array in a model that counts, a torch tensor in a network."""
+"""A numpy array in a counted model, a torch tensor in a network."""
 
 
 class ModelConfig:
@@ -42,13 +42,13 @@ class ModelConfig:
     The names below are no fields, and so no keys of a recipe, until a Config makes them its own."""
 
     embeddings = ""
-    """A word2vec run or file whose vectors the model begins with."""
+    """A word2vec run or file with pretrained vectors to start from."""
     runs: tuple[str, ...] = ()
     """The runs that the model is made of."""
 
 
 class TrainConfig:
-    """What every [train] derives from; the same rule holds: a name below is a key only where a subclass says so."""
+    """The base class of every [train]; as above, a name below is a key only if a subclass declares it as a field."""
 
     seed = 0
     steps = 0
@@ -57,7 +57,7 @@ class TrainConfig:
     threads = 0
     validate_tokens = 100_000
     init = ""
-    """A run whose weights and tokenizer this one begins with."""
+    """Fine-tuning: begin with the weights and the tokenizer of this run."""
 
     @classmethod
     def has(cls, key: str) -> bool:
@@ -66,7 +66,7 @@ class TrainConfig:
 
 
 class Model(ABC):
-    """A model, whatever it is made of."""
+    """A model, counted or neural."""
 
     task: ClassVar[TaskName]
     Config: ClassVar[type]
@@ -82,12 +82,12 @@ class Model(ABC):
 
     @classmethod
     def marks(cls, config: Any) -> tuple[str, ...]:
-        """Names of the ids beyond the vocabulary that it needs."""
+        """Names of the special ids beyond the vocabulary that it needs."""
         return ()
 
     @classmethod
     def window_of(cls, config: Any) -> int:
-        """The context window: how many tokens are seen at once; 0: all that came before counts."""
+        """The context window: how many tokens the model sees at once; 0: unlimited."""
         return 0
 
     @property
@@ -97,23 +97,23 @@ class Model(ABC):
 
     @property
     def normalised(self) -> bool:
-        """Whether its scores are probabilities that sum to one; stupid backoff's are not."""
+        """Whether its scores are probabilities that sum to one; those of stupid backoff are not."""
         return True
 
     @property
     @abstractmethod
     def parameters_count(self) -> int:
-        """Numbers that were learnt."""
+        """Number of learnt parameters."""
 
     def begin(self, labels: Array | None) -> None:  # noqa: B027
-        """Look at the labels of the training rows before the first step, as for class weights."""
+        """Read the labels of the training rows before the first step, for example for class weights."""
 
 
 class Counted(Model):
-    """A model that trains itself."""
+    """A model that trains itself, without the trainer: mostly by counting."""
 
     Train: ClassVar[type]
-    """The recipe's [train], in place of the trainer's."""
+    """The recipe's [train], instead of the trainer's."""
     device: str | None = None
     """Where it trains; None: on the CPU, without torch."""
     epochs = 1.0
@@ -123,7 +123,7 @@ class Counted(Model):
     def fit(
         self, store: Store, train: Any, held_out: Any = None, done: Callable[[float], None] = lambda share: None
     ) -> Iterator[Record]:
-        """Learn from a store. `held_out`: ids of validation text, or a store of rows, or None; `done` takes a share."""
+        """Train on a store. `held_out`: ids of validation text, or a store of rows, or None; `done`: progress."""
 
     @abstractmethod
     def save(self, folder: Path) -> None:
@@ -131,23 +131,23 @@ class Counted(Model):
 
     @abstractmethod
     def load(self, folder: Path) -> None:
-        """Read it back."""
+        """Read model.safetensors."""
 
     @classmethod
     def cpu_only(cls, config: Any) -> str:
-        """What of this config has no way on a GPU, in words for a message; empty: nothing."""
+        """The part of this config that a GPU cannot train, in words for a message; empty: none."""
         return "all of it"
 
 
 class Imported(Counted):
-    """A model that no training makes: `segue import` does, from a file of another toolkit."""
+    """A model that is not trained here: `segue import` makes it from a file of another toolkit."""
 
     imports: ClassVar[str]
-    """What `segue import` reads, as its command has it: FILE.arpa."""
+    """The argument of `segue import` that makes it: FILE.arpa."""
 
     @classmethod
     def refuse_training(cls) -> NoReturn:
-        """Name the command that makes one."""
+        """Raise an InputError that names the command to import one."""
         kind = cls.__module__.rpartition(".")[2]
         raise InputError(f"{kind} is not trained but imported: segue import {cls.imports} --out RUN")
 
@@ -156,30 +156,30 @@ class Imported(Counted):
 
 
 class LanguageModel(Model, Scorer):
-    """Predicts the next token, given a source or not: the decoder of a translator is a language model too."""
+    """Predicts the next token, with or without a source: the decoder of an encoder-decoder is one too."""
 
     @abstractmethod
     def start(self, rows: int, capacity: int, source: Array = None, source_mask: Array = None) -> Any:
-        """The state before a text, with room for `capacity` tokens; called once a text."""
+        """Return the state before a text, with room for `capacity` tokens; called once a text."""
 
     @abstractmethod
     def step(self, tokens_BT: Array, mask_BT: Array, state: Any) -> tuple[Array, Any]:
-        """Read tokens, T >= 1 (a prompt is one step): logits_BV after each row's last real token. STOP begins every
-        text."""
+        """Read tokens, T >= 1 (a prompt is one step); return logits_BV after each row's last real token, and the state.
+        STOP begins every text."""
 
     adapts: ClassVar[bool] = False
-    """Whether `adapted` gives a model that goes on counting while it reads."""
+    """Whether `adapted` returns a model that counts on while it reads."""
 
     records: ClassVar[bool] = False
     """Whether it has a `one_token`, so that a GPU can record its steps."""
 
     def one_token(self, state: Any, places: int = 0) -> OneToken | None:
-        """`step` for T = 1 in fixed memory; None: it has none. `places`: the memory is its own, with room for so many
-        tokens in the window; 0: the state's memory serves, and grows."""
+        """Return `step` for T = 1 in fixed memory; None: there is none. `places`: use memory of its own, with room for
+        this many tokens in the window; 0: use the state's memory, which grows."""
         return None
 
     def adapted(self) -> LanguageModel:
-        """A model that begins as this one and goes on counting what it reads, where it `adapts`."""
+        """Return a model that begins as this one and also counts what it reads, if it `adapts`."""
         raise InputError("This model cannot go on counting while it reads. Models that count can.")
 
 
@@ -211,7 +211,7 @@ class Body(ABC):
     """A model with hidden states."""
 
     causal: ClassVar[bool] = True
-    """A place has seen only what stands before it."""
+    """Whether a position has seen only the positions before it."""
 
     @property
     @abstractmethod
@@ -221,21 +221,21 @@ class Body(ABC):
     @property
     @abstractmethod
     def depth(self) -> int:
-        """L of `encode`: the layers, and the vectors of the tokens as layer 0."""
+        """L of `encode`: the layers, and the token embeddings as layer 0."""
 
     @abstractmethod
     def encode(self, batch: Batch, state: Any = None) -> Array:
-        """hidden_LBTD: the tokens' vectors, then what each layer puts out, the last after the final norm; 0 where the
-        mask is False."""
+        """Return hidden_LBTD: the token embeddings, then each layer's output, the last after the final norm; 0 where
+        the mask is False."""
 
     def unembed(self, hidden: Array, last: bool = True) -> Array | None:
-        """Logits of the last layer's states; not `last`: of another layer's, as if it were the last, so that the final
-        norm is applied first (the logit lens). None: it has no such head."""
+        """Compute the logits of the last layer's states; not `last`: of another layer's, as if it were the last, with
+        the final norm applied first (the logit lens). None: it has no such head."""
         return None
 
 
 class Term(NamedTuple):
-    """One part of a loss: its sum over the batch and how many predictions the sum is over."""
+    """One term of a loss: its sum over the batch, and the number of predictions in the sum."""
 
     name: str
     total: Any
@@ -252,7 +252,7 @@ class Loss(NamedTuple):
 
 @dataclass(frozen=True)
 class Record:
-    """One thing that happened in training, one line of metrics.jsonl."""
+    """One event of training, one line of metrics.jsonl."""
 
     step: int
     kind: str

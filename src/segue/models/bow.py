@@ -30,9 +30,9 @@ class Bow(NeuralClassifier):
         """The recipe's [model]."""
 
         dropout: float = 0.3
-        """Share of the words left out at each step of training."""
+        """Word dropout: share of the words left out at each training step."""
         loss: Objective = field(default_factory=Objective)
-        """What a wrong label costs."""
+        """The loss function."""
 
         def __post_init__(self) -> None:
             check_shares(dropout=self.dropout)

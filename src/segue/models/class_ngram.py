@@ -55,15 +55,15 @@ Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 PRIOR = 20.0
-"""Events of the weights of all that are added to those of each class."""
+"""Prior of each class's weights: this many events of the weights of all classes."""
 HELD_OUT = 1_000_000
-"""Tokens of held-out text that are enough to choose by."""
+"""Find weights on at most this many tokens of held-out text."""
 RECENT = 3
 """Words of context in the caches."""
 UNSEEN = 0.5
-"""How often a word that was never seen counts as seen, below the caches."""
+"""The count of a word that was never seen, in the distribution below the caches."""
 _NOTHING = -1
-"""In a history: nothing was read there. It stands for STOP."""
+"""Marks places of a history where nothing was read; scored as STOP."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class _State(State):
         return _State(np.where(np.asarray(fresh_B)[:, None], _NOTHING, self.history_BT))
 
     def read(self, row: int, tokens: Ids, learns: bool) -> tuple[Ids, int, Ids]:
-        """A row's history and tokens as one text, from where on it is counted, and the history afterwards."""
+        """Return a row's history and tokens as one text, from where on to count it, and the history afterwards."""
         history = self.history_BT[row]
         text = np.concatenate((history, tokens)).astype(np.int64)
         learn = len(history) + (history[-1] == _NOTHING) if learns else len(text)
@@ -92,8 +92,8 @@ class _State(State):
 
 
 @dataclass(frozen=True)
-class _Mixture:
-    """p(w|h) of parts and their weights."""
+class _ClassMixture:
+    """Computes p(w|h) from the parts and their weights."""
 
     classes: Ids
     """The class of each word."""
@@ -107,21 +107,21 @@ class _Mixture:
     """(classes, parts), by the class of the word that is predicted."""
 
     def parts(self, text: Ids, skip: int, learn: int, targets: Ids) -> tuple[Floats, Floats]:
-        """(tokens, parts): p of the class of each target, and p of the target in its class."""
+        """Compute (tokens, parts): p of the class of each target, and p of the target in its class."""
         read = [
             [part.read(text, skip, learn, targets, self.classes) for part in p] for p in (self.of_class, self.of_word)
         ]
         return np.stack(read[0], axis=1), np.stack(read[1], axis=1)
 
     def read(self, text: Ids, skip: int, learn: int, targets: Ids) -> Floats:
-        """p of each target, as KneserNey.read."""
+        """Compute p of each target, as KneserNey.read does."""
         of_class, of_word = self.parts(text, skip, learn, targets)
         last, kind = self.classes[text[skip:]], self.classes[np.maximum(targets, 0)]
         p: Floats = (of_class * self.class_weights[last]).sum(1) * (of_word * self.word_weights[kind]).sum(1)
         return p
 
     def dense(self, text: Ids) -> Floats:
-        """(V,) p of what follows a text."""
+        """Compute (V,) p of the next token after a text."""
         kinds = np.arange(len(self.class_weights))
         of_class = np.stack([part.dense(text, self.classes, kinds) for part in self.of_class], axis=1)
         of_word = np.stack([part.dense(text, self.classes, self.words) for part in self.of_word], axis=1)
@@ -140,15 +140,15 @@ class ClassNgram(Counted, LanguageModel):
     @dataclass(frozen=True)
     class Config(ModelConfig):
         classes: int = 100
-        """How many classes the words are put into."""
+        """Number of word classes."""
         class_context: int = 6
-        """The class is predicted from the classes of so many words before it."""
+        """Predict the class from the classes of this many words before it."""
         word_context: int = 4
-        """The class is predicted from so many words before it."""
+        """Predict the class from this many words before it."""
         inside_context: int = 3
-        """The word in its class is predicted from so many words before it, and their classes."""
+        """Predict the word in its class from this many words before it, and their classes."""
         decay: float = 0.998
-        """adapted(): what a count in a cache keeps with every token that is read."""
+        """Decay of the caches of adapted(): multiply counts by this with every token that is read."""
 
         def __post_init__(self) -> None:
             for name, least in (("classes", 1), ("class_context", 0), ("word_context", 0), ("inside_context", 0)):
@@ -160,7 +160,7 @@ class ClassNgram(Counted, LanguageModel):
     @dataclass(frozen=True)
     class Train(TrainConfig):
         sweeps: int = 10
-        """How many times, at most, every word is moved to its best class."""
+        """Exchange algorithm: move every word to its best class at most this many times."""
 
         def __post_init__(self) -> None:
             if self.sweeps < 0:
@@ -176,12 +176,12 @@ class ClassNgram(Counted, LanguageModel):
         self.counted: list[KneserNey] = []
         """KN(c | c-1 …), KN(c | w-1 …), KN(w | c; …); empty until the model is fitted or loaded."""
         self.weights: dict[str, Floats] = {}
-        """still.class, still.word: of the model as it stands; adapted.class, adapted.word: of what adapted() gives."""
-        self._still: _Mixture
+        """static.class, static.word: weights of the model itself; adapted.class, adapted.word: of `adapted()`."""
+        self._static: _ClassMixture
 
     @property
     def parameters_count(self) -> int:
-        """How many different n-grams, of all parts and lengths, are stored."""
+        """Number of different n-grams stored, of all parts and lengths."""
         return sum(map(len, self.counted))
 
     # Learning
@@ -208,7 +208,7 @@ class ClassNgram(Counted, LanguageModel):
         else:
             self._count(text, _part(done, 0.4, 0.8))
             self._choose(np.asarray(held_out[:HELD_OUT], np.int64))
-        self._still = self._mixture("still")
+        self._static = self._mixture("static")
         done(1.0)
         yield Record(step=2, kind="train", values={"ngrams": self.parameters_count})
 
@@ -218,7 +218,7 @@ class ClassNgram(Counted, LanguageModel):
 
     @property
     def _makes(self) -> list[tuple[Ids, bool, Floats]]:
-        """Of each KN: the symbols of its context, whether it predicts words in classes, what lies below."""
+        """Describe each KN: the symbols of its context, whether it predicts words in classes, the lowest order."""
         config = self.config
         even = np.full(self._kinds, 1 / self._kinds)
         members = np.bincount(self.classes)[self.classes]
@@ -236,16 +236,16 @@ class ClassNgram(Counted, LanguageModel):
         ]
 
     def _choose(self, held_out: Ids) -> None:
-        """The weights that make held-out text likeliest, of both ways."""
+        """Find the weights that make held-out text likeliest, for the static and for the adapted model."""
         text = np.concatenate((np.zeros(self.width + 1, np.int64), held_out[:-1]))[: self.width + len(held_out)]
         last, kind = self.classes[text[self.width :]], self.classes[held_out]
-        for way, learn in (("still", len(text)), ("adapted", self.width + 1)):
+        for way, learn in (("static", len(text)), ("adapted", self.width + 1)):
             of_class, of_word = self._mixture(way).parts(text, self.width, learn, held_out)
             self.weights[f"{way}.class"] = em_weights_by_group(of_class, last, self._kinds, PRIOR)
             self.weights[f"{way}.word"] = em_weights_by_group(of_word, kind, self._kinds, PRIOR)
 
-    def _mixture(self, way: str) -> _Mixture:
-        """The model as it stands (still), or one that counts what it reads (adapted)."""
+    def _mixture(self, way: str) -> _ClassMixture:
+        """Return the static mixture, or one that counts what it reads (adapted)."""
         parts: list[KneserNey | RecentCounts] = [*self.counted]
         caches: list[KneserNey | RecentCounts] = []
         if way == "adapted":
@@ -260,7 +260,7 @@ class ClassNgram(Counted, LanguageModel):
         none = np.empty((0, 0))
         weights = (self.weights.get(f"{way}.{what}", none) for what in ("class", "word"))
         words = np.argsort(self.classes, kind="stable")
-        return _Mixture(self.classes, words, parts[:2] + caches[:1], parts[2:] + caches[1:], *weights)
+        return _ClassMixture(self.classes, words, parts[:2] + caches[:1], parts[2:] + caches[1:], *weights)
 
     def save(self, folder: Path) -> None:
         """Write `model.safetensors`: classes, counts and weights."""
@@ -283,24 +283,24 @@ class ClassNgram(Counted, LanguageModel):
             for k in range(3)
         ]
         self.counted = [KneserNey.of_arrays(part, *make) for part, make in zip(parts, self._makes, strict=True)]
-        self._still = self._mixture("still")
+        self._static = self._mixture("static")
 
     # Predicting
 
     def logprobs(self, batch: Batch, state: _State | None = None) -> tuple[Floats, _State]:
-        """log p of each target, 0 at IGNORE, and the state after the batch."""
-        return _logprobs(self._still, batch, state or self.start(len(batch.tokens_BT), 0), learns=False)
+        """Compute log p of each target, 0 at IGNORE; also return the state after the batch."""
+        return _logprobs(self._static, batch, state or self.start(len(batch.tokens_BT), 0), learns=False)
 
     def start(self, rows: int, capacity: int, source: Any = None, source_mask: Any = None) -> _State:
-        """Rows that have read nothing. (`capacity` and `source` are for other models.)"""
+        """Return rows that have read nothing. (`capacity` and `source` are for other models.)"""
         return _State(np.full((rows, self.width), _NOTHING, dtype=np.int64))
 
     def step(self, tokens_BT: Any, mask_BT: Any, state: _State) -> tuple[Tensor, _State]:
-        """Read tokens; the log-probabilities of what comes next."""
-        return _step(self._still, tokens_BT, mask_BT, state, learns=False)
+        """Read tokens; return the log probabilities of the next token."""
+        return _step(self._static, tokens_BT, mask_BT, state, learns=False)
 
     def adapted(self) -> _Adapted:
-        """This model as one that goes on counting while it reads; this one stays as it is."""
+        """Return a copy of this model that counts on while it reads."""
         return _Adapted(self, self._mixture("adapted"))
 
 
@@ -311,7 +311,7 @@ class _Adapted(LanguageModel):
     task = "lm"
     inputs = ("fresh_B",)
 
-    def __init__(self, model: ClassNgram, mixture: _Mixture) -> None:
+    def __init__(self, model: ClassNgram, mixture: _ClassMixture) -> None:
         super().__init__(model.config, model.sizes)
         self.model = model
         self._mixture = mixture
@@ -328,12 +328,12 @@ class _Adapted(LanguageModel):
         return logp, self._state
 
     def start(self, rows: int, capacity: int, source: Any = None, source_mask: Any = None) -> _State:
-        """A row that has read nothing; what was counted stays."""
+        """Return a row that has read nothing; the counts stay."""
         _one_row(rows)
         return self._begin
 
     def step(self, tokens_BT: Any, mask_BT: Any, state: _State) -> tuple[Tensor, _State]:
-        """Read and count tokens; the log-probabilities of what comes next."""
+        """Read and count tokens; return the log probabilities of the next token."""
         _one_row(len(tokens_BT))
         logp, self._state = _step(self._mixture, tokens_BT, mask_BT, state, learns=True)
         return logp, self._state
@@ -344,7 +344,7 @@ def _one_row(rows: int) -> None:
         raise ValueError(f"{rows} rows; a model that counts what it reads, reads one row")
 
 
-def _logprobs(mixture: _Mixture, batch: Batch, state: _State, learns: bool) -> tuple[Floats, _State]:
+def _logprobs(mixture: _ClassMixture, batch: Batch, state: _State, learns: bool) -> tuple[Floats, _State]:
     targets_BT, mask_BT = np.asarray(batch.targets), np.asarray(batch.mask_BT, dtype=bool)
     state = state.fresh(batch.fresh_B)
     logp_BT, after = np.zeros(targets_BT.shape), []
@@ -357,7 +357,7 @@ def _logprobs(mixture: _Mixture, batch: Batch, state: _State, learns: bool) -> t
     return logp_BT, _State(np.stack(after))
 
 
-def _step(mixture: _Mixture, tokens_BT: Any, mask_BT: Any, state: _State, learns: bool) -> tuple[Tensor, _State]:
+def _step(mixture: _ClassMixture, tokens_BT: Any, mask_BT: Any, state: _State, learns: bool) -> tuple[Tensor, _State]:
     import torch
 
     dense, after = [], []
@@ -371,10 +371,10 @@ def _step(mixture: _Mixture, tokens_BT: Any, mask_BT: Any, state: _State, learns
 
 
 def _symbols(words: int, *kinds: int) -> Ids:
-    """Of so many words, the last first: what of each stands in a context."""
+    """List the symbols of a context of this many words, the last word first."""
     return np.array([(kind, lag) for lag in range(1, words + 1) for kind in kinds], np.int64).reshape(-1, 2)
 
 
 def _part(done: Callable[[float], None], low: float, high: float) -> Callable[[float], None]:
-    """`done` for what takes it from one share to another."""
+    """Return a `done` for a part of the work, from one share to another."""
     return lambda share: done(low + (high - low) * share)

@@ -35,23 +35,23 @@ class CnnClassifier(NeuralClassifier):
         """The recipe's [model]."""
 
         embedding: int = 128
-        """Numbers in a word's vector."""
+        """Width of the word embeddings."""
         widths: tuple[int, ...] = (3, 4, 5)
-        """Words that filters see at once: filters of each of these widths."""
+        """Filter widths, in words."""
         filters: int = 100
         """Filters of each width."""
         channels: int = 1
-        """1: vectors that are learnt; 2: beside them, those that they began with, which stay."""
+        """1: trained embeddings; 2: also a copy of the initial embeddings that stays fixed (Kim's multichannel)."""
         word_dropout: float = 0.0
-        """Share of the words that are zero vectors at each step of training."""
+        """Word dropout: share of the words replaced by zero vectors at each training step."""
         dropout: float = 0.5
-        """Share of the features left out at each step of training."""
+        """Dropout: share of the features set to 0 at each training step."""
         norm: float = 3.0
-        """Longest weights of a class; 0 for no limit."""
+        """Max-norm constraint: the largest norm of the output weights of a class (0: no limit)."""
         embeddings: str = ""
-        """Begin with the vectors of a word2vec run or file (train.freeze=vectors keeps them fixed)."""
+        """Start from pretrained vectors, a word2vec run or file (train.freeze=vectors keeps them fixed)."""
         loss: Objective = field(default_factory=Objective)
-        """What a wrong label costs."""
+        """The loss function."""
 
         def __post_init__(self) -> None:
             check_sizes(embedding=self.embedding, filters=self.filters)

@@ -32,23 +32,23 @@ class CnnTagger(NeuralTagger):
         """The recipe's [model]."""
 
         window: int = 3
-        """Words, or vectors of the layer below, seen at once (odd)."""
+        """Filter width of each convolution, in words (odd)."""
         layers: int = 3
-        """Convolutions, one above the other."""
+        """Number of stacked convolutions."""
         embedding: int = 100
-        """Numbers in a word's vector."""
+        """Width of the word embeddings."""
         word: WordFeatures = field(default_factory=WordFeatures)
-        """What is read of a word beside its vector."""
+        """Features of the spelling of a word, beside its embedding."""
         width: int = 200
         """Hidden units in a layer."""
         dropout: float = 0.4
-        """Share of the inputs and of the units of each layer left out at each step of training."""
+        """Dropout: share of the inputs and of each layer's units set to 0 at each training step."""
         unknown: float = 0.1
-        """Share of the words read as unknown at each step of training."""
+        """Share of the words read as UNK at each training step."""
         crf: bool = False
         """Choose the tags of a sentence together, by a conditional random field."""
         embeddings: str = ""
-        """Begin with the vectors of a word2vec run or file (train.freeze=word.vectors,word.folded keeps them fixed)."""
+        """Start from pretrained vectors, a word2vec run or file (fixed by train.freeze=word.vectors,word.folded)."""
 
         def __post_init__(self) -> None:
             if self.window < 1 or self.window % 2 == 0:

@@ -31,19 +31,19 @@ class Dan(NeuralClassifier):
         """The recipe's [model]."""
 
         embedding: int = 300
-        """Numbers in a word's vector."""
+        """Width of the word embeddings."""
         width: int = 300
         """Units of each hidden layer."""
         layers: int = 2
         """Hidden layers."""
         word_dropout: float = 0.3
-        """Share of the words left out at each step of training."""
+        """Word dropout: share of the words left out at each training step."""
         dropout: float = 0.3
-        """Share of the hidden units left out at each step of training."""
+        """Dropout: share of the hidden units set to 0 at each training step."""
         embeddings: str = ""
-        """Begin with the vectors of a word2vec run or file (train.freeze=vectors keeps them fixed)."""
+        """Start from pretrained vectors, a word2vec run or file (train.freeze=vectors keeps them fixed)."""
         loss: Objective = field(default_factory=Objective)
-        """What a wrong label costs."""
+        """The loss function."""
 
         def __post_init__(self) -> None:
             check_sizes(embedding=self.embedding, width=self.width, layers=self.layers)

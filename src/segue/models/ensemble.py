@@ -42,9 +42,9 @@ from segue.tokens.tokenizer import Tokenizer
 
 FILES = ("config.json", "recipe.toml", "tokenizer.json", "model.safetensors")
 LEAST = -30.0
-"""What a part may say against a class at the most, in nats: no part forbids one."""
+"""Floor of the log p of a part, in nats: no part can rule out a class."""
 HOLD = 30.0
-"""How many rows' worth of doubt there is that the parts should weigh differently."""
+"""Strength of the prior towards equal weights, in rows."""
 _ROWS = 64
 
 
@@ -74,14 +74,14 @@ class Ensemble(CountedClassifier):
         return len(self.weights) + sum(part.parameters_count for part in self.parts)
 
     def fit(
-        self, store: Any, train: Train, held: Any = None, done: Callable[[float], None] = lambda share: None
+        self, store: Any, train: Train, held_out: Any = None, done: Callable[[float], None] = lambda share: None
     ) -> Iterator[Record]:
-        """Opens the runs, and weighs them by the rows of `held`; those of `store` they have learnt already."""
-        if held is None:
+        """Open the runs, and find their weights on the rows of `held_out`; they were trained on those of `store`."""
+        if held_out is None:
             raise InputError("An ensemble is weighed on validation rows: give data.validation, as its runs had it.")
         self.parts = [_Part({name: _read(Path(run) / name) for name in FILES}, run) for run in self.config.runs]
         _check_labels(self.parts, self.sizes.classes)
-        rows, _, labels = labelled(self.sizes, held, None)
+        rows, _, labels = labelled(self.sizes, held_out, None)
         texts = _texts(rows)
         said = []
         for i, part in enumerate(self.parts):
@@ -134,7 +134,7 @@ class _Part:
             self.tokenizer = Tokenizer.load(tokenizer)
             if isinstance(self.model, CountedClassifier):
                 weights.write_bytes(files["model.safetensors"])
-                self.model.load(Path(folder))  # what it maps into memory stays there when the file is gone
+                self.model.load(Path(folder))  # a memory-mapped file stays readable after it is deleted
                 return
         from safetensors.torch import load
 
@@ -147,7 +147,7 @@ class _Part:
         return int(self.model.parameters_count)
 
     def class_logprobs(self, texts: list[Example]) -> Floats:
-        """(texts, C): what it says of each class."""
+        """Compute (texts, C) log p of each class."""
         column = encode_texts(texts, self.tokenizer)
         if isinstance(self.model, CountedClassifier):
             said: Floats = self.model.rows_logprobs(rows_of_lengths(column.flat, column.lengths(), self.limit))
@@ -166,15 +166,15 @@ class _Part:
 
 
 def pooled(logp_PBC: Floats, weights: Floats) -> Floats:
-    """(B, C): the parts' log probabilities, weighed, and made to sum to one."""
+    """Combine the parts' log probabilities by their weights, normalised: (B, C)."""
     return log_softmax(np.tensordot(weights, logp_PBC, 1))
 
 
 def best_weights(logp_PBC: Floats, labels: NDArray[Any]) -> Floats:
-    """The weights of 0 or more that make the labels likeliest.
+    """Find the weights >= 0 that maximise the likelihood of the labels.
 
-    Each part alone is first made as sure as it may be (best_scale); then the parts are weighed against each other, near
-    to equal: `HOLD` says how near.
+    Each part is first calibrated alone (best_scale); then the weights are fitted together, with a prior of strength
+    `HOLD` towards equal weights.
     """
     scales = np.array([best_scale(logp_BC, labels) for logp_BC in logp_PBC])
     scaled_PBC = scales[:, None, None] * logp_PBC
@@ -188,7 +188,7 @@ def best_weights(logp_PBC: Floats, labels: NDArray[Any]) -> Floats:
 
 
 def _newton(logp_PBC: Floats, labels: NDArray[Any], weights: Floats) -> Floats:
-    """One step towards the best weights; the likelihood is concave, and a weight is never below 0."""
+    """Make one Newton step towards the best weights; the likelihood is concave, and a weight is never below 0."""
     parts, rows = logp_PBC.shape[:2]
 
     def value(weights: Floats) -> float:
@@ -229,7 +229,7 @@ def _read(path: Path) -> bytes:
 
 
 def _texts(rows: Rows) -> list[Example]:
-    """The texts of rows of bytes; a STOP stands between the two of a pair, and a blank before each."""
+    """Decode rows of bytes; STOP separates the two texts of a pair, and a space stands before each."""
     texts = []
     for begin, end in pairwise(rows.starts.tolist()):
         ids = rows.flat[begin:end].astype(np.int64)
@@ -242,7 +242,7 @@ def _texts(rows: Rows) -> list[Example]:
 
 
 def _config(cls: Any, values: dict[str, Any]) -> Any:
-    """A Config as config.json holds it: lists are tuples again, and groups are of their class."""
+    """Rebuild a Config from config.json: lists become tuples, groups become their classes."""
     hints = typing.get_type_hints(cls)
 
     def back(name: str, value: Any) -> Any:

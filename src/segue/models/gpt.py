@@ -104,25 +104,25 @@ class Gpt(Network, LanguageModel, Body, Stacked):
         size: Size = "own"
         """A published shape, which sets layers, width, heads and context: gpt, gpt2 … gpt3-175b; own: as they say."""
         layers: int = 2
-        """Layers, one above the other."""
+        """Number of stacked layers."""
         width: int = 96
         """Width of a token's vector in every layer."""
         heads: int = 4
-        """Heads of attention in a layer; width must divide by them."""
+        """Attention heads in a layer; width must be divisible by them."""
         context: int = 64
-        """Most tokens that are seen at once, the last one included; train on as many (batches.length)."""
+        """Context window: most tokens seen at once, with the last one; train on as many (batches.length)."""
         norm: Norm = "pre"
-        """Where layers are normalised: pre (before each part, as GPT-2) or post (after each sum, as GPT)."""
+        """Where layer norm stands: pre (before each part, as GPT-2) or post (after each sum, as GPT)."""
         residual: bool = True
-        """Add what goes into each part of a layer to what comes out; without it deep models hardly learn."""
+        """Residual connections: add each part's input to its output; without them deep models hardly learn."""
         position: Position = "learned"
-        """How the model knows where a token stands: none, onehot, sinusoidal, learned, relative (T5) or rotary."""
+        """Position encoding: none, onehot, sinusoidal, learned, relative (T5) or rotary."""
         activation: Activation = "gelu"
-        """The small network's function: gelu or relu."""
+        """Activation function of the feed-forward network: gelu or relu."""
         tied: bool = True
-        """Use the tokens' vectors as the output weights too."""
+        """Weight tying: use the token embeddings as output weights too."""
         dropout: float = 0.0
-        """Share of units dropped: of the vectors, of the attention's weights and of what each part puts out."""
+        """Dropout of embeddings, of attention weights and of each part's output: the share set to 0."""
         embeddings: str = ""
         """Begin with the vectors of a word2vec run or file, rescaled (train.freeze=vectors keeps them fixed)."""
 
@@ -271,7 +271,10 @@ class Gpt(Network, LanguageModel, Body, Stacked):
 
     @property
     def _out(self) -> Tensor:
-        return self.vectors.weight if self.head is None else self.head.weight
+        """The output weights. Marks have vectors, and are never predicted."""
+        if self.head is not None:
+            return self.head.weight
+        return self.vectors.weight[: self.sizes.vocab_size] if self.sizes.marks else self.vectors.weight
 
     def _logits(self, x: Tensor) -> Tensor:
         return F.linear(self.norm(x), self._out)

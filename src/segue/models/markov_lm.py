@@ -1,7 +1,7 @@
-"""Language models that see only the last n - 1 tokens (the Markov assumption): what ngram and arpa_lm share.
+"""The base class of ngram and arpa_lm: language models that see only the last n - 1 tokens (Markov assumption).
 
-A model file fills in two things, how order k changes the probabilities of order k - 1 (`_score_order`, `_add_order`),
-and p of the first order, `_unigram`. Here is the rest: the history of each row, scoring, and stepping.
+A subclass defines how order k changes the probabilities of order k - 1 (`_score_order`, `_add_order`), and p of the
+first order, `_unigram`. This file has the rest: the history of each row, scoring, and stepping.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 POSITIONS_AT_ONCE = 1 << 16
-"""Score so many positions at a time: their arrays fit into the processor's cache."""
+"""Score this many positions at a time, so that their arrays fit into the CPU cache."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class History(State):
         return History(np.concatenate([self.history_BT, *(other.history_BT for other in others)]))
 
     def read(self, tokens_BT: Ids, mask_BT: NDArray[np.bool_]) -> History:
-        """The history after the real tokens of `tokens_BT`, wherever in the row the padding lies."""
+        """Return the history after the real tokens of `tokens_BT`, wherever in the row the padding is."""
         width = self.history_BT.shape[1]
         if mask_BT.all():
             return History(np.concatenate((self.history_BT, tokens_BT[:, -width:]), axis=1)[:, -width:])
@@ -62,15 +62,15 @@ class MarkovLm(LanguageModel):
 
     @abstractmethod
     def _score_order(self, k: int, text: Ids, targets: Ids, contexts: Ids, p: Floats) -> None:
-        """Order k + 1 over a text: change p of the targets in place, from that of order k. `contexts` are the ids of
-        the k-grams that end at each place, and become those of the (k + 1)-grams."""
+        """Apply order k + 1 to a text: change p of the targets in place, from that of order k. `contexts` are the ids
+        of the k-grams that end at each place, and become those of the (k + 1)-grams."""
 
     @abstractmethod
     def _add_order(self, k: int, context: int, p: Floats) -> None:
-        """Order k + 1 after one context: change p of every token in place, from that of order k."""
+        """Apply order k + 1 after one context: change p of every token in place, from that of order k."""
 
     def logprobs(self, batch: Batch, state: History | None = None) -> tuple[Floats, History]:
-        """log p of each target, 0 at IGNORE and -inf where p is 0, and the state after the batch."""
+        """Compute log p of each target, 0 at IGNORE and -inf where p is 0; also return the state after the batch."""
         tokens_BT, targets_BT = (np.asarray(a).astype(np.int64, copy=False) for a in (batch.tokens_BT, batch.targets))
         rows, length = tokens_BT.shape
         state = state or self.start(rows, 0)
@@ -88,34 +88,34 @@ class MarkovLm(LanguageModel):
         return np.where(targets_BT == IGNORE, 0.0, logp_BT), after
 
     def start(self, rows: int, capacity: int, source: Any = None, source_mask: Any = None) -> History:
-        """Rows that have read nothing. (`capacity` and `source` are for other models.)"""
+        """Return rows that have read nothing. (`capacity` and `source` are for other models.)"""
         width = max(1, self.config.order - 1)
         return History(np.full((rows, width), UNKNOWN, dtype=np.int64))
 
     def step(self, tokens_BT: Any, mask_BT: Any, state: History) -> tuple[Tensor, History]:
-        """Read tokens; the log-probabilities of what comes next."""
+        """Read tokens; return the log probabilities of the next token."""
         import torch
 
         state = state.read(np.asarray(tokens_BT).astype(np.int64), np.asarray(mask_BT))
         return torch.from_numpy(_log(np.stack([self._dense(row) for row in state.history_BT]))).float(), state
 
     def distribution(self, context_ids: Sequence[int]) -> Floats:
-        """(V,) probabilities of what comes after these tokens; begin them with STOP if a text begins there."""
+        """Compute (V,) probabilities of the token after these; begin with STOP if a text begins there."""
         return self._dense(self.history(context_ids))
 
     def history(self, context_ids: Sequence[int]) -> Ids:
-        """The last tokens of these, as many as the model sees."""
+        """Return the last tokens of these, as many as the model sees."""
         context_BT = np.asarray(context_ids, dtype=np.int64).reshape(1, -1)
         read: Ids = self.start(1, 0).read(context_BT, np.ones_like(context_BT, dtype=bool)).history_BT[0]
         return read
 
     def contexts(self, history: Ids) -> list[int]:
-        """For each order, the id of the context at the end of a history; negative where it was never seen."""
+        """Return, for each order, the id of the context at the end of a history; negative if never seen."""
         nothing = np.full(len(history), IGNORE)
         return [0, *(int(contexts[-1]) for contexts in self._walk(history, nothing, np.ones(len(history))))]
 
     def _score(self, text: Ids, targets: Ids) -> Floats:
-        """p of the targets, which follow the last tokens of the text."""
+        """Compute p of the targets, which follow the last tokens of the text."""
         skip = len(text) - len(targets)
         targets = np.concatenate((np.full(skip, IGNORE), targets))
         p = self._unigram[np.maximum(targets, 0)]
@@ -124,14 +124,14 @@ class MarkovLm(LanguageModel):
         return p[skip:]
 
     def _walk(self, text: Ids, targets: Ids, p: Floats) -> Iterator[Ids]:
-        """Orders from the second: yields the id of the context that ends at each place, then changes p by it."""
+        """For each order from 2 on: yield the ids of the contexts that end at each place, then apply the order."""
         contexts = text.copy()
         for k in range(1, self.config.order):
             yield contexts
             self._score_order(k, text, targets, contexts, p)
 
     def _dense(self, history: Ids) -> Floats:
-        """(V,) probabilities of what comes after a history."""
+        """Compute (V,) probabilities of the token after a history."""
         p = self._unigram.copy()
         for k, context in enumerate(self.contexts(history)[1:], 1):
             self._add_order(k, context, p)

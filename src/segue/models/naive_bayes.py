@@ -38,11 +38,11 @@ class NaiveBayes(CountedClassifier):
         words: int = 2
         """Longest n-grams of tokens that are features."""
         binary: bool = True
-        """A feature counts once a row, however often it is there."""
+        """Binarised: count a feature at most once a row."""
         alpha: float = 1.0
-        """What is added to the count of every feature in every class."""
+        """Add-alpha smoothing: added to the count of every feature in every class."""
         balanced: bool = False
-        """Every class is as likely before the text is read, however many rows it has."""
+        """Uniform prior: p(class) is the same for all classes, however many rows they have."""
 
         def __post_init__(self) -> None:
             if self.words < 1:
@@ -60,16 +60,16 @@ class NaiveBayes(CountedClassifier):
         self.weights: Floats = np.zeros((1, sizes.classes))
         """(F + 1, C): log p(f | class), and log p(class) last."""
         self.shares: Floats = np.full(sizes.classes, -np.log(max(1, sizes.classes)))
-        """(C,): log p(class) where no word is known."""
+        """(C,): log p(class) for a text without known words."""
 
     @property
     def parameters_count(self) -> int:
         return int(self.weights.size)
 
     def fit(
-        self, store: Any, train: Train, held: Any = None, done: Callable[[float], None] = lambda share: None
+        self, store: Any, train: Train, held_out: Any = None, done: Callable[[float], None] = lambda share: None
     ) -> Iterator[Record]:
-        """Counts the rows of the store; nothing is chosen, so that nothing is asked of held-out rows."""
+        """Count the rows of the store. Nothing is tuned, so held-out rows are not used."""
         rows, _, labels = labelled(self.sizes, store, None)
         bags = self._counted(self.grams.learn(rows))
         counts = np.stack([feature_sums(bags, np.flatnonzero(labels == k)) for k in range(self.sizes.classes)], axis=1)

@@ -38,11 +38,11 @@ class Nbsvm(CountedClassifier):
         words: int = 2
         """Longest n-grams of tokens that are features."""
         keep: float = 0.25
-        """The share of the support vector machine in the weights; the rest is naive Bayes."""
+        """Interpolation: share of the support vector machine in the weights; the rest is naive Bayes."""
         cost: float = 0.0
-        """C, what a row on the wrong side costs; 0: chosen on held-out rows."""
+        """C, the cost of errors against regularisation (0: chosen on held-out rows)."""
         balanced: bool = False
-        """Each class counts as much as any other, however many rows it has."""
+        """Class weights: give all classes the same total weight, however many rows they have."""
 
         def __post_init__(self) -> None:
             if self.words < 1:
@@ -57,14 +57,14 @@ class Nbsvm(CountedClassifier):
         """The recipe's [train]."""
 
         seed: int = 0
-        """Decides in which order rows are taken, and which of them choose the cost."""
+        """Random seed of the order of rows, and of the folds that choose the cost."""
 
     def __init__(self, config: Config, sizes: Sizes) -> None:
         super().__init__(config, sizes)
         self.grams = Grams(1, config.words)
         self.linear = self._made(0)
         self.shares: Floats = np.full(sizes.classes, -np.log(max(1, sizes.classes)))
-        """(C,): log p of each class where no word is known."""
+        """(C,): log p of each class for a text without known words."""
 
     def _made(self, seed: int) -> Linear:
         solver = Solver("squared_hinge", self.config.cost, self.config.balanced, seed)
@@ -75,17 +75,17 @@ class Nbsvm(CountedClassifier):
         return int(self.linear.weights.size)
 
     def fit(
-        self, store: Any, train: Train, held: Any = None, done: Callable[[float], None] = lambda share: None
+        self, store: Any, train: Train, held_out: Any = None, done: Callable[[float], None] = lambda share: None
     ) -> Iterator[Record]:
-        """Learns from the rows of `store`; those of `held` (a store, or None: parts of the rows) choose the cost."""
-        rows = labelled(self.sizes, store, held)
+        """Learn from the rows of `store`; those of `held_out` (a store, or None: parts of the rows) choose the cost."""
+        rows = labelled(self.sizes, store, held_out)
         bags = self.grams.learn(rows.training)
-        if rows.held is not None:
-            bags = one_below_the_other(bags, self.grams.bags(rows.held))
+        if rows.held_out is not None:
+            bags = one_below_the_other(bags, self.grams.bags(rows.held_out))
         self.linear = self._made(train.seed)
-        own = rows.labels[: rows.first_held]
+        own = rows.labels[: rows.first_held_out]
         self.shares = shares(own, rows.training.known(), self.sizes.classes, self.config.balanced)
-        tried = self.linear.fit(bags, rows.labels, self.sizes.classes, rows.first_held, (0, bags.width))
+        tried = self.linear.fit(bags, rows.labels, self.sizes.classes, rows.first_held_out, (0, bags.width))
         for step, choice in enumerate(tried, 1):
             yield Record(step, "train", choice._asdict())
 

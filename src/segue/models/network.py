@@ -1,4 +1,4 @@
-"""What the models that learn by gradient share: default loss and scoring, and what training asks of them."""
+"""The base class of networks, models that learn by gradient: default loss and scoring from the logits."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ class Judged(NamedTuple):
     """A batch of validation data, scored."""
 
     total: Tensor
-    """The loss, summed."""
+    """The sum of the loss."""
     number: int
-    """How many predictions the sum is over."""
+    """Number of predictions in the sum."""
     right: Tensor | None
-    """How many decisions were right; None where nothing is decided (numbers)."""
+    """Number of right decisions; None if nothing is decided (numbers)."""
 
 
 class Network(Model, Scorer, nn.Module):
-    """A model of tensors. A subclass gives `task`, `Config` and `forward`."""
+    """A model of torch tensors. A subclass defines `task`, `Config` and `forward`."""
 
     takes_tensors = True
     head_names: ClassVar[tuple[str, ...]] = ("head.",)
-    """Parameters whose names begin so are the head: with train.init they may have another shape, and Muon leaves them
-    to AdamW."""
+    """First parts of the names of the head's parameters: with train.init they may have another shape, and Muon leaves
+    them to AdamW."""
     compiled: tuple[int, int] | None = None
-    """The shape of batches that `regions` are compiled for; other batches are read as the code is written."""
+    """The shape of batches that `regions` are compiled for; other batches run eagerly."""
 
     def __init__(self, config: Any, sizes: Sizes) -> None:
         nn.Module.__init__(self)
@@ -41,7 +41,7 @@ class Network(Model, Scorer, nn.Module):
 
     @abstractmethod
     def forward(self, batch: Batch, state: Any = None) -> tuple[Tensor, Any]:
-        """(logits, state): logits_BTV for tokens, logits_BC for classes."""
+        """Return (logits, state): logits_BTV for tokens, logits_BC for classes."""
 
     @property
     def parameters_count(self) -> int:
@@ -49,24 +49,24 @@ class Network(Model, Scorer, nn.Module):
 
     @property
     def tied(self) -> bool:
-        """Whether the token vectors are the output weights too."""
+        """Weight tying: whether the token vectors are also the output weights."""
         return False
 
     @property
     def regions(self) -> list[nn.Module]:
-        """Modules that are compiled one by one, in the order of their depth; empty: none."""
+        """Modules to compile one by one, in the order of their depth; empty: none."""
         return []
 
     @property
     def token_tables(self) -> list[tuple[nn.Embedding, bool]]:
-        """The tables of token vectors that model.embeddings fills, each with whether its words are in small letters."""
+        """The embedding tables that model.embeddings fills, each with whether its words are lower-cased."""
         return [(table, False) for name, table in self.named_children() if name == "vectors"]  # type: ignore[misc]
 
     def vectors_given(self) -> None:
-        """Called when model.embeddings has filled the tables."""
+        """React to model.embeddings having filled the tables."""
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """The denominator of each term of `loss`, read from the targets before any forward."""
+        """Count the denominator of each term of `loss` from the targets, before any forward pass."""
         return {"cross_entropy": batch.count}
 
     def loss(self, batch: Batch, state: Any = None) -> Loss:
@@ -81,7 +81,7 @@ class Network(Model, Scorer, nn.Module):
 
     @torch.inference_mode()
     def judge(self, batch: Batch) -> Judged:
-        """Score a batch of validation rows; a translator is given the right words before (teacher forcing)."""
+        """Score a batch of validation rows; an encoder-decoder reads the right previous words (teacher forcing)."""
         logits, _ = self(batch)
         real = batch.targets != IGNORE
         right = (logits.argmax(-1) == batch.targets)[real].sum()

@@ -1,4 +1,4 @@
-"""What the networks that judge a whole text share: its words' vectors, and how their scores are learnt from labels.
+"""The base class of networks that classify a text: word embeddings, and the loss of the scores.
 
 one class of many (data.label=class)     p = softmax(scores)         cross-entropy, or hinge
 several classes (data.label=classes)     p_c = logistic(score_c)     the same for each yes or no by itself
@@ -24,7 +24,7 @@ from segue.models.base import Loss, Sizes, Term
 from segue.models.network import Judged, Network
 
 SPREAD = 0.1
-"""Deviation of the first vectors: about that of Kim's, uniform from -0.25 to 0.25."""
+"""Standard deviation of the initial embeddings: about Kim's, uniform from -0.25 to 0.25."""
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class Objective:
     """The recipe's [model.loss]."""
 
     name: Literal["cross_entropy", "hinge"] = "cross_entropy"
-    """What a wrong label costs: -log p, or what its score lacks to stand a margin of 1 above the others."""
+    """The loss function: cross-entropy, -log p, or hinge, with a margin of 1 over the other classes."""
     balanced: bool = False
-    """Each class counts as much as any other, however many rows it has."""
+    """Class weights: give all classes the same total weight, however many rows they have."""
 
 
 class NeuralClassifier(Network):
-    """A network from a text to scores, one a class; its Config has a `loss: Objective`. A subclass gives `forward`."""
+    """A network from a text to one score a class; its Config has a `loss: Objective`. A subclass defines `forward`."""
 
     task = "classify"
     labels: ClassVar[tuple[Label, ...]] = ("class", "classes", "number")
@@ -52,7 +52,7 @@ class NeuralClassifier(Network):
         self.objective, self.label = objective, sizes.label
         if self.label == "number" and objective != Objective():
             raise InputError("A number has neither margin nor classes: leave model.loss out, or set data.label=class.")
-        # What a yes and what a no of each class weighs; a class that is one of many has only the first.
+        # Class weights: row 0 for targets of 1, row 1 for targets of 0 (used with several classes a row).
         self.register_buffer("weights", torch.ones(2, sizes.classes), persistent=False)
         if self.label == "number":
             self.register_buffer("centre", torch.zeros(()))
@@ -82,7 +82,7 @@ class NeuralClassifier(Network):
         return Loss((Term(self._term, total, count),), state)
 
     def costs(self, scores_BC: Tensor, targets: Tensor) -> Tensor:
-        """The loss of each row, or of each yes or no, weighed; 0 at IGNORE."""
+        """Compute the weighted loss of each row, or of each class of a row; 0 at IGNORE."""
         full_BC = scores_BC if scores_BC.dtype == torch.float64 else scores_BC.float()
         hinge = self.objective.name == "hinge"
         if self.label == "number":
@@ -96,7 +96,7 @@ class NeuralClassifier(Network):
         return found_B * self.weights[0, known_B] * real_B
 
     def probabilities(self, scores_BC: Tensor) -> Tensor:
-        """(B, C) probabilities, or (B, 1) numbers."""
+        """Compute (B, C) probabilities, or (B, 1) numbers."""
         full_BC = scores_BC if scores_BC.dtype == torch.float64 else scores_BC.float()
         if self.label == "number":
             return self.centre + self.spread * full_BC
@@ -104,7 +104,7 @@ class NeuralClassifier(Network):
 
     @torch.inference_mode()
     def judge(self, batch: Batch) -> Judged:
-        """One decision a row, or one a yes or no; a number is no decision."""
+        """Score a batch: one decision a row, or one a class of a row; a number is no decision."""
         scores_BC, _ = self(batch)
         costs = self.costs(scores_BC, batch.targets)
         right = None
@@ -116,7 +116,7 @@ class NeuralClassifier(Network):
 
 
 def balance(labels: NDArray[Any], classes: int, label: str) -> NDArray[np.float32]:
-    """(2, C): n / (classes · rows of the class), so that the mean weight is 1; for each yes and no, n / (2 · times)."""
+    """Compute class weights (2, C): n / (classes · rows of the class), with mean 1; for 0 and 1, n / (2 · times)."""
     if label == "classes":
         yes = labels.reshape(-1, classes).sum(0, dtype=np.float64)
         rows = len(labels) // classes
@@ -127,8 +127,8 @@ def balance(labels: NDArray[Any], classes: int, label: str) -> NDArray[np.float3
 
 
 class Embedding(nn.Embedding):
-    """Vectors of tokens, small at first. STOP and UNK, which no training text may hold, begin at zero: an unknown word
-    then says nothing, instead of something drawn at random."""
+    """Token embeddings with small initial values. STOP and UNK begin at zero, since training texts may not contain
+    them: an unknown word then has no effect, instead of a random one."""
 
     def __init__(self, vocab_size: int, width: int) -> None:
         super().__init__(vocab_size, width)
@@ -138,20 +138,20 @@ class Embedding(nn.Embedding):
 
 
 def kept_words(mask_BT: Tensor, share: float, training: bool) -> Tensor:
-    """The mask with a share of the words left out, each by itself, while training; 1 and 0 as numbers."""
+    """Word dropout: return the mask, as floats, without a random share of the words in training."""
     kept_BT = mask_BT.to(torch.get_default_dtype())
     return kept_BT * (torch.rand_like(kept_BT) >= share) if training and share else kept_BT
 
 
 def check_shares(**shares: float) -> None:
-    """Each must be 0 or more and less than 1."""
+    """Refuse values that are not at least 0 and less than 1."""
     for name, share in shares.items():
         if not 0 <= share < 1:
             raise ValueError(f"{name}={share} is not a share: expected 0 or more and less than 1")
 
 
 def check_sizes(**sizes: int) -> None:
-    """Each must be 1 or more."""
+    """Refuse values below 1."""
     for name, size in sizes.items():
         if size < 1:
             raise ValueError(f"{name}={size}: expected 1 or more")

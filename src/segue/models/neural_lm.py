@@ -72,7 +72,7 @@ class NeuralLm(Network, LanguageModel):
     @dataclass(frozen=True)
     class Config(ModelConfig):
         words: int = 4
-        """Tokens that the next one is predicted from."""
+        """Predict the next token from this many tokens before it."""
         form: Literal["shared", "onehot"] = "shared"
         """One table of vectors for all places, or a row of the first matrix for each token at each place."""
         embedding: int = 60
@@ -80,9 +80,9 @@ class NeuralLm(Network, LanguageModel):
         width: int = 100
         """Units of the hidden layer."""
         direct: bool = False
-        """Connect the vectors with the output directly too (form=shared)."""
+        """Also connect the embeddings directly to the output (form=shared)."""
         dropout: float = 0.0
-        """Share of hidden units dropped."""
+        """Dropout: share of the hidden units set to 0 at each training step."""
         embeddings: str = ""
         """Begin with the vectors of a word2vec run or file (form=shared; train.freeze=vectors keeps them fixed)."""
 

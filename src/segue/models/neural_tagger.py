@@ -1,7 +1,7 @@
-"""What the taggers share: whether a word has one tag or several, chosen one by one or together.
+"""The base class of taggers: one tag a word or several, chosen one by one or together by a CRF.
 
-A subclass gives `Config`, `word` (what is known of each word by itself)
-and `scores(batch)`: (B, T, C) numbers for every tag of every word.
+A subclass defines `Config`, `word` (the features of each word by itself)
+and `scores(batch)`: (B, T, C) scores of every tag of every word.
 
     one tag, by itself    p(y_t | x) = softmax(scores_t)
     one tag, together     p(y | x) by a CRF over the scores (layers/crf.py); learnt by -log p(y | x), judged by
@@ -44,16 +44,16 @@ class NeuralTagger(Network):
 
     @property
     def token_tables(self) -> list[tuple[nn.Embedding, bool]]:
-        """What model.embeddings fills: the words' vectors, and those of their small letters."""
+        """The embedding tables that model.embeddings fills: words, and lower-cased words."""
         words = [(self.word.vectors, False)]
         return words if self.word.folded is None else [*words, (self.word.folded, True)]
 
     @abstractmethod
     def scores(self, batch: Batch) -> Tensor:
-        """(B, T, C), from the words of the batch."""
+        """Compute (B, T, C) scores of the tags."""
 
     def forward(self, batch: Batch, state: Any = None) -> tuple[Tensor, Any]:
-        """(B, T, C) logits of the tags; of several (B, T, C, 2), of no and of yes."""
+        """Compute (B, T, C) logits of the tags; with several tags a word (B, T, C, 2), of 0 and 1."""
         scores_BTC = self.scores(batch)
         if self.several:
             # softmax over (0, s) is the logistic function of s.
@@ -68,8 +68,8 @@ class NeuralTagger(Network):
 
     @torch.inference_mode()
     def decide(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
-        """(B, T) the tags, each the likeliest by itself or, with a CRF, those of the likeliest sequence (Viterbi), and
-        the probability of each; several tags of a word are (B, T, C) yes or no, without a probability."""
+        """Choose the tags (B, T) and their probabilities: each the likeliest by itself or, with a CRF, those of the
+        likeliest sequence (Viterbi). With several tags a word: (B, T, C) of 0 and 1, without probabilities."""
         scores_BTC = self.scores(batch)
         if self.several:
             return scores_BTC > 0, None
@@ -80,5 +80,5 @@ class NeuralTagger(Network):
 
 
 def _full(scores: Tensor) -> Tensor:
-    """Half precision would lose small scores in sums over all sequences; double stays double."""
+    """Convert to float32: half precision would lose small scores in sums over all sequences; double stays double."""
     return scores if scores.dtype == torch.float64 else scores.float()

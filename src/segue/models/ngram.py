@@ -58,11 +58,11 @@ from segue.ngrams.lookup import BACKOFF, DISCOUNTED, UNIFORM, UNKNOWN, add_order
 from segue.ngrams.trie import Level, levels_of_arrays, levels_to_arrays, map_arrays, pack, write_arrays
 
 HELD_OUT = 1_000_000
-"""Tokens of held-out text that are enough to choose by."""
+"""Choose weights on at most this many tokens of held-out text."""
 BUCKETS = 20
-"""Contexts seen once, 2 or 3 times, 4 to 7, …: so many groups, with `buckets`."""
+"""Number of groups with `buckets`: contexts seen once, 2 or 3 times, 4 to 7, …"""
 _CODE, _LEAST_MEMORY = 100 << 20, 64 << 20
-"""Of `train.memory`: for compiled code and small things; the least that is left to count with."""
+"""Parts of `train.memory`: reserved for compiled code and small arrays; the least left for counting."""
 _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
@@ -72,24 +72,24 @@ _KEYS_OF = {
     "buckets": ("interpolation",),
     "discount": ("absolute_discounting", "kneser_ney"),
 }
-"""Keys that mean something with some smoothings alone."""
+"""Keys that apply only to some smoothings."""
 
 
 @dataclass(frozen=True)
 class _Order:
-    """One order, ready to predict: its n-grams, and what its smoothing makes of each profile."""
+    """One order, ready to predict: its n-grams, and the numbers that its smoothing computes from each profile."""
 
     level: Level
     scale: Floats
-    """What a count is multiplied by; negative where nothing followed."""
+    """The factor of a count; negative if nothing followed."""
     weight: Floats
-    """What the lower order's probability is multiplied by."""
+    """The factor of the lower order's probability."""
     discounts: Floats
-    """Taken from a count of 0, 1, 2, and 3 or more."""
+    """The discounts of a count of 0, 1, 2, and 3 or more."""
 
     @property
     def arrays(self) -> tuple[Any, ...]:
-        """As the loops in ngrams/lookup.py take them."""
+        """The arguments of the loops in ngrams/lookup.py."""
         level = self.level
         counted = (level.words, level.counts, level.more_ids, level.more_counts, level.first, level.profile)
         return (*counted, self.scale, self.weight, self.discounts)
@@ -97,15 +97,15 @@ class _Order:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What one order knows of what follows a history h."""
+    """What one order knows about the token after a history h."""
 
     order: int
     context: tuple[int, ...]
     """h: the order - 1 tokens before."""
     seen: bool
-    """Whether anything followed h in training (and was kept); where nothing did, what follows is empty or 0."""
+    """Whether anything followed h in training (and was kept); if not, the fields below are empty or 0."""
     words: NDArray[Any]
-    """What followed h, and below how often."""
+    """The tokens that followed h; `counts` has how often."""
     counts: Ids
     profile: NDArray[Any]
     """total, ones, twos, more, lost: as in ngrams/trie.py."""
@@ -134,17 +134,17 @@ class Ngram(Counted, MarkovLm, NgramCounts):
             "modified_kneser_ney",
             "stupid_backoff",
         ] = "modified_kneser_ney"
-        """How counts become probabilities."""
+        """The smoothing: how counts become probabilities."""
         alpha: float = 0.0
-        """add_alpha: what is added to every count; 0: chosen on held-out text."""
+        """add_alpha: added to every count (0: chosen on held-out text)."""
         lambdas: tuple[float, ...] = ()
-        """interpolation: the weights of order n, n - 1, …, 1, which sum to 1; none given: by EM on held-out text."""
+        """interpolation: the weights of order n, n - 1, …, 1, which sum to 1 (none: by EM on held-out text)."""
         buckets: bool = False
-        """interpolation: weights of their own for contexts seen once, 2 or 3 times, 4 to 7, …"""
+        """interpolation: separate weights for contexts seen once, 2 or 3 times, 4 to 7, …"""
         discount: float = 0.0
-        """absolute_discounting, kneser_ney: what is taken from every count; 0: estimated for each order."""
+        """absolute_discounting, kneser_ney: the discount of every count (0: estimated for each order)."""
         min_count: tuple[int, ...] = ()
-        """N-grams seen fewer times are left out: a number for order 2, 3, …, the last one for all above; 1,2 or 2."""
+        """Prune n-grams seen fewer times: a number for order 2, 3, …, the last for all higher orders; as 1,2 or 2."""
 
         def __post_init__(self) -> None:
             if self.order < 1:
@@ -170,7 +170,7 @@ class Ngram(Counted, MarkovLm, NgramCounts):
     @dataclass(frozen=True)
     class Train(TrainConfig):
         memory: str = "2GB"
-        """How much memory counting may take; a text that needs more is counted in parts, over files."""
+        """Memory limit of counting; a text that needs more is counted in parts, with files on disk."""
 
         def __post_init__(self) -> None:
             bytes_of(self.memory)
@@ -182,7 +182,7 @@ class Ngram(Counted, MarkovLm, NgramCounts):
         self.orders: list[_Order] = []
         """Lowest first; empty until the model is fitted or loaded."""
         self.discounts: Floats = np.zeros((config.order, 3))
-        """For each order: what is taken from a count of 1, of 2, and of 3 or more."""
+        """For each order, the discounts of a count of 1, of 2, and of 3 or more."""
         self.lambdas: Floats = np.zeros((config.order, BUCKETS))
         """interpolation: for each order, and each group of contexts with `buckets`, the weight of its own estimate."""
         self.alpha = config.alpha
@@ -190,7 +190,7 @@ class Ngram(Counted, MarkovLm, NgramCounts):
 
     @property
     def parameters_count(self) -> int:
-        """How many different n-grams, of all orders, are stored."""
+        """Number of different n-grams stored, of all orders."""
         if not self.orders:
             return 0
         first = self.orders[0].level
@@ -198,7 +198,7 @@ class Ngram(Counted, MarkovLm, NgramCounts):
 
     @property
     def normalised(self) -> bool:
-        """Whether what it says sums to one."""
+        """Whether its scores are probabilities that sum to one."""
         return bool(self.config.smoothing != "stupid_backoff")
 
     # Learning
@@ -231,7 +231,7 @@ class Ngram(Counted, MarkovLm, NgramCounts):
     def _count(
         self, words: NDArray[Any], folder: Path, memory: int, done: Callable[[float], None]
     ) -> tuple[list[Level], list[NDArray[np.int64]]]:
-        """The packed orders, and of each how many n-grams have a count of 1, 2, 3, 4."""
+        """Count and pack all orders; also return, for each, how many n-grams have a count of 1, 2, 3, 4."""
         order, continuation = self.config.order, self.config.smoothing.endswith("kneser_ney")
         tables = count_orders(words, order, self.sizes.vocab_size, self.sizes.stop, folder, memory, done)
         levels, counts_of_counts = [], []
@@ -251,13 +251,13 @@ class Ngram(Counted, MarkovLm, NgramCounts):
         return levels, counts_of_counts
 
     def _least(self, k: int) -> int:
-        """How often an n-gram of order k must be seen to be kept; order 1 is the whole vocabulary, seen or not."""
+        """Return the least count of an n-gram of order k that is kept; order 1 is the whole vocabulary, seen or not."""
         if k < 2:
             return 0
         return self.config.min_count[min(k - 2, len(self.config.min_count) - 1)] if self.config.min_count else 1
 
     def _discounts(self, n: NDArray[np.int64]) -> Sequence[float]:
-        """What is taken from counts of 1, 2, and 3 or more, by the numbers of n-grams with count 1, 2, 3, 4."""
+        """Estimate discounts of counts of 1, 2, and 3 or more, from the numbers of n-grams with count 1, 2, 3, 4."""
         if self.config.smoothing == "modified_kneser_ney":
             return three_discounts(n)
         if self.config.smoothing in ("kneser_ney", "absolute_discounting"):
@@ -272,7 +272,7 @@ class Ngram(Counted, MarkovLm, NgramCounts):
         )
 
     def _choose(self, levels: list[Level], held_out: NDArray[Any]) -> None:
-        """The a of add_alpha or the l of interpolation that make held-out text likeliest."""
+        """Choose the a of add_alpha or the l of interpolation by the likelihood of held-out text."""
         counts, totals = self._evidence(levels, held_out)
         if self.config.smoothing == "add_alpha":
             self.alpha = best_alpha(counts, totals, self.sizes.vocab_size)
@@ -283,8 +283,8 @@ class Ngram(Counted, MarkovLm, NgramCounts):
             self.lambdas = em_lambdas(own, seen, groups, BUCKETS, 1.0 / self.sizes.vocab_size)
 
     def _evidence(self, levels: list[Level], held_out: NDArray[Any]) -> tuple[Floats, Floats]:
-        """(orders, tokens): c(h,w) of every held-out token, and c(h), which is 0 where h was never seen and -1 where
-        the text began after it."""
+        """Look up, (orders, tokens): c(h,w) of every held-out token, and c(h), which is 0 if h was never seen and -1 if
+        h would begin before the text."""
         size = min(len(held_out), HELD_OUT)
         targets = np.asarray(held_out[:size], dtype=np.int64)
         text = np.concatenate(([self.sizes.stop], targets))[:size]
@@ -302,14 +302,14 @@ class Ngram(Counted, MarkovLm, NgramCounts):
         return counts, totals
 
     def _ready(self, levels: list[Level]) -> None:
-        """From counts to what predicting needs."""
+        """Compute what prediction needs from the counts."""
         self.orders = [self._smooth(level, k) for k, level in enumerate(levels)]
         below = 0.0 if self._mode == BACKOFF else 1.0 / self.sizes.vocab_size
         self._unigram = np.full(self.sizes.vocab_size, below)
         add_order(*self.orders[0].arrays, self._mode, 1.0 / self.sizes.vocab_size, 0, self._unigram)
 
     def _smooth(self, level: Level, k: int) -> _Order:
-        """What the smoothing makes of the profiles of an order (k counts from 0)."""
+        """Apply the smoothing to the profiles of an order (k counts from 0)."""
         total, ones, twos, more, lost = level.profiles.T.astype(np.float64)
         smoothing, discounts = self.config.smoothing, self.discounts[k]
         seen = total > 0
@@ -356,7 +356,7 @@ class Ngram(Counted, MarkovLm, NgramCounts):
         self._ready(levels_of_arrays(arrays, self.config.order))
 
     def adapted(self) -> _Adapted:
-        """A model that begins as this one and goes on counting while it reads."""
+        """Return a model that begins as this one and counts on while it reads."""
         smoothing = self.config.smoothing
         kind = {
             "maximum_likelihood": adaptive_counts.LIKELIHOOD,
@@ -374,8 +374,8 @@ class Ngram(Counted, MarkovLm, NgramCounts):
     # Predicting
 
     def evidence(self, context_ids: Sequence[int]) -> list[Evidence]:
-        """What each order knows of what comes after these tokens, the lowest first; an order that would look beyond
-        the beginning of the text is left out."""
+        """Return what each order knows about the token after these, the lowest first, without orders that would look
+        beyond the beginning of the text."""
         history = self.history(context_ids)
         known = []
         for k, (order, context) in enumerate(zip(self.orders, self.contexts(history), strict=True)):
@@ -408,19 +408,19 @@ class Ngram(Counted, MarkovLm, NgramCounts):
 
 
 class _Adapted(Reading, LanguageModel):
-    """An n-gram model that goes on counting while it reads."""
+    """An n-gram model that counts on while it reads."""
 
     task = "lm"
     inputs = ("fresh_B",)
 
     @property
     def parameters_count(self) -> int:
-        """N-grams that were read and are new."""
+        """Number of new n-grams that were read."""
         return int(self.overlay.used.sum())
 
 
 def _taken() -> int:
-    """Bytes of memory that Python and its libraries have taken already."""
+    """Return the bytes of memory that Python and its libraries use already."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
     except OSError:
@@ -428,7 +428,7 @@ def _taken() -> int:
 
 
 def bytes_of(memory: str) -> int:
-    """1GB, 500MB, …"""
+    """Parse a size such as 1GB or 500MB."""
     number, unit = memory[:-2], memory[-2:].upper()
     if unit not in _UNITS or not number.strip().replace(".", "", 1).isdigit():
         raise ValueError(f"memory is '{memory}'; expected a size such as 1GB or 500MB")
@@ -436,12 +436,12 @@ def bytes_of(memory: str) -> int:
 
 
 def bucket(total: Floats) -> Ids:
-    """The group of contexts with this total: 1; 2 and 3; 4 to 7; …"""
+    """Return the group of contexts with this total: 1; 2 and 3; 4 to 7; …"""
     return np.minimum(np.log2(np.maximum(total, 1)).astype(np.int64), BUCKETS - 1)
 
 
 def best_alpha(counts: Floats, totals: Floats, vocab_size: int) -> float:
-    """The a that makes held-out tokens likeliest, to a thousandth of its size."""
+    """Find the a that makes held-out tokens likeliest, to a thousandth of its size."""
     top = np.maximum(np.argmax(np.cumsum(totals >= 0, axis=0), axis=0), 0)  # the longest context that the text has
     places = np.arange(counts.shape[1])
     count, total = counts[top, places], np.maximum(totals[top, places], 0)
@@ -458,7 +458,8 @@ def best_alpha(counts: Floats, totals: Floats, vocab_size: int) -> float:
 
 
 def _continuations(table: Table, above: Table, path: Path, memory: int) -> NDArray[Any]:
-    """After how many different tokens each n-gram stands; its plain count where nothing can stand before it."""
+    """Count after how many different tokens each n-gram stands (continuation counts); keep the plain count of an n-gram
+    that begins with START."""
     column = Column(path, np.uint32)
     room = max(1 << 10, memory // 64)
     for low in range(0, len(table.words), room):

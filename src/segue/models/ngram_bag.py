@@ -42,25 +42,25 @@ class NgramBag(CountedClassifier):
         """The recipe's [model]."""
 
         words: int = 2
-        """Longest n-grams of words that are features; 0: none."""
+        """Use word n-grams up to this length as features (0: none)."""
         pairs: int = 0
-        """How far apart two words may stand to be a feature together; 0: only neighbours are, by words=2."""
+        """Use pairs of words up to this distance as features (0: only bigrams, by words=2)."""
         characters: int = 5
-        """Longest n-grams of characters that are features, from 2 on; 0: none."""
+        """Use character n-grams from 2 up to this length as features (0: none)."""
         lowercase: bool = True
-        """Capitals are read as small letters."""
+        """Lower-case the text."""
         split: bool = True
-        """Words are cut where letters and other signs meet, not only at blanks."""
+        """Split words from punctuation, not only at spaces."""
         weighing: Literal["count", "binary", "tfidf", "ratio"] = "tfidf"
-        """What a feature counts: how often, whether, rarer ones more, or its log-count ratio as in nbsvm."""
+        """Value of a feature: its count, 0 or 1, tf-idf, or the log-count ratio of nbsvm."""
         loss: Literal["squared_hinge", "hinge", "logistic"] = "squared_hinge"
-        """What a row costs that is on the wrong side, or not far enough on the right one."""
+        """The loss function: hinge and squared hinge are support vector machines, logistic is logistic regression."""
         cost: float = 0.0
-        """C, how much such rows cost; 0: chosen on held-out rows."""
+        """C, the cost of errors against regularisation (0: chosen on held-out rows)."""
         balanced: bool = False
-        """Each class counts as much as any other, however many rows it has."""
+        """Class weights: give all classes the same total weight, however many rows they have."""
         min_rows: int = 1
-        """Features that fewer training rows have are left out."""
+        """Leave out features of fewer training rows than this."""
 
         def __post_init__(self) -> None:
             for name in ("words", "pairs", "characters"):
@@ -78,7 +78,7 @@ class NgramBag(CountedClassifier):
         """The recipe's [train]."""
 
         seed: int = 0
-        """Decides in which order rows are taken, and which of them choose the cost."""
+        """Random seed of the order of rows, and of the folds that choose the cost."""
 
     def __init__(self, config: Config, sizes: Sizes) -> None:
         super().__init__(config, sizes)
@@ -87,7 +87,7 @@ class NgramBag(CountedClassifier):
         self.characters = Grams(2, config.characters)
         self.linear = self._made(0)
         self.shares: Floats = np.full(sizes.classes, -np.log(max(1, sizes.classes)))
-        """(C,): log p of each class where a text has no known feature."""
+        """(C,): log p of each class for a text without known features."""
 
     def _made(self, seed: int) -> Linear:
         solver = Solver(self.config.loss, self.config.cost, self.config.balanced, seed)
@@ -98,18 +98,18 @@ class NgramBag(CountedClassifier):
         return int(self.linear.weights.size)
 
     def fit(
-        self, store: Any, train: Train, held: Any = None, done: Callable[[float], None] = lambda share: None
+        self, store: Any, train: Train, held_out: Any = None, done: Callable[[float], None] = lambda share: None
     ) -> Iterator[Record]:
-        """Learns from the rows of `store`; those of `held` (a store, or None: parts of the rows) choose the cost."""
-        rows = labelled(self.sizes, store, held)
+        """Learn from the rows of `store`; those of `held_out` (a store, or None: parts of the rows) choose the cost."""
+        rows = labelled(self.sizes, store, held_out)
         bags = self._learn(rows.training)
-        own = rows.labels[: rows.first_held]
+        own = rows.labels[: rows.first_held_out]
         self.shares = shares(own, _found(bags), self.sizes.classes, self.config.balanced)
-        if rows.held is not None:
-            bags = one_below_the_other(bags, self._bags(rows.held))
+        if rows.held_out is not None:
+            bags = one_below_the_other(bags, self._bags(rows.held_out))
         self.linear = self._made(train.seed)
         borders = (0, self.words.width, bags.width)
-        tried = self.linear.fit(bags, rows.labels, self.sizes.classes, rows.first_held, borders)
+        tried = self.linear.fit(bags, rows.labels, self.sizes.classes, rows.first_held_out, borders)
         for step, choice in enumerate(tried, 1):
             yield Record(step, "train", choice._asdict())
 
@@ -131,7 +131,7 @@ class NgramBag(CountedClassifier):
         return np.where(_found(bags)[:, None], self.linear.class_logprobs(bags), self.shares)
 
     def features(self) -> list[str]:
-        """What each column is, as text; a pair with … between its words."""
+        """Write the feature of each column as text; a pair with … between its words."""
         words = [" ".join("…" if i < 0 else self.cut.spell(i) for i in ids) for ids in self.words.spell()]
         return words + ["".join(map(chr, ids)) for ids in self.characters.spell()]
 
@@ -151,5 +151,5 @@ class NgramBag(CountedClassifier):
 
 
 def _found(bags: Bags) -> NDArray[np.bool_]:
-    """Whether each row has a feature at all."""
+    """Return which rows have any feature."""
     return np.diff(bags.starts) > 0

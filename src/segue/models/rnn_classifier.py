@@ -38,23 +38,23 @@ class RnnClassifier(NeuralClassifier):
         cell: Cell = "lstm"
         """The recurrent cell: elman, lstm or gru."""
         both: bool = True
-        """Read from the end too, by cells of their own."""
+        """Bidirectional: also read from the end, with separate weights."""
         pooling: Pooling = "max"
         """How the states of all words become one vector: last, mean, max or attention."""
         embedding: int = 100
-        """Numbers in a word's vector."""
+        """Width of the word embeddings."""
         width: int = 100
         """Units of a layer, in each direction."""
         layers: int = 1
-        """Layers, one above the other."""
+        """Number of stacked layers."""
         word_dropout: float = 0.1
-        """Share of the words that are zero vectors at each step of training."""
+        """Word dropout: share of the words replaced by zero vectors at each training step."""
         dropout: float = 0.5
-        """Share of the vectors' numbers, and of the units, left out at each step of training."""
+        """Dropout: share of the embeddings' numbers and of the units set to 0 at each training step."""
         embeddings: str = ""
-        """Begin with the vectors of a word2vec run or file (train.freeze=vectors keeps them fixed)."""
+        """Start from pretrained vectors, a word2vec run or file (train.freeze=vectors keeps them fixed)."""
         loss: Objective = field(default_factory=Objective)
-        """What a wrong label costs."""
+        """The loss function."""
 
         def __post_init__(self) -> None:
             check_sizes(embedding=self.embedding, width=self.width, layers=self.layers)
@@ -84,7 +84,7 @@ class RnnClassifier(NeuralClassifier):
         return self.head(self.dropout(pooled_BD)), None
 
     def _pooled(self, h_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """One vector of all words' states; zero where there is no word."""
+        """Pool all words' states into one vector; zero for a text without words."""
         some_B1 = mask_BT.any(1, keepdim=True)
         if self.pooling == "mean":
             return h_BTD.sum(1) / mask_BT.sum(1, keepdim=True).clamp(min=1)

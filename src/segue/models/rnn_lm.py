@@ -45,15 +45,15 @@ class Drop:
     """AWD-LSTM's dropouts, as shares."""
 
     words: float = 0.0
-    """Words of the vocabulary whose vectors are dropped whole, for one batch."""
+    """Embedding dropout: share of the vocabulary whose vectors are 0, for one batch."""
     input: float = 0.0
-    """Units of the tokens' vectors, the same for all times of a row."""
+    """Variational dropout of the embeddings: one mask for all time steps of a row."""
     between: float = 0.0
-    """Units between two layers, the same for all times of a row."""
+    """Variational dropout between two layers: one mask for all time steps of a row."""
     output: float = 0.0
-    """Units of the last layer, the same for all times of a row."""
+    """Variational dropout of the last layer: one mask for all time steps of a row."""
     weights: float = 0.0
-    """Entries of the recurrent matrices, the same for all rows and times of a batch."""
+    """DropConnect of the recurrent matrices: one mask for all rows and time steps of a batch."""
 
     def __post_init__(self) -> None:
         for one in fields(self):
@@ -88,7 +88,7 @@ class RnnLm(Network, LanguageModel, Body):
         cell: Cell = "lstm"
         """The recurrent cell: elman, lstm or gru."""
         activation: Activation = "tanh"
-        """The Elman cell's function: tanh, relu or logistic (the last has no fused kernel and is slower)."""
+        """Activation function of the Elman cell: tanh, relu or logistic (which has no fused kernel and is slower)."""
         reset: Reset = "after"
         """Where the GRU resets: after U_n (as torch does, fast) or before it (as Cho et al. write, slower)."""
         width: int = 192
@@ -96,11 +96,11 @@ class RnnLm(Network, LanguageModel, Body):
         embedding: int = 64
         """Width of a token's vector; 0 means the same as width."""
         layers: int = 1
-        """Layers, one above the other."""
+        """Number of stacked layers."""
         dropout: float = 0.0
-        """Share of units dropped between layers, before the first and after the last."""
+        """Dropout between layers, before the first and after the last: the share of units set to 0."""
         tied: bool = False
-        """Use the tokens' vectors as the output weights too; of several layers the last is then as wide as they are."""
+        """Weight tying: use the token embeddings as output weights too; the last of several layers gets their width."""
         drop: Drop = field(default_factory=Drop)
         """AWD-LSTM's dropouts, beside the plain one."""
         penalty: Penalty = field(default_factory=Penalty)

@@ -82,15 +82,15 @@ class RnnSeq2seq(Network, LanguageModel):
         layers: int = 1
         """Layers of the encoder, and of the decoder."""
         dropout: float = 0.0
-        """Share of units dropped between layers, before the first and after the last."""
+        """Dropout between layers, before the first and after the last: the share of units set to 0."""
         feeds: Literal["start", "every"] = "start"
         """Where the decoder sees the source: as its start state, or in every hidden update and every output."""
         reverse_source: bool = True
         """Read the source from its end, so that its beginning is nearest to the target's."""
         shared: bool = True
-        """One table of vectors for source and target."""
+        """Share one embedding table between source and target."""
         tied: bool = False
-        """Use the target's vectors as the output weights too (feeds "start" only)."""
+        """Weight tying: use the target embeddings as output weights too (feeds "start" only)."""
         embeddings: str = ""
         """Begin with the vectors of a word2vec run or file (train.freeze=vectors keeps them fixed if shared)."""
 

@@ -36,23 +36,23 @@ class RnnTagger(NeuralTagger):
         cell: Cell = "lstm"
         """The recurrent cell: elman, lstm or gru."""
         both: bool = True
-        """Read from both ends; false: only what comes before a word."""
+        """Bidirectional: read from both ends; false: only what comes before a word."""
         embedding: int = 100
-        """Numbers in a word's vector."""
+        """Width of the word embeddings."""
         word: WordFeatures = field(default_factory=WordFeatures)
-        """What is read of a word beside its vector."""
+        """Features of the spelling of a word, beside its embedding."""
         width: int = 200
         """Units in a layer, for each direction."""
         layers: int = 1
-        """Layers, one above the other."""
+        """Number of stacked layers."""
         dropout: float = 0.4
-        """Share of the units left out before, between and after the layers, the same for a whole sentence."""
+        """Variational dropout before, between and after the layers: one mask for a whole sentence."""
         unknown: float = 0.1
-        """Share of the words read as unknown at each step of training."""
+        """Share of the words read as UNK at each training step."""
         crf: bool = False
         """Choose the tags of a sentence together, by a conditional random field."""
         embeddings: str = ""
-        """Begin with the vectors of a word2vec run or file (train.freeze=word.vectors,word.folded keeps them fixed)."""
+        """Start from pretrained vectors, a word2vec run or file (fixed by train.freeze=word.vectors,word.folded)."""
 
         def __post_init__(self) -> None:
             for name in ("embedding", "width", "layers"):

@@ -68,14 +68,14 @@ Floats = NDArray[np.float64]
 Ids = NDArray[np.int32]
 
 FOLDS = 10
-"""Parts of the text, at most, that weights are learnt on."""
+"""Learn weights on at most this many parts of the text."""
 HELD_OUT = 1_000_000
-"""Tokens of such parts that are enough, and a quarter of them for one part."""
+"""Most tokens of all such parts together; one part has at most a quarter of them."""
 
 
 @dataclass(frozen=True)
 class _State(State):
-    """The contexts that each row has come to, as in ngrams/lazy_trie.py."""
+    """The current contexts of each row, as in ngrams/lazy_trie.py."""
 
     contexts_BK: NDArray[np.int64]
 
@@ -98,7 +98,7 @@ class WeightedNgram(Counted, LanguageModel):
         order: int = 12
         """The n of n-gram: a token is predicted from the order - 1 before it."""
         rate: float = 0.03
-        """How fast the weights are learnt (AdaGrad); 0: not at all, which leaves modified Kneser-Ney."""
+        """Learning rate of the weights (AdaGrad); 0: plain modified Kneser-Ney."""
 
         def __post_init__(self) -> None:
             if not 1 <= self.order <= 255:
@@ -108,7 +108,7 @@ class WeightedNgram(Counted, LanguageModel):
 
     @dataclass(frozen=True)
     class Train(TrainConfig):
-        """There is nothing to set."""
+        """The recipe's [train]: there are no settings."""
 
     def __init__(self, config: Config, sizes: Sizes) -> None:
         super().__init__(config, sizes)
@@ -117,15 +117,15 @@ class WeightedNgram(Counted, LanguageModel):
         self.text: Ids = np.zeros(0, np.int32)
         self.tally = np.zeros((config.order, 6), np.int64)
         self.discounts: Floats = np.zeros((config.order, 4))
-        """For each order: what is taken from a count of 0, 1, 2, and 3 or more."""
-        self.still = Weights.plain(config.order)
-        """Of the model as it stands; and, below, of what adapted() gives, at its beginning."""
+        """For each order, the discounts of a count of 0, 1, 2, and 3 or more."""
+        self.static = Weights.plain(config.order)
+        """Weights of the static model; `moving` below are the first weights of adapted()."""
         self.moving = Weights.plain(config.order)
 
     @property
     def parameters_count(self) -> int:
-        """How many nodes and weights there are."""
-        return len(self.nodes) + self.still.values.size + self.moving.values.size
+        """Number of nodes and weights."""
+        return len(self.nodes) + self.static.values.size + self.moving.values.size
 
     # Learning
 
@@ -150,7 +150,7 @@ class WeightedNgram(Counted, LanguageModel):
         yield Record(step=stages, kind="train", values={"ngrams": len(self.nodes)})
 
     def _learn(self, text: Ids, low: int, high: int, done: Callable[[float], None]) -> float:
-        """The weights of the model as it stands, on text[low:high] with the counts of the rest. Nats a token."""
+        """Learn the static weights on text[low:high] with the counts of the rest; return the nats a token."""
         trie = Trie(self.config.order)
         trie.count(np.concatenate((text[:low], [BREAK], text[high:])), _part(done, 0.0, 0.6))
         update_discounts(trie.tally, self.discounts)
@@ -160,7 +160,7 @@ class WeightedNgram(Counted, LanguageModel):
         return -float(logp.mean())
 
     def _count(self, text: Ids, most: int, done: Callable[[float], None]) -> None:
-        """All of the text, and the weights of adapted() on what comes after text[:most]."""
+        """Count all of the text, and learn the weights of adapted() on what comes after text[:most]."""
         trie = Trie(self.config.order)
         trie.count(text[:most], _part(done, 0.0, 0.5))
         update_discounts(trie.tally, self.discounts)
@@ -178,7 +178,7 @@ class WeightedNgram(Counted, LanguageModel):
             "text": self.text.view(np.uint32),
             "tally": self.tally,
         }
-        arrays |= {"still": self.still.values, "moving": self.moving.values, "moving.squares": self.moving.squares}
+        arrays |= {"static": self.static.values, "moving": self.moving.values, "moving.squares": self.moving.squares}
         write_arrays(Path(folder) / "model.safetensors", arrays)
 
     def load(self, folder: Path) -> None:
@@ -186,14 +186,14 @@ class WeightedNgram(Counted, LanguageModel):
         self.nodes, self.text = arrays["nodes"].view(np.int32), arrays["text"].view(np.int32)
         self.tally = np.array(arrays["tally"])
         update_discounts(self.tally, self.discounts)
-        still = np.array(arrays["still"])
-        self.still = Weights(still, np.ones_like(still))
+        static = np.array(arrays["static"])
+        self.static = Weights(static, np.ones_like(static))
         self.moving = Weights(np.array(arrays["moving"]), np.array(arrays["moving.squares"]))
 
     # Predicting
 
     def logprobs(self, batch: Batch, state: _State | None = None) -> tuple[Floats, _State]:
-        """log p of each target, 0 at IGNORE, and the state after the batch."""
+        """Compute log p of each target, 0 at IGNORE; also return the state after the batch."""
         tokens_BT, targets_BT, mask_BT = (np.asarray(a) for a in (batch.tokens_BT, batch.targets, batch.mask_BT))
         contexts_BK = (state or self.start(len(tokens_BT), 0)).contexts_BK.copy()
         if batch.fresh_B is not None:
@@ -205,11 +205,11 @@ class WeightedNgram(Counted, LanguageModel):
         return logp_BT, _State(contexts_BK)
 
     def start(self, rows: int, capacity: int, source: Any = None, source_mask: Any = None) -> _State:
-        """Rows that have read nothing. (`capacity` and `source` are for other models.)"""
+        """Return rows that have read nothing. (`capacity` and `source` are for other models.)"""
         return _State(np.tile(beginning(self.config.order), (rows, 1)))
 
     def step(self, tokens_BT: Any, mask_BT: Any, state: _State) -> tuple[Tensor, _State]:
-        """Read tokens; the log-probabilities of what comes next."""
+        """Read tokens; return the log probabilities of the next token."""
         import torch
 
         contexts_BK = state.contexts_BK.copy()
@@ -217,11 +217,11 @@ class WeightedNgram(Counted, LanguageModel):
         for row, mask in enumerate(np.asarray(mask_BT, dtype=bool)):
             tokens = np.asarray(tokens_BT)[row, mask]
             self._score(self.nodes, self.text, contexts_BK[row], tokens, np.full(len(tokens), IGNORE))
-            score_next(self.nodes, self.text, contexts_BK[row], NONE, self.discounts, self.still.values, logp_BV[row])
+            score_next(self.nodes, self.text, contexts_BK[row], NONE, self.discounts, self.static.values, logp_BV[row])
         return torch.from_numpy(logp_BV).float(), _State(contexts_BK)
 
     def adapted(self) -> _Adapted:
-        """A model that begins as this one and goes on counting and learning while it reads."""
+        """Return a model that begins as this one and goes on counting and learning while it reads."""
         return _Adapted(self)
 
     def _score(
@@ -233,10 +233,10 @@ class WeightedNgram(Counted, LanguageModel):
         targets: NDArray[Any],
         rate: float = 0.0,
     ) -> Floats:
-        """log p of each target after its token, 0 where there is none; the contexts are moved on."""
+        """Compute log p of each target after its token, 0 if there is none; advance the contexts in place."""
         logp = np.zeros(len(tokens))
         given = tokens.astype(np.int64), targets.astype(np.int64)
-        weights = self.still.values, self.still.squares, rate
+        weights = self.static.values, self.static.squares, rate
         score(nodes, text, contexts, self.discounts, *weights, *given, self.sizes.vocab_size, logp)
         return logp
 
@@ -260,7 +260,7 @@ class _Adapted(LanguageModel):
         return self.model.parameters_count
 
     def logprobs(self, batch: Batch, state: Any = None) -> tuple[Floats, _Adapted]:
-        """log p of each target, which is learnt from and counted once it has been predicted; the state is in here."""
+        """Compute log p of each target, then learn from it and count it; this object is the state."""
         tokens, targets = np.asarray(batch.tokens_BT), np.asarray(batch.targets)
         _one_row(len(tokens))
         if not self.begun or (batch.fresh_B is not None and np.asarray(batch.fresh_B)[0]):
@@ -271,13 +271,13 @@ class _Adapted(LanguageModel):
         return logp, self
 
     def start(self, rows: int, capacity: int, source: Any = None, source_mask: Any = None) -> _Adapted:
-        """A row that has read nothing; what was counted and learnt stays."""
+        """Return a row that has read nothing; counts and weights stay."""
         _one_row(rows)
         self.begun = False
         return self
 
     def step(self, tokens_BT: Any, mask_BT: Any, state: Any) -> tuple[Tensor, _Adapted]:
-        """Read and count tokens; the log-probabilities of what comes next."""
+        """Read and count tokens; return the log probabilities of the next token."""
         import torch
 
         _one_row(len(tokens_BT))
@@ -291,7 +291,7 @@ class _Adapted(LanguageModel):
         return torch.from_numpy(logp)[None].float(), self
 
     def select(self, rows: Any, same_text: bool = False) -> _Adapted:
-        """There is but one row."""
+        """Return this state: there is only one row."""
         return self
 
     def _begin(self, token: int) -> None:
@@ -303,14 +303,14 @@ class _Adapted(LanguageModel):
 
 
 def _folds(size: int) -> list[tuple[int, int]]:
-    """The parts of a text of this size that weights are learnt on: evenly over it, the last at its end."""
+    """Choose the parts of a text of this size that weights are learnt on: evenly over it, the last at its end."""
     part = min(size // FOLDS, HELD_OUT // 4)
     folds = min(FOLDS, HELD_OUT // part) if part else 0
     return [(size * k // folds - part, size * k // folds) for k in range(1, folds + 1)]
 
 
 def _part(done: Callable[[float], None], low: float, high: float) -> Callable[[float], None]:
-    """`done` for what takes it from one share to another."""
+    """Return a `done` for a part of the work, from one share to another."""
     return lambda share: done(low + (high - low) * min(1.0, share))
 
 

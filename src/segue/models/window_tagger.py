@@ -24,16 +24,16 @@ from segue.models.neural_tagger import NeuralTagger
 
 @dataclass(frozen=True)
 class Bare(WordFeatures):
-    """The recipe's [model.word]: words alone, unless asked for more."""
+    """The recipe's [model.word], by default without features of spelling."""
 
     folded: bool = False
-    """Give each word a second vector that is the same whatever its case."""
+    """Second embedding of each word in lower case."""
     letters: int = 0
-    """Numbers made from a word's letters by a convolution (0: do not look at letters)."""
+    """Character-level CNN: width of the vector that it makes of a word's letters (0: none)."""
     affixes: int = 0
-    """Longest beginnings and ends of a word that have vectors, in letters (0: none)."""
+    """Embeddings of prefixes and suffixes of up to this many letters (0: none)."""
     shapes: bool = False
-    """Give the shape of a word a vector: capitals, small letters, digits, signs."""
+    """Embedding of the word shape: upper case, lower case, digits, other signs."""
 
 
 class WindowTagger(NeuralTagger):
@@ -46,19 +46,19 @@ class WindowTagger(NeuralTagger):
         window: int = 5
         """Words seen at once, the tagged one in the middle (odd)."""
         embedding: int = 50
-        """Numbers in a word's vector."""
+        """Width of the word embeddings."""
         word: Bare = field(default_factory=Bare)
-        """What is read of a word beside its vector."""
+        """Features of the spelling of a word, beside its embedding."""
         width: int = 100
         """Hidden units."""
         dropout: float = 0.3
-        """Share of the inputs and of the hidden units left out at each step of training."""
+        """Dropout: share of the inputs and of the hidden units set to 0 at each training step."""
         unknown: float = 0.0
-        """Share of the words read as unknown at each step of training."""
+        """Share of the words read as UNK at each training step."""
         crf: bool = False
         """Choose the tags of a sentence together, by a conditional random field."""
         embeddings: str = ""
-        """Begin with the vectors of a word2vec run or file (train.freeze=word.vectors keeps them fixed)."""
+        """Start from pretrained vectors, a word2vec run or file (train.freeze=word.vectors keeps them fixed)."""
 
         def __post_init__(self) -> None:
             if self.window < 1 or self.window % 2 == 0:

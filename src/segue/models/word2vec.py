@@ -58,11 +58,11 @@ Floats = NDArray[np.float64]
 FIRST = 2
 """The first id that is a word: STOP and UNK stand before it."""
 WHOLE, LEAST, MOST = 10_000_000, 5, 25
-"""Words that are read in all where train.epochs is 0, and the least and the most epochs then."""
+"""If train.epochs is 0: words to read in all, and the least and the most epochs."""
 LAST = 500
 """The last learning rate is the first divided by this."""
 _LOOK = 0.05
-"""Seconds between two looks at the clock."""
+"""Seconds between two checks of the time limit."""
 _METHODS = {"skipgram": learning.SKIPGRAM, "cbow": learning.CBOW, "next": learning.NEXT}
 
 
@@ -74,21 +74,21 @@ class Word2vec(Counted, WordVectors):
     @dataclass(frozen=True)
     class Config(ModelConfig):
         method: Literal["skipgram", "cbow", "next"] = "skipgram"
-        """A word predicts each neighbour, all neighbours predict a word, or a word predicts the next."""
+        """skipgram: a word predicts each neighbour; cbow: all neighbours predict a word; next: a word the next."""
         width: int = 100
-        """Numbers in a vector."""
+        """Width of the vectors."""
         window: int = 5
-        """Words before and after that are neighbours; `next` has only the one before."""
+        """Window: words before and after that count as neighbours; `next` uses only the one before."""
         dynamic: bool = True
         """Draw the window of each word from 1 to `window`, so that near words count more."""
         negatives: int = 5
-        """Noise words for each word that is predicted; 0: the full softmax, for small vocabularies."""
+        """Negative sampling: noise words for each predicted word (0: the full softmax, for small vocabularies)."""
         power: float = 0.75
-        """Noise words are drawn by their counts, raised to this."""
+        """Draw noise words in proportion to their counts raised to this power."""
         subsample: float = 0.001
-        """Words with a larger share of the text are passed over now and then; 0: none are."""
+        """Subsampling: skip words at random whose share of the text is larger (0: never)."""
         divide: Literal["present", "window"] = "present"
-        """cbow: the mean is over the words that are there, or, as the lecture has it, always over twice the window."""
+        """cbow: divide by the number of neighbours present, or always by twice the window (the lecture)."""
         predicts: Literal["context", "centre"] = "context"
         """skipgram: a word predicts its neighbours (the paper), or each neighbour the word (the lecture)."""
 
@@ -105,15 +105,15 @@ class Word2vec(Counted, WordVectors):
     @dataclass(frozen=True)
     class Train(TrainConfig):
         epochs: int = 0
-        """Times that the whole text is read; 0: until ten million words are read, but from 5 to 25 times."""
+        """Epochs to train; 0: until ten million words are read, but from 5 to 25 epochs."""
         seconds: float = 0.0
-        """Ends sooner when this much time is over, the rate falling with the time; 0: no such bound."""
+        """Train at most this many seconds; the learning rate then falls with the time (0: no limit)."""
         rate: float = 0.05
-        """The learning rate at the beginning; it falls in a straight line to 1/500 of that."""
+        """Initial learning rate; it decays linearly to 1/500 of that."""
         threads: int = 2
-        """Threads that learn at once; 1 makes a run that can be repeated to the last digit."""
+        """Threads to train with; only 1 gives exactly the same vectors again."""
         seed: int = 0
-        """Decides the first vectors, and all draws."""
+        """Random seed of the initial vectors and of all draws."""
 
         def __post_init__(self) -> None:
             if self.epochs < 0:
@@ -132,11 +132,11 @@ class Word2vec(Counted, WordVectors):
         self.vectors: Vectors = np.zeros((sizes.vocab_size, config.width), np.float32)
         """v of each id. That of STOP is the start of a text (`next`); that of UNK stays 0."""
         self.outputs: Vectors | None = np.zeros_like(self.vectors)
-        """u of each id; None where vectors were imported, and nothing can be predicted."""
+        """u of each id; None if the vectors were imported, so that nothing can be predicted."""
         self.counts: Ids = np.zeros(sizes.vocab_size, np.int64)
-        """How often each word was there to learn from."""
+        """The count of each word in the training text."""
         self.epochs = 0.0
-        """How often the text was read in `fit`: a whole number, unless time was over first."""
+        """Epochs read by `fit`: a whole number, unless the time was over first."""
 
     @classmethod
     def cpu_only(cls, config: Any) -> str:
@@ -146,7 +146,7 @@ class Word2vec(Counted, WordVectors):
 
     @property
     def parameters_count(self) -> int:
-        """Numbers that were learnt."""
+        """Number of learnt parameters."""
         return self.vectors.size + (0 if self.outputs is None else self.outputs.size)
 
     # Learning
@@ -155,7 +155,7 @@ class Word2vec(Counted, WordVectors):
         self,
         store: Any,
         train: Train,
-        held: NDArray[Any] | None = None,
+        held_out: NDArray[Any] | None = None,
         done: Callable[[float], None] = lambda share: None,
     ) -> Iterator[Record]:
         """Learn from `store.tokens`, ids w1 … wn STOP w1 …; a record for each epoch."""
@@ -164,7 +164,7 @@ class Word2vec(Counted, WordVectors):
         self.counts[:FIRST] = 0
         if (self.counts > 0).sum() < 2:
             raise InputError(
-                f"The text has {int((self.counts > 0).sum())} different words, and a word is told from another. "
+                f"The text has {int((self.counts > 0).sum())} different words, and a word is learnt against others. "
                 "Expected two or more; tokens.min_count=1 keeps those that are seen once."
             )
         most = train.epochs or min(MOST, max(LEAST, WHOLE // len(text)))
@@ -182,14 +182,14 @@ class Word2vec(Counted, WordVectors):
         tables, chances, shape = self._begin(train.seed), self._chances(), self._shape()
         if self.device is None or self.cpu_only(self.config):
             return _Work(text, tables, chances, shape, train)
-        from segue.word_vectors.on_device import DeviceWork  # torch is for those who need it
+        from segue.word_vectors.on_device import DeviceWork  # import torch only if it is needed
 
         inputs, outputs = (table[:, : self.config.width] for table in tables)
         rates = train.rate, train.rate / LAST
         return DeviceWork(text, (inputs, outputs), chances, shape, rates, train.epochs, train.seed, self.device)
 
     def _begin(self, seed: int) -> tuple[Vectors, Vectors]:
-        """Tables in the layout of the loops: v drawn evenly, u zero."""
+        """Initialise the tables in the layout of the loops: v uniform, u zero."""
         rows, width = self.sizes.vocab_size, self.config.width
         inputs, outputs = learning.aligned(rows, width), learning.aligned(rows, width)
         drawn = np.random.default_rng(seed).random((rows, width), dtype=np.float32)
@@ -202,7 +202,7 @@ class Word2vec(Counted, WordVectors):
         return noise_words.kept(self.counts, self.config.subsample), noise.mark, noise.other
 
     def _shape(self) -> tuple[int, int, bool, int, bool, bool]:
-        """What the loops need to know of the config."""
+        """The part of the config that the loops need."""
         c = self.config
         of_centre, by_window = c.predicts == "centre", c.divide == "window"
         return _METHODS[c.method], c.window, c.dynamic, c.negatives, of_centre, by_window
@@ -224,7 +224,7 @@ class Word2vec(Counted, WordVectors):
     # Predicting
 
     def neighbours(self, ids: Sequence[int], place: int) -> list[tuple[int, float]]:
-        """The words that predict the one at `place`, and how much each weighs in x, with a whole window."""
+        """Return the words that predict the one at `place`, and the weight of each in x, with a whole window."""
         if self.config.method == "next":
             return [(ids[place - 1] if place else self.sizes.start, 1.0)]
         k = self.config.window
@@ -238,7 +238,7 @@ class Word2vec(Counted, WordVectors):
         return list(weights.items())
 
     def expect(self, near: Sequence[tuple[int, float]]) -> Floats:
-        """(V,) p of the word that stands among these (word, weight), STOP and UNK being no words.
+        """Compute (V,) p of the word among these (word, weight) neighbours; 0 for STOP and UNK.
 
         In cbow and next, softmax(U x). In skip-gram each neighbour predicts by itself, and the predictions are
         multiplied and made to sum to one: the softmax of the *sum* of their logits. Where noise was learnt from,
@@ -256,7 +256,7 @@ class Word2vec(Counted, WordVectors):
         return np.asarray(p / p.sum())
 
     def _paired(self, u: Floats, v: Floats, ids: list[int]) -> Floats:
-        """The sum over neighbours of log p, as a function of the word in the middle, all but a constant."""
+        """Sum log p over the neighbours, as a function of the middle word, up to a constant."""
         if self.config.predicts == "centre":
             return np.asarray(u @ v[ids].sum(0) + len(ids) * self._noise_logits())
         # The middle word predicts its neighbours: by Bayes, how often it is and how well it explains each of them.
@@ -270,13 +270,13 @@ class Word2vec(Counted, WordVectors):
             return np.log(noise_words.noise_chances(self.counts, self.config.power))
 
     def _log_sums(self) -> Floats:
-        """log of what the softmax of each predicting word divides by."""
+        """Compute the log of the softmax denominator of each predicting word."""
         u = self._outputs()[FIRST:]
         parts = [np.logaddexp.reduce(rows @ u.T, axis=1) for rows in np.array_split(self.vectors, 1 + len(u) // 512)]
         return np.concatenate(parts).astype(np.float64)
 
     def middle(self, near: Ids, mask: NDArray[np.bool_], candidates: Ids) -> Floats:
-        """(rows, candidates): how much likelier than its share of the text each candidate is between its neighbours.
+        """Compute (rows, candidates): how much likelier than its frequency each candidate is between its neighbours.
 
         `near` are (rows, 2k) ids, real where `mask` is. The mean of what the neighbours say one by one, which for cbow
         is what their mean says.
@@ -312,15 +312,15 @@ class _Work:
         """Tokens that each thread has read; those by which time is ahead of them; and whether to stop."""
         self.loss = np.zeros((count, 2))
         self.pool = ThreadPoolExecutor(count)
-        self._part(0, (0, 0))  # what is to be compiled is compiled here, and not in every thread
+        self._part(0, (0, 0))  # compile here once, not in every thread
 
     @property
     def tokens(self) -> int:
-        """How many were read."""
+        """Number of tokens read."""
         return int(self.read[:-2].sum())
 
     def epoch(self, number: int, done: Callable[[float], None], spent: Callable[[], float]) -> float:
-        """All threads once through their part of the text, or until time is over; the mean loss of a prediction."""
+        """Run all threads once through their part of the text, or until time is over; return the mean loss."""
         self.loss[:] = 0
         learned = [self.pool.submit(self._part, i) for i in range(len(self.spans))]
         try:
@@ -338,13 +338,13 @@ class _Work:
         return float(total / max(1, count))
 
     def _heed(self, spent: float) -> None:
-        """Where a larger share of the time is over than of the text, the rate goes by the time."""
+        """Let the learning rate follow the time if a larger share of the time than of the text is over."""
         self.read[-2] = max(0, int(spent * self.total) - self.tokens)
         if spent >= 1:
             self.read[-1] = 1
 
     def learnt(self) -> tuple[Vectors, Vectors]:
-        """The two tables as they are now."""
+        """Return the two tables as they are now."""
         inputs, outputs = self.same[1]
         return inputs, outputs
 
@@ -356,13 +356,13 @@ class _Work:
 
 
 def _stopwatch(seconds: float) -> Callable[[], float]:
-    """The share of the time that is over, from now on; where there is no bound, always 0."""
+    """Return a function that gives the share of the time that is over; always 0 without a limit."""
     began = time.perf_counter()
     return lambda: (time.perf_counter() - began) / seconds if seconds else 0.0
 
 
 def _spans(text: NDArray[Any], threads: int) -> list[tuple[int, int]]:
-    """As many parts of about the same length, each of whole texts, as there are threads; fewer of a short text."""
+    """Split the text into one part a thread, of similar length and of whole texts; fewer for a short text."""
     ends = np.flatnonzero(text == learning.STOP) + 1
     wanted = len(text) * np.arange(1, threads) // threads
     cuts = ends[np.minimum(np.searchsorted(ends, wanted), len(ends) - 1)] if len(ends) else wanted

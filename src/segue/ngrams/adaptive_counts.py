@@ -1,4 +1,4 @@
-"""Counting on while reading: what was read is laid over the packed tables, which stay as they are.
+"""N-gram counts that grow while reading: new counts are an overlay over the packed tables, which do not change.
 
 Two hash tables hold what has changed: `grams`, the count of an n-gram by its context and word, and the id of one that
 is new; and `rows`, the profile of a context whose followers have changed. What is not in them is as it was counted in
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 DISCOUNTED, WITTEN_BELL, INTERPOLATED, ADD_ALPHA, LIKELIHOOD, STUPID_BACKOFF = range(6)
-"""How counts become probabilities; see models/ngram.py."""
+"""Kinds of smoothing; see models/ngram.py."""
 
 
 def flattened(levels: list[Level]) -> tuple[Any, ...]:
-    """All orders in one array of each kind, and where each order begins in them; nothing is copied of a mapped file."""
+    """Join all orders into one array of each kind, and return where each begins; a mapped file is not copied."""
     columns, begins = [], []
     for name in FIELDS:
         flat, starts = side_by_side([getattr(level, name) for level in levels])
@@ -40,7 +40,7 @@ def flattened(levels: list[Level]) -> tuple[Any, ...]:
 
 
 class Overlay:
-    """What has changed since training. Rows are total, ones, twos, more, lost."""
+    """Counts that have changed since training. Rows are total, ones, twos, more, lost."""
 
     def __init__(self, levels: list[Level]) -> None:
         self.next_ids = np.array([len(level) for level in levels], np.int64)
@@ -59,7 +59,7 @@ class Overlay:
         return self.gram_keys, self.gram_ids, self.gram_counts, self.row_keys, self.rows, self.used, self.next_ids
 
     def make_room(self, more: int) -> None:
-        """For so many n-grams more, at most half full."""
+        """Grow the tables for this many more n-grams, at most half full."""
         if 2 * (int(self.used.max()) + more) <= len(self.gram_keys):
             return
         old = self.arrays
@@ -68,18 +68,18 @@ class Overlay:
 
 
 class Reading:
-    """A count model that goes on counting while it reads: one text, one row. The model it began as does not change."""
+    """An n-gram model that counts on while it reads: one text, one row. The original model does not change."""
 
     def __init__(self, model: Any, levels: list[Level], settings: tuple[Any, ...]) -> None:
-        """`settings`: how counts become probabilities, whether they are continuation counts, then discounts by order,
-        lambdas by order, alpha, and the size of the vocabulary."""
+        """`settings`: the kind of smoothing, whether counts are continuation counts, discounts by order, lambdas by
+        order, alpha, and the size of the vocabulary."""
         self.config, self.sizes = model.config, model.sizes
         self.packed, self.settings, self.overlay = flattened(levels), settings, Overlay(levels)
         self.contexts = np.full(len(levels), UNKNOWN, np.int64)
         self.contexts[0] = 0
 
     def logprobs(self, batch: Batch, state: Any = None) -> tuple[NDArray[np.float64], Any]:
-        """log p of each target, which is counted once it has been predicted; the state is in the model."""
+        """Compute log p of each target, then count it; this object is the state."""
         tokens, targets = np.asarray(batch.tokens_BT), np.asarray(batch.targets)
         if len(tokens) != 1:
             raise ValueError(f"a model that goes on counting reads one text, not {len(tokens)} side by side")
@@ -99,7 +99,7 @@ class Reading:
         return self
 
     def step(self, tokens_BT: Any, mask_BT: Any, state: Any) -> tuple[Tensor, Reading]:
-        """Reads and counts tokens; the log-probabilities of what comes next."""
+        """Read and count tokens; return the log probabilities of the next token."""
         import torch
 
         tokens = np.asarray(tokens_BT)[0][np.asarray(mask_BT)[0]].astype(np.int64)
@@ -113,11 +113,11 @@ class Reading:
             return torch.from_numpy(np.log(p))[None].float(), self
 
     def select(self, rows: Any, same_text: bool = False) -> Reading:
-        """There is but one row."""
+        """Return this state: there is only one row."""
         return self
 
     def _begin(self, token: int) -> None:
-        """The first token is where the text begins, mostly START; it is not counted."""
+        """Begin a text after its first token, mostly START, which is not counted."""
         self.contexts[1:] = UNKNOWN
         self.contexts[1:2] = token
 
@@ -136,7 +136,7 @@ class Reading:
 
 @njit(cache=True, nogil=True, inline="always")
 def _slot(keys, key):
-    """Where a key is, or the empty place where it would go; 0 is empty."""
+    """Find the slot of a key, or the empty slot (0) where it would go."""
     mask = np.uint64(len(keys) - 1)
     h = key * np.uint64(0x9E3779B97F4A7C15)
     i = (h ^ (h >> np.uint64(29))) & mask
@@ -165,7 +165,7 @@ def _move(gram_keys, gram_ids, gram_counts, row_keys, rows, new_keys, new_ids, n
 
 @njit(cache=True, nogil=True)
 def _weights(kind, row, discounts, lambdas, alpha, size):
-    """What a count after this context is multiplied by, and what the next shorter context's probability is."""
+    """Compute the factor of a count after this context, and the factor of the next shorter context's probability."""
     total, lost = float(row[0]), float(row[4])
     kept = total - lost
     followers = float(row[1] + row[2] + row[3])
@@ -185,7 +185,7 @@ def _weights(kind, row, discounts, lambdas, alpha, size):
 
 @njit(cache=True, nogil=True)
 def _look(packed, k, context, word, gram_keys, gram_ids, gram_counts):
-    """The id of an n-gram, -1 if there is none, its count, and its slot."""
+    """Look up an n-gram: its id (-1 if there is none), its count, and its slot."""
     words, counts, more_ids, more_counts, first, _, _, starts = packed
     slot = _slot(gram_keys, _key(k, context, word))
     if gram_keys[slot] != 0:
@@ -205,7 +205,7 @@ def _look(packed, k, context, word, gram_keys, gram_ids, gram_counts):
 
 @njit(cache=True, nogil=True)
 def _row(packed, k, context, row_keys, rows, out):
-    """The profile of a context; its slot."""
+    """Look up the profile of a context; return its slot."""
     _, _, _, _, _, profile, profiles, starts = packed
     slot = _slot(row_keys, _key(k, context, 0))
     if row_keys[slot] != 0:
@@ -219,7 +219,7 @@ def _row(packed, k, context, row_keys, rows, out):
 
 @njit(cache=True, nogil=True)
 def _probability(packed, kind, discounts, lambdas, alpha, size, contexts, word, overlay, row):
-    """p of a word after contexts[0], contexts[1], …, which have 0, 1, … words; those below 0 are not there."""
+    """Compute p of a word after contexts[0], contexts[1], …, which have 0, 1, … words; those below 0 are unseen."""
     gram_keys, gram_ids, gram_counts, row_keys, rows = overlay
     p = 0.0 if kind == STUPID_BACKOFF else 1.0 / size
     for k in range(len(contexts)):
@@ -243,7 +243,7 @@ def _probability(packed, kind, discounts, lambdas, alpha, size, contexts, word, 
 
 @njit(cache=True, nogil=True)
 def _read(packed, continuation, contexts, word, stop, overlay, used, next_ids, row):
-    """Counts a word after its contexts, and moves these on."""
+    """Count a word after its contexts, and advance these."""
     gram_keys, gram_ids, gram_counts, row_keys, rows = overlay
     longest = 0
     while longest + 1 < len(contexts) and contexts[longest + 1] != UNKNOWN:
@@ -281,7 +281,7 @@ def _read(packed, continuation, contexts, word, stop, overlay, used, next_ids, r
 
 @njit(cache=True, nogil=True)
 def score_reading(packed, settings, contexts, text, stop, overlay, used, next_ids, p):
-    """p of each word of a text, which is counted as it is read; the contexts are moved on."""
+    """Compute p of each word of a text, and count it; advance the contexts in place."""
     kind, continuation, discounts, lambdas, alpha, size = settings
     row = np.zeros(5, np.int64)
     for i in range(len(text)):
@@ -291,7 +291,7 @@ def score_reading(packed, settings, contexts, text, stop, overlay, used, next_id
 
 @njit(cache=True, nogil=True)
 def score_all(packed, settings, contexts, overlay, p):
-    """p of every word of the vocabulary."""
+    """Compute p of every word of the vocabulary."""
     kind, _, discounts, lambdas, alpha, size = settings
     row = np.zeros(5, np.int64)
     for word in range(len(p)):

@@ -42,13 +42,13 @@ class BackoffTable:
 
 
 def unigrams(logp: Array) -> BackoffTable:
-    """Order 1, of the whole vocabulary."""
+    """Make order 1, of the whole vocabulary."""
     words = np.arange(len(logp), dtype=np.uint16 if len(logp) <= 1 << 16 else np.uint32)
     return BackoffTable(words, logp, np.array([0, len(logp)], np.uint32), np.zeros(1, np.float32))
 
 
 def contexts_of(ids: Array, levels: Sequence[BackoffTable]) -> Array:
-    """The id of the context of each row of words, (rows, k); negative where the levels do not hold it."""
+    """Find the id of the context of each row of words, (rows, k); negative if it is not there."""
     contexts = ids[:, 0].astype(np.int64)
     for level, column in zip(levels[1:], range(1, ids.shape[1] - 1), strict=True):
         _descend(level.words, level.first, ids[:, column], contexts)
@@ -56,13 +56,13 @@ def contexts_of(ids: Array, levels: Sequence[BackoffTable]) -> Array:
 
 
 def sort(contexts: Array, words: Array) -> Array:
-    """The places of n-grams in the order of the table, in which the file need not have them."""
+    """Return the sorted order of n-grams; the file need not be sorted."""
     keys = contexts.astype(np.uint64) << np.uint64(32) | words.astype(np.uint64)
     return np.arange(len(keys)) if (keys[1:] > keys[:-1]).all() else np.argsort(keys, kind="stable")
 
 
 def level_of(contexts: Array, words: Array, logp: Array, backoff: Array) -> BackoffTable:
-    """A level of sorted n-grams; `backoff` is that of the order below."""
+    """Make a level of sorted n-grams; `backoff` is that of the order below."""
     first = np.zeros(len(backoff) + 1, np.uint32)
     np.cumsum(np.bincount(contexts, minlength=len(backoff)), out=first[1:])
     return BackoffTable(words, logp, first, backoff)
@@ -87,7 +87,7 @@ def _descend(words, first, column, contexts):
 
 @njit(cache=True, nogil=True)
 def score_backoff(words, logp, first, backoff, text, targets, stop, contexts, p):
-    """One order over a row of text, as lookup.score_order."""
+    """Apply one order to a row of text, as lookup.score_order does."""
     size = len(text)
     carried = np.int64(UNKNOWN)
     for i in range(size):
@@ -111,7 +111,7 @@ def score_backoff(words, logp, first, backoff, text, targets, stop, contexts, p)
 
 @njit(cache=True, nogil=True)
 def add_backoff(words, logp, first, backoff, context, p):
-    """One order for every word of the vocabulary, as lookup.add_order."""
+    """Apply one order to every word of the vocabulary, as lookup.add_order does."""
     if context < 0:
         return
     p *= 10.0 ** np.float64(backoff[context])

@@ -18,9 +18,9 @@ from segue.batches.batch import Batch
 from segue.batches.scorer import Scorer
 
 DECAY = 0.998
-"""What is left of a count after one more word: half of it after 346."""
+"""The factor of a count after one more word: it halves in 346 words."""
 LONGEST = 3
-"""Words that are looked back at."""
+"""Words of context."""
 _AT_ONCE = 1 << 14
 
 
@@ -39,7 +39,7 @@ class CacheLm(Scorer):
         self.mass, self.when = np.zeros(1 << bits), np.zeros(1 << bits, np.int64)
 
     def logprobs(self, batch: Batch, state: Any = None) -> tuple[NDArray[np.float64], Any]:
-        """log p of each target, which is then remembered; the state is in the cache."""
+        """Compute log p of each target, then remember it; the cache itself is the state."""
         tokens, targets = np.asarray(batch.tokens_BT), np.asarray(batch.targets)
         if len(tokens) != 1:
             raise ValueError(f"a cache reads one text, not {len(tokens)} side by side")

@@ -1,4 +1,4 @@
-"""Word classes by exchange: words that stand in the same company come into the same class.
+"""Word classes by the exchange algorithm: words with similar neighbours get the same class.
 
 Each word in turn is moved to the class that makes the text likeliest, until none moves (Kneser & Ney 1993; Martin,
 Liermann & Ney 1998). The likelihood is that of p(c(w)|v) · p(w|c(w)), v being the neighbour, forwards and backwards:
@@ -21,13 +21,13 @@ from segue.errors import InputError
 from segue.ngrams.count import Array
 
 MOST_BYTES = 2 << 30
-"""What the two tables may take."""
+"""Most bytes of the two tables."""
 
 
 def cluster(
     words: Array, vocab_size: int, classes: int, sweeps: int, done: Callable[[float], None] = lambda share: None
 ) -> Array:
-    """The class of every word 0 … vocab_size - 1; classes are numbered from 0, and none is empty."""
+    """Find the class of every word 0 … vocab_size - 1; classes are numbered from 0, and none is empty."""
     classes = min(classes, vocab_size)
     if 8 * vocab_size * classes > MOST_BYTES:
         raise InputError(
@@ -55,7 +55,7 @@ def cluster(
 
 
 def _neighbours(words: Array, others: Array, size: int) -> tuple[Array, Array, Array]:
-    """For every word, where its different neighbours begin; the neighbours; how often each stood there."""
+    """Count the neighbours of every word: where its neighbours begin, the neighbours, and their counts."""
     pairs, count = np.unique(words.astype(np.int64) * size + others, return_counts=True)
     first = np.concatenate(([0], np.cumsum(np.bincount(pairs // size, minlength=size))))
     return first, pairs % size, count
@@ -85,7 +85,7 @@ def _gain(first, others, counts, table, word, logs, gain):
 
 @njit(cache=True, nogil=True)
 def _sweep(bf, bo, bn, af, ao, an, count, found, left, right, mass, logs, order):
-    """Every word of `order` once to its best class; how many moved. b…: what stands before a word, a…: after it."""
+    """Move every word of `order` once to its best class; return how many moved. b…: words before it, a…: after it."""
     gain = np.zeros(len(mass))
     moved = 0
     for word in order:

@@ -30,11 +30,11 @@ from segue.errors import InputError
 Array = NDArray[Any]
 
 NOTHING = np.uint32(0x7FFFFFFF)
-"""No n-gram of this length ends here."""
+"""In place of an id: no n-gram of this length ends here."""
 _NEW = np.uint32(0x80000000)
-"""The bit of an id that is set where its n-gram stands for the first time."""
+"""The bit of an id that is set at the first occurrence of its n-gram."""
 LONGEST = int(NOTHING) - 1
-"""Tokens that a text may have, so that an id and the bit fit 32 bits."""
+"""Most tokens of a text, so that an id and the bit fit 32 bits."""
 _WORD = np.uint64(32)
 """A record is one number: above these bits the word, below them the position."""
 _RECORD = 64
@@ -43,11 +43,11 @@ _THREADS = 2
 _ALONE = 1 << 18
 """Texts with fewer positions are counted on one thread."""
 _CHUNK = 1 << 22
-"""Positions that are read at a time."""
+"""Read this many positions at a time."""
 
 
 def check_text(words: Array, vocab_size: int) -> None:
-    """Refuses a text that cannot be counted."""
+    """Refuse a text that cannot be counted."""
     if not len(words):
         raise InputError("The training text has no tokens, so there is nothing to count. Give a longer text.")
     if len(words) > LONGEST:
@@ -83,17 +83,17 @@ class Table:
     first: Array
     """The followers of context c are the n-grams first[c] … first[c + 1] - 1."""
     before: Callable[[int, int], Array]
-    """Of the n-grams low … high - 1 of the order below: how many different words stood before each; 0 where none can,
-    because it begins with START."""
+    """Counts different words before each of the n-grams low … high - 1 of the order below; 0 if one begins
+    with START, which has none before it."""
 
 
 def count_orders(
     words: Array, order: int, vocab_size: int, stop: int, folder: Path, memory: int, done: Callable[[float], None]
 ) -> Iterator[Table]:
-    """The table of each order from 1 of the text w1 … wn STOP w1 …
+    """Yield the table of each order, from 1, of the text w1 … wn STOP w1 …
 
-    Order 1 holds the whole vocabulary, so that there the id is the word. The tables lie in files in `folder`;
-    `memory` is in bytes, for the working arrays.
+    Order 1 has the whole vocabulary, so that its id is the word. The tables are files in `folder`; `memory` is in
+    bytes, for the working arrays.
     """
     counts = np.zeros(vocab_size, np.int64)
     for begin in range(0, len(words), _CHUNK):
@@ -121,7 +121,7 @@ class _Level:
         self.stop, self.second, self.folder, self.name, self.memory = stop, second, folder, name, memory
 
     def count(self) -> tuple[Table, Array]:
-        """The table, and the id of the n-gram that ends at each position."""
+        """Count; return the table, and the id of the n-gram that ends at each position."""
         words = Column(self.folder / f"words.{self.name}", self.contexts.words.dtype)
         counts = Column(self.folder / f"counts.{self.name}", np.uint32)
         first = Column(self.folder / f"first.{self.name}", np.uint32)
@@ -147,7 +147,7 @@ class _Level:
         return Table(words.close(), counts.close(), first.close(), before), ids
 
     def _counted(self) -> Iterator[tuple[Array, tuple[Array, Array, Array, Array]]]:
-        """What each range of contexts holds, in order; two are counted at a time, one on each of two threads."""
+        """Yield the n-grams of each range of contexts, in order; two threads count one range each."""
 
         def one(low: int, followed: Array) -> tuple[Array, tuple[Array, Array, Array, Array]]:
             records = self._deal(low, followed)
@@ -165,7 +165,7 @@ class _Level:
         return max(1, int(self.contexts.words.max()).bit_length()) if self.second else self.contexts.words.itemsize * 8
 
     def _ranges(self) -> Iterator[tuple[int, Array]]:
-        """Contexts one after another, as many as memory holds: the first of them, and how often each is followed."""
+        """Yield ranges of contexts, as many as fit in memory: the first context, and how often each is followed."""
         room = max(1 << 10, min(self.memory * 3 // 8 // _RECORD, len(self.words)) // _THREADS + 1)
         low, last = 0, len(self.contexts.words)
         while low < last:
@@ -175,7 +175,7 @@ class _Level:
             low += together
 
     def _followed(self, low: int, high: int) -> Array:
-        """How often each context is one: as often as it was seen, but not where the text ends."""
+        """Count how often each context is followed: as often as it was seen, except at the end of the text."""
         followed = self.contexts.counts[low:high].astype(np.int64)
         unfinished = self.words[-1] != self.stop
         if self.second:
@@ -189,7 +189,7 @@ class _Level:
         return followed
 
     def _deal(self, low: int, followed: Array) -> Array:
-        """The records of a range, context by context, each in the order of the text."""
+        """Return the records of a range, context by context, each in the order of the text."""
         places = np.cumsum(followed) - followed
         records = np.empty(int(followed.sum()), np.uint64)
         context = self.stop if self.second else int(NOTHING)
@@ -240,7 +240,7 @@ class _Spread:
 
 
 def forget(*arrays: Array) -> None:
-    """What was read of mapped files need not stay in memory."""
+    """Let the system drop the pages of mapped files from memory."""
     for numbers in arrays:
         opened = getattr(numbers, "_mmap", None)
         if opened is not None:
@@ -249,7 +249,7 @@ def forget(*arrays: Array) -> None:
 
 @njit(cache=True, nogil=True)
 def _deal(words, below, begin, context, low, places, records, stop, second):
-    """Puts each position of a part of the text into the next free place of its context; the context after the part."""
+    """Put each position of a part of the text into the next free place of its context; return the last context."""
     contexts = len(places)
     for i in range(len(words)):
         c = np.int64(context) - low
@@ -265,7 +265,7 @@ def _deal(words, below, begin, context, low, places, records, stop, second):
 
 @njit(cache=True, nogil=True)
 def _group(records, ends, bits):
-    """Sorts each context's records by word; the n-grams' words and counts, where each context's end, and every
+    """Sort each context's records by word; return the n-grams' words and counts, where each context's end, and every
     record's id."""
     words = np.empty(len(records), np.uint32)
     counts = np.empty(len(records), np.uint32)
@@ -298,7 +298,7 @@ def _group(records, ends, bits):
 
 @njit(cache=True, nogil=True)
 def _sort(records, copy, bits):
-    """By word; records of one word stay in order."""
+    """Sort by word; records of one word stay in order (stable radix sort)."""
     size = len(records)
     if size <= 48:
         for i in range(1, size):

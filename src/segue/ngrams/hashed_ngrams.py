@@ -1,4 +1,4 @@
-"""Counts of what followed contexts of any make, words and classes mixed, by the hash of the context.
+"""N-gram counts in hash tables, for contexts that mix words and classes: Kneser-Ney and a cache.
 
 A part predicts one target from a root and a list of context symbols, the nearest first; level k is the root with the
 first k symbols. Either the target is the class of the next word and the root is nothing, or the target is the word and
@@ -67,7 +67,7 @@ class Added(NamedTuple):
     pairs: Array
     pair_rows: Array
     used: Array
-    """How many contexts and how many pairs there are."""
+    """Numbers of contexts and of pairs."""
 
 
 @dataclass
@@ -127,11 +127,11 @@ class KneserNey:
         )
 
     def __len__(self) -> int:
-        """How many different n-grams, of all levels, were counted in training."""
+        """Number of different n-grams counted in training, of all levels."""
         return len(self.pairs.keys)
 
     def going_on(self) -> KneserNey:
-        """The same counts, to which others can be added; these here stay as they are."""
+        """Return a copy that counts can be added to."""
         return replace(self, added=_nothing_added(_LEAST))
 
     def read(self, text: Array, skip: int, learn: int, targets: Array, classes: Array) -> Array:
@@ -153,7 +153,7 @@ class KneserNey:
         return self.pairs, self.contexts, self.discounts
 
     def arrays(self) -> dict[str, Array]:
-        """What was counted, by name."""
+        """Return the tables by name, to be saved."""
         tables = (("pairs", self.pairs), ("contexts", self.contexts))
         found = {f"{name}.{part}": getattr(table, part) for name, table in tables for part in _ARRAYS}
         return found | {"discounts": self.discounts}
@@ -178,7 +178,7 @@ class RecentCounts:
     """Tokens read."""
     keys: Array = field(default_factory=lambda: np.zeros(_LEAST, np.uint64))
     mass: Array = field(default_factory=lambda: np.zeros((_LEAST, 2)))
-    """What each hash was worth when it was last touched, and when that was."""
+    """The decayed count of each hash at its last update, and the time of that update."""
     used: Array = field(default_factory=lambda: np.zeros(1, np.int64))
 
     def read(self, text: Array, skip: int, learn: int, targets: Array, classes: Array) -> Array:
@@ -281,7 +281,7 @@ def _move(keys, rows, new, new_rows):
 
 @njit(cache=True, nogil=True)
 def _slot(keys, key):
-    """Where a hash lies, or the free place where it would."""
+    """Find the slot of a hash, or the free slot where it would go."""
     mask = np.uint64(len(keys) - 1)
     place = key & mask
     while keys[place] != np.uint64(0) and keys[place] != key:
@@ -329,7 +329,7 @@ def _chain(text, i, classes, root, symbols, chain):
 
 @njit(cache=True, nogil=True)
 def _hash(text, positions, classes, symbols, inside):
-    """Of each position, the hashes of its whole context and of context and target."""
+    """Hash, for each position, its whole context, and context and target together."""
     contexts, pairs = np.empty(len(positions), np.uint64), np.empty(len(positions), np.uint64)
     chain = np.empty(len(symbols) + 1, np.uint64)
     for n in range(len(positions)):

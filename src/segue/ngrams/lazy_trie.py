@@ -45,7 +45,7 @@ Ids = NDArray[np.int32]
 
 
 class Weights:
-    """What the evidence of each order is multiplied by, and what is added to it; at first nothing is changed."""
+    """The factor a and the bias b of each order's evidence; 1 and 0 at first."""
 
     def __init__(self, values: Floats, squares: Floats) -> None:
         self.values, self.squares = values, squares
@@ -181,7 +181,7 @@ def _make(nodes, used, above, symbol, place):
 
 @njit(cache=True, nogil=True)
 def _make_children(nodes, used, tally, contexts, text):
-    """Of contexts that were seen once and are met again: what followed the first time."""
+    """Make the first child of contexts that were seen once and are met again: what followed the first time."""
     for k in range(1, len(contexts)):
         node = contexts[k]
         if node == NONE:
@@ -196,7 +196,7 @@ def _make_children(nodes, used, tally, contexts, text):
 
 @njit(cache=True, nogil=True)
 def _count(nodes, used, tally, contexts, text, t):
-    """Counts text[t] after the contexts, and moves these on."""
+    """Count text[t] after the contexts, and advance these."""
     symbol = text[t]
     if symbol == BREAK:
         contexts[1:] = NONE
@@ -238,7 +238,7 @@ def _count_all(nodes, used, tally, contexts, text, begin, end):
 
 @njit(cache=True, nogil=True)
 def follow(nodes, text, contexts, symbol):
-    """Moves contexts on over a symbol, without counting."""
+    """Advance the contexts over a symbol, without counting."""
     above = contexts[0]
     for k in range(1, len(contexts)):
         node = NONE
@@ -366,7 +366,7 @@ def _learn_all(nodes, used, tally, contexts, text, begin, end, discounts, values
 
 @njit(cache=True, nogil=True)
 def score(nodes, text, contexts, discounts, values, squares, rate, tokens, targets, size, logp):
-    """Reads tokens and says log p of the target after each, 0 where it is below 0; nothing is counted. At a rate above
+    """Read tokens and compute log p of the target after each, 0 if it is below 0, without counting. At a rate above
     0 the weights learn from the targets."""
     work, gradient = _workspace(size, len(contexts)), np.zeros(values.shape)
     for i in range(len(tokens)):

@@ -1,4 +1,4 @@
-"""Looking n-grams up in the packed tables, and what they say of the next word: the loops that must be fast.
+"""Look n-grams up in the packed tables and compute p of the next word: the loops that must be fast.
 
 Orders are walked from the lowest, and p(w|h) is made better by each longer context that was seen:
 
@@ -24,14 +24,14 @@ DISCOUNTED, UNIFORM, BACKOFF = 0, 1, 2
 STUPID = 0.4
 """Brants et al. 2007."""
 FAR, NEAR = 24, 12
-"""How many positions ahead memory is asked for: of a context what describes it, then its followers."""
+"""How many positions ahead to prefetch: first a context's profile, then its followers."""
 UNSEEN, UNKNOWN = -1, -2
 """In place of a context's id: it was never seen; there is none, because the text begins after it."""
 
 
 @intrinsic
 def prefetch(context: Any, array: Any, place: Any) -> Any:
-    """Asks for array[place] to be brought near; it will be wanted soon, and waiting for memory is most of the work."""
+    """Prefetch array[place] into the CPU cache: waiting for memory is most of the work."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
@@ -50,7 +50,7 @@ def prefetch(context: Any, array: Any, place: Any) -> Any:
 
 @njit(cache=True, nogil=True, inline="always")
 def find(words, low, high, word):
-    """The place of a word among words[low:high], which are sorted; -1 if it is not there."""
+    """Find the place of a word among words[low:high], which are sorted; -1 if it is not there."""
     size = min(high - low, np.int64(word) + 1)  # different words: before the word w there are w at most
     while size > 1:
         half = size >> 1
@@ -63,7 +63,7 @@ def find(words, low, high, word):
 
 @njit(cache=True, nogil=True)
 def exact(counts, more_ids, more_counts, place):
-    """The count of an n-gram."""
+    """Return the count of an n-gram."""
     count = np.int64(counts[place])
     if count == 255:
         count = np.int64(more_counts[np.searchsorted(more_ids, place)])
@@ -89,7 +89,7 @@ def score_order(
     contexts,
     p,
 ):
-    """One order over a row of text: improves p of the targets, and moves `contexts` on to the next order.
+    """Apply one order to a row of text: update p of the targets, and advance `contexts` to the next order.
 
     `contexts[i]` is the id of the context that ends in text[i].
     """
@@ -139,7 +139,7 @@ def score_order(
 def add_order(
     words, counts, more_ids, more_counts, first, profile, scale, weight, discounts, mode, uniform, context, p
 ):
-    """One order for every word of the vocabulary: improves p after one context."""
+    """Apply one order to every word of the vocabulary: update p after one context."""
     if context < 0 or scale[profile[context]] < 0.0:
         if mode == UNIFORM and context != UNKNOWN:
             p[:] = uniform

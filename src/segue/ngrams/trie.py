@@ -1,4 +1,4 @@
-"""Counted n-grams as a trie in few bytes, on disk as in memory: what `model.safetensors` of a count model holds.
+"""Counted n-grams as a compact trie, on disk as in memory: the content of an n-gram model's `model.safetensors`.
 
 Of each order above the first:
 
@@ -28,7 +28,7 @@ from numba import njit
 from segue.ngrams.count import Array, Column, Table, forget
 
 _CONTEXTS = 1 << 18
-"""Contexts that are packed at a time."""
+"""Pack this many contexts at a time."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Level:
     words: Array
     counts: Array
     more_ids: Array
-    """N-grams with a count of 255 or more, and below their counts."""
+    """N-grams with a count of 255 or more; `more_counts` has their counts."""
     more_counts: Array
     first: Array
     profile: Array
@@ -48,7 +48,7 @@ class Level:
         return len(self.words)
 
     def plain_counts(self, low: int, high: int) -> Array:
-        """The counts of n-grams low … high - 1."""
+        """Return the counts of n-grams low … high - 1."""
         counts = self.counts[low:high].astype(np.int64)
         a, b = np.searchsorted(self.more_ids, (low, high))
         counts[self.more_ids[a:b].astype(np.int64) - low] = self.more_counts[a:b]
@@ -83,7 +83,7 @@ def pack(
     folder: Path,
     k: int,
 ) -> tuple[Level, Array]:
-    """The level of a counted table, and how many of its n-grams have a count of 1, 2, 3, 4 (pruned ones too).
+    """Pack a counted table; also return how many of its n-grams have a count of 1, 2, 3, 4 (pruned ones too).
 
     `adjusted` are the counts that the smoothing uses; `contexts` the plain counts of the contexts. N-grams whose plain
     count is below the second of `least` are left out; contexts below the first have been.
@@ -190,8 +190,7 @@ def _pack(words, adjusted, plain, first, kept, least, rows, used, slots, counts_
 
 
 def write_arrays(path: Path, arrays: dict[str, Array]) -> None:
-    """A safetensors file, written array by array: the widest numbers first, so that all lie where a processor reads
-    them well."""
+    """Write a safetensors file array by array: the widest numbers first, so that all are aligned in memory."""
     names = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
     header: dict[str, Any] = {}
     place = 0
@@ -219,7 +218,7 @@ _DTYPES = {"u1": "U8", "u2": "U16", "u4": "U32", "i4": "I32", "u8": "U64", "i8":
 
 
 def map_arrays(path: Path) -> dict[str, Array]:
-    """The arrays of a safetensors file, mapped into memory; ValueError where the file is not whole."""
+    """Map the arrays of a safetensors file into memory; ValueError if the file is not whole."""
     kinds = {name: np.dtype(kind) for kind, name in _DTYPES.items()}
     size = path.stat().st_size
     with path.open("rb") as file:
@@ -253,7 +252,7 @@ def bytes_of(levels: Iterable[Level]) -> int:
 
 
 def side_by_side(arrays: Sequence[Array]) -> tuple[Array, list[int]]:
-    """One array that holds all of these, and where each begins; without copying where one mapped file holds them."""
+    """Join arrays into one, and return where each begins; without copying if one mapped file holds them all."""
     root = _root(arrays[0])
     places = [array.__array_interface__["data"][0] for array in arrays]
     same = all(_root(array) is root and array.dtype == arrays[0].dtype and array.size for array in arrays)
@@ -270,7 +269,7 @@ def side_by_side(arrays: Sequence[Array]) -> tuple[Array, list[int]]:
 
 
 def _root(array: Array) -> Any:
-    """The mapped file that an array is a part of, or the array whose numbers it shows."""
+    """Return the mapped file that an array is part of, or the array that it is a view of."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array

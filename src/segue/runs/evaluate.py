@@ -1,12 +1,11 @@
-"""A run, or several as one mixture, evaluated as more than it is by itself: with a cache, or going on to learn.
+"""Evaluate a run, or several as one mixture, with caches or with dynamic evaluation.
 
-Whatever changes while it reads the text that it is scored on is adapted; its figures are marked so, and stand beside
-those of the same models standing still. Weights are found by EM on validation text; where a run has held nothing else
-out, that is the text that is scored, and `way` says so.
+A model that changes while it reads the test text is adapted; its figures are marked, and the static figures of the same
+models are given beside them. The weights of a mixture are found by EM on validation text; if a run held out nothing
+else, that is the text that is scored, and `way` says so.
 
-A model that counts goes on counting (its `adapted()`), a network goes on learning (inference/dynamic_evaluation.py). A
-cache is one of n-grams (ngrams/cache.py), and of the states of every network with hidden states
-(inference/neural_cache.py).
+A counted model counts on (its `adapted()`), a network goes on learning (inference/dynamic_evaluation.py). There are
+an n-gram cache (ngrams/cache.py), and a neural cache for every network with hidden states (inference/neural_cache.py).
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from segue.runs.run import Run, evaluate_opened
 from segue.training.log import Progress, silent
 
 HELD_OUT = 200_000
-"""Tokens of validation text that the weights are found on, at most."""
+"""Find weights on at most this many tokens of validation text."""
 
 
 class Mixing:
@@ -52,30 +51,30 @@ class Mixing:
         progress: Progress = silent,
         settings: Sequence[str] = (),
     ) -> dict[str, Any]:
-        """The figures as those of one model, with the weights; where it adapts, also those of it standing still."""
+        """Compute the figures as those of one model, with the weights; if it adapts, also the static figures."""
         first = self.runs[0]
-        held = None
+        held_out = None
         if self.cache or len(self.runs) > 1:
             with first.held_out(validation, HELD_OUT, progress) as text:
-                held = np.array(text.store.tokens)
+                held_out = np.array(text.store.tokens)
         with first.corpus_for(data, progress, settings) as (corpus, split):
-            result = still = self._score(corpus, split, held, False, progress)
+            result = static = self._score(corpus, split, held_out, False, progress)
             if self.adapt or self.cache:
                 kept = ("bits_per_byte", "bits_per_byte_ci", "perplexity", "weights")
-                result = self._score(corpus, split, held, True, progress)
-                result["static"] = {key: still[key] for key in kept if key in still}
-        if held is not None and validation is None and split == "validation":
+                result = self._score(corpus, split, held_out, True, progress)
+                result["static"] = {key: static[key] for key in kept if key in static}
+        if held_out is not None and validation is None and split == "validation":
             result["way"] += "; the weights are found on this text too, for nothing else was held out"
         return result
 
-    def _score(self, corpus: Corpus, split: str, held: Any, adapted: bool, progress: Progress) -> dict[str, Any]:
+    def _score(self, corpus: Corpus, split: str, held_out: Any, adapted: bool, progress: Progress) -> dict[str, Any]:
         first, size = self.runs[0], self.runs[0].sizes.vocab_size
         weights = [1.0]
-        if held is not None:
+        if held_out is not None:
             found = []
             for i, part in enumerate(parts := self._parts(adapted)):
                 progress(f"weighing {self.name}", i / len(parts))
-                found.append(probabilities(part.model, held, size, part.device))
+                found.append(probabilities(part.model, held_out, size, part.device))
             weights = em_weights(np.stack(found)).tolist()
         parts = self._parts(adapted)
         model = parts[0].model
@@ -93,7 +92,7 @@ class Mixing:
         return {**({"split": split} if split != "all" else {}), **result}
 
     def _parts(self, adapted: bool) -> list[_Part]:
-        """The models, those that adapt begun anew."""
+        """Return the parts of the mixture; adapted models start afresh."""
         parts = [
             _adapted(run) if adapted and self.adapt and _way(run) else _Part(str(run.path), run.model, run.device)
             for run in self.runs
@@ -107,7 +106,7 @@ class Mixing:
 
 
 class _Part(NamedTuple):
-    """A part of a mixture, and what it does while it reads; that is nothing where it stands still."""
+    """A part of a mixture, and how it adapts while it reads; empty if it is static."""
 
     name: str
     model: Any
@@ -116,7 +115,7 @@ class _Part(NamedTuple):
 
 
 def _way(run: Run) -> str:
-    """How the model of a run goes on learning; empty where it cannot."""
+    """Say how the model of a run goes on learning; empty if it cannot."""
     if run.model.adapts:
         return "counting on while reading"
     return "dynamic evaluation" if run.model.takes_tensors else ""
@@ -148,10 +147,10 @@ def evaluate(
     progress: Progress = silent,
     settings: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The figures of a run, or with `mix` of runs (written a+b+c) as one mixture.
+    """Compute the figures of a run, or with `mix` of runs (written a+b+c) as one mixture.
 
-    With `adapt` a model goes on learning while it reads; with `cache` what it read lately counts more. The weights of a
-    mixture are found on `validation`, by default the run's own.
+    With `adapt` a model goes on learning while it reads (dynamic evaluation); with `cache` caches of recent text are
+    mixed in. The weights of a mixture are found on `validation`, by default the run's own.
     """
     opened = [runs] if isinstance(runs, Run) else _opened(str(runs), mix, device, trust)
     if len(opened) == 1 and not (adapt or cache):
@@ -169,7 +168,7 @@ def _opened(names: str, mix: bool, device: str, trust: bool) -> list[Run]:
 
 
 def _check(runs: Sequence[Run]) -> None:
-    """A mixture is of language models, each once, that cut the same text into the same tokens."""
+    """Refuse anything but language models, each once, with the same tokenizer."""
     first = runs[0]
     places = [run.path.resolve() for run in runs]
     for run, place in zip(runs, places, strict=True):

@@ -29,7 +29,7 @@ FORMAT = 1
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
-    """The file is whole or not there."""
+    """Write a file atomically: it is whole or not there."""
     with atomic_file(path) as beside:
         beside.write_bytes(content.encode() if isinstance(content, str) else content)
 
@@ -39,7 +39,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
-    """Strict JSON: an infinite or missing figure is null."""
+    """Write strict JSON: an infinite or missing figure is null."""
     return json.dumps(_finite(value), indent=indent, ensure_ascii=False, allow_nan=False)
 
 
@@ -54,7 +54,7 @@ def _finite(value: Any) -> Any:
 
 
 def read_json(path: Path) -> Any:
-    """A file of a run, or an InputError that says what is wrong with it."""
+    """Read a JSON file of a run, or raise an InputError that says what is wrong with it."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -64,7 +64,7 @@ def read_json(path: Path) -> Any:
 
 
 def check_run(folder: Path) -> dict[str, Any]:
-    """config.json of a finished run."""
+    """Check that a run is finished and readable; return its config.json."""
     if not folder.is_dir():
         raise InputError(f"There is no run folder {folder}. `segue runs` lists what there is.")
     if not (folder / "recipe.toml").exists():
@@ -90,7 +90,7 @@ def _damaged(path: Path, reason: str) -> InputError:
 
 
 def changed_file(read: Iterable[dict[str, Any]], folder: Path) -> str | None:
-    """The first file just read that is not as it was when the run in `folder` was made."""
+    """Return the first file that has changed since the run in `folder` was made, by its checksum."""
     if not (folder / "ledger.json").exists():
         return None
     old = {file["path"]: file["sha256"] for file in read_json(folder / "ledger.json")["files"]}
@@ -99,7 +99,7 @@ def changed_file(read: Iterable[dict[str, Any]], folder: Path) -> str | None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keeps two writers apart; the lock of a killed process is gone with it."""
+    """Lock the folder against a second writer; the system releases the lock of a killed process."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = (folder / ".lock").open("a")
@@ -119,12 +119,12 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def missing(folder: Path) -> list[Path]:
-    """The folder and those above it that are not there yet, the innermost first."""
+    """List the folder and its parents that do not exist yet, the innermost first."""
     return [path for path in (folder, *folder.parents) if not path.exists()]
 
 
 def undo(folder: Path, made: list[Path]) -> None:
-    """Removes all that was written into a folder, and then the folders that were `made` for it."""
+    """Remove all that was written into a folder, and then the folders that were `made` for it."""
     for path in folder.iterdir() if folder.is_dir() else ():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
@@ -136,7 +136,7 @@ def undo(folder: Path, made: list[Path]) -> None:
 
 
 def free_name(stem: str) -> Path:
-    """runs/stem, or runs/stem-2, … where that is taken."""
+    """Return runs/stem, or runs/stem-2, … if that exists."""
     for number in range(1, 100_000):
         path = Path("runs") / (stem if number == 1 else f"{stem}-{number}")
         if not path.exists():
@@ -145,7 +145,7 @@ def free_name(stem: str) -> Path:
 
 
 def environment(device: str, threads: int, seed: int, processes: int = 1) -> dict[str, Any]:
-    """What a run was made with."""
+    """Describe what a run was made with: versions, machine, device, threads, seed."""
     packages = {}
     for name in ("segue", "torch", "numpy", "tokenizers", "safetensors"):
         try:

@@ -1,4 +1,4 @@
-"""From runs and their evaluations to the page: what look/page/report.py shows, gathered."""
+"""Gather what the page shows (look/page/report.py) from runs and their evaluations."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _SAMPLE = 400
 _INSIDE = 24
 """Characters of held-out text whose attention or gates are drawn."""
 _GIVEN, _CONTINUED = 70, 240
-"""Characters that the quiz gives, and that follow, about."""
+"""About how many characters the quiz shows first, and how many follow."""
 _OTHERS = 3
-"""Passages of the quiz that are not real."""
+"""Number of generated passages in the quiz."""
 _SEARCHED = 500
-"""Units of held-out text among which one for the quiz is looked for."""
+"""Search this many units of held-out text for one for the quiz."""
 _ENDS = {"line": "\n", "paragraph": "\n\n", "document": ""}
 """How the end of a unit looks in the text."""
 
@@ -53,13 +53,13 @@ class Passage:
 
 
 def passage_of(corpus: Corpus, split: str) -> Passage:
-    """A held-out paragraph worth showing, and another place for the quiz."""
-    passage = _shown(corpus, split)
+    """Choose a held-out paragraph worth showing, and another place for the quiz."""
+    passage = _passage(corpus, split)
     return replace(passage, asked=_asked(corpus, split, passage.units))
 
 
-def _shown(corpus: Corpus, split: str) -> Passage:
-    """The first held-out paragraph worth showing: of 200 to 700 characters if there is one."""
+def _passage(corpus: Corpus, split: str) -> Passage:
+    """Find the first held-out paragraph worth showing: of 200 to 700 characters if there is one."""
     lines: list[str] = []
     for example in corpus.examples(split):
         if corpus.config.unit == "document":
@@ -74,16 +74,16 @@ def _shown(corpus: Corpus, split: str) -> Passage:
 
 
 def _prompt(text: str) -> str:
-    """Its first words, without a blank at the end: the next word brings its own."""
+    """Return its first words, without a space at the end: the next word brings its own."""
     return " ".join(text.split()[:3])
 
 
 def _asked(corpus: Corpus, split: str, shown: list[str]) -> tuple[str, str] | None:
-    """The first held-out place that is long enough and is not shown elsewhere on the page; else the longest."""
+    """Find the first held-out place that is long enough and not shown elsewhere on the page; else the longest."""
     heads = [unit[:_GIVEN] for unit in shown if unit]
     best = ("", "")
     for example in islice(corpus.examples(split), _SEARCHED):
-        # A document may be a piece of one, and begin anywhere; its paragraphs begin well.
+        # A document may be a piece that begins anywhere; its paragraphs begin at a good place.
         gaps = re.finditer(r"\n\s*\n", example.text) if corpus.config.unit == "document" else ()
         for place in chain((gap.end() for gap in gaps), [0]):
             text = example.text[place : place + 2 * (_GIVEN + _CONTINUED)]
@@ -96,29 +96,29 @@ def _asked(corpus: Corpus, split: str, shown: list[str]) -> tuple[str, str] | No
 
 
 def _split(text: str) -> tuple[str, str]:
-    """The words that the quiz gives, less than half of all, and how they go on; no blank at the end of either."""
+    """Split a text into the words that the quiz shows, less than half, and the rest; no space at the end of either."""
     blank = re.compile(r"\s").search(text, min(_GIVEN, len(text) // 3))
     return (text[: blank.start()], _cut(text[blank.start() :])) if blank else ("", "")
 
 
 def _cut(text: str) -> str:
-    """Whole words, about as many characters as the quiz has; an ellipsis where it goes on."""
+    """Cut a text at a word to about the quiz's length, with an ellipsis."""
     if len(text) <= _CONTINUED:
         return text.rstrip()
     return re.sub(r"\s*\S*$", "", text[: _CONTINUED + 1]) + " …"
 
 
 def _guesses(run: Run, begin: str) -> list[str]:
-    """How a run goes on from the beginning that the quiz gives; nothing where it cannot."""
+    """Generate a run's continuations of the beginning that the quiz shows; empty if it cannot."""
     try:
         written = run.generate_many([begin] * _OTHERS, **_plain(run, 1.5 * _CONTINUED), seed=1)
-    except SegueError:  # a model without smoothing may know no way on from text that it has never seen
+    except SegueError:  # a model without smoothing may have no continuation of unseen text
         return []
     return [_cut(text) for _, text in written]
 
 
 def _quiz(passage: Passage, entries: list[Entry]) -> Quiz | None:
-    """The real passage among those of the best models, or of the only one."""
+    """Make the quiz: the real passage among those of the best models, or of the only one."""
     if passage.asked is None:
         return None
     begin, real = passage.asked
@@ -135,7 +135,7 @@ def _quiz(passage: Passage, entries: list[Entry]) -> Quiz | None:
 def entry_of(
     run: Run, evaluation: Evaluation, result: dict[str, Any], passage: Passage | None, differs: str = ""
 ) -> Entry:
-    """What the page says of one run; `result` is that of its training."""
+    """Gather what the page shows for one run; `result` is that of its training."""
     figures = evaluation.result
     main = main_figure(figures)
     names = [name for name in run.task.beside if figures.get(name) is not None or name == main]
@@ -144,7 +144,7 @@ def entry_of(
         model=run.recipe.name,
         tokens=run.tokenizer.kind,
         metrics={NAMES.get(name, name): figures.get(name) for name in names},
-        interval=tuple(interval) if interval and interval[0] > -math.inf else None,  # of one piece alone there is none
+        interval=tuple(interval) if interval and interval[0] > -math.inf else None,  # a single piece has no interval
         differs=differs,
         parameters=result["parameters"],
         train_seconds=result["train_seconds"],
@@ -164,10 +164,10 @@ def entry_of(
 
 
 def write_run_page(run: Run, evaluation: Evaluation, corpus: Corpus, split: str, result: dict[str, Any]) -> None:
-    """report.html of a single run."""
+    """Write report.html of a single run."""
     passage = passage_of(corpus, split) if "generate" in run.task.verbs else None
     figures = evaluation.result
-    # Tokens that lose text have no bits per byte: the sentence then gives their perplexity. Scores have neither.
+    # A tokenizer that loses text has no bits per byte: the sentence then gives the perplexity. Scores have neither.
     shown = next((name for name in (main_figure(figures), "perplexity") if name in figures), None)
     figure = f"{figures[shown]:.3f} {NAMES.get(shown, shown)}" if shown else "Scores, not probabilities,"
     figure = figure.replace("inf ", "∞ ")
@@ -192,9 +192,9 @@ def inside(run: Run, units: Iterable[str]) -> list[View]:
 
 
 def page_of(title: str, summary: list[str], entries: list[Entry], passage: Passage | None, best: Evaluation) -> Page:
-    """The page of these entries, best first; the ledger is that of the first one's run."""
+    """Make the page of these entries, best first, with the ledger of the first one's run."""
     ledger = read_json(Path(entries[0].run) / "ledger.json")
-    mixed = ledger.pop("corpora", [])  # it has a place of its own on the page
+    mixed = ledger.pop("corpora", [])  # shown elsewhere on the page
     bits = {row["corpus"]: row.get("bits_per_byte") for row in best.result.get("by_corpus", [])}
     return Page(
         title=title,
@@ -213,8 +213,8 @@ def page_of(title: str, summary: list[str], entries: list[Entry], passage: Passa
 
 
 def curve_of(run: Path, drawn: tuple[str, str]) -> Curve:
-    """The validation figure over training; a translator's is of single tokens, the right words before them given, and
-    that of a model of numbers its loss."""
+    """Read the learning curve: the validation figure over training. For seq2seq it is the token accuracy under teacher
+    forcing, for numbers the loss."""
     name, metric = drawn
     validated = [line for line in read_metrics(run) if line["kind"] == "validation"]
     if validated and name == "accuracy" and not any(name in line for line in validated):
@@ -224,14 +224,14 @@ def curve_of(run: Path, drawn: tuple[str, str]) -> Curve:
 
 
 def _rung(run: Run) -> tuple[str, int] | None:
-    """The place of a model that counts on the ladder of smoothings and orders."""
+    """Return the smoothing and order of an n-gram model, for the chart of both."""
     if not has_counts(run.model):
         return None
     return run.model.config.smoothing.replace("_", " "), run.model.config.order
 
 
 def expected_of(run: Run, units: Iterable[str]) -> Expected | None:
-    """The place in a text where most can be seen of what the orders of a model that counts expect."""
+    """Find the place in a text that best shows what each order of an n-gram model expects."""
     unit = next((unit for unit in units if unit), "")
     ids = run.tokenizer.encode(unit).tolist()
     if not ids:
@@ -248,24 +248,24 @@ def _sample(run: Run, prompt: str) -> str:
 
 
 def _plain(run: Run, characters: float) -> dict[str, Any]:
-    """Settings of the same kind for every run: to draw about so many characters, whatever its recipe says."""
+    """Return the same sampling settings for every run: about this many characters, whatever its recipe says."""
     size = characters if run.tokenizer.kind in ("char", "byte") else characters / 5
     return {"max_tokens": round(size), "temperature": 1.0, "beam": 0, "stop": []}
 
 
 def word_bits(run: Run, units: Iterable[str]) -> list[tuple[str, float]]:
-    """The words of a text as they stand in it, each with the bits of the tokens that begin in it, and the ends."""
+    """Return the words of a text, each with the bits of the tokens that begin in it (surprisal), and the unit ends."""
     end = _ENDS[run.recipe.data.unit]
     return [word for line in run.score(units) for word in _words_of(line, end)]
 
 
 def _words_of(line: Line, end: str) -> list[tuple[str, float]]:
-    """The words of one unit; its end stands last, by itself: no word is to blame for what the end costs."""
+    """Return the words of one unit, with its end as a word of its own, so that no word carries the end's bits."""
     spans = [match.span() for match in re.finditer(r"\s*\S+|\s+$", line.text)]
     bits = [0.0] * len(spans)
     place = word = 0
     for surface, cost in zip(line.tokens[:-1], line.token_bits[:-1], strict=True):
-        # Where tokens leave out the blanks (wordpiece), a token stands further on than the last one ended.
+        # Tokens without spaces (wordpiece) may begin after the end of the last one.
         place = max(place, line.text.find(surface, place))
         while word + 1 < len(spans) and place >= spans[word + 1][0]:
             word += 1

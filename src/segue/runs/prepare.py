@@ -1,4 +1,4 @@
-"""Data to ids: the tokenizer, the labels and the stores of a run, made once and kept until the run is finished."""
+"""Prepare the data of a run: tokenizer, labels and ids on disk, made once and kept until the run is finished."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class Prepared(NamedTuple):
 
     @property
     def tested(self) -> str:
-        """The split that the last figures are of; empty: nothing was held out."""
+        """The split for the final figures, test or validation; empty if nothing was held out."""
         counts = self.corpus.counts
         return next((split for split in ("test", "validation") if counts[split]), "")
 
     def epochs(self, begun: Begun, trainer: Any) -> dict[str, Any]:
-        """How often each of several corpora was read, here and in the ledger."""
+        """Return how often each of several corpora was read, and write it into the ledger."""
         if len(self.corpus.parts) == 1:
             return {}
         tokens = self.store.columns["text"].lengths().tolist()
@@ -55,7 +55,7 @@ class Prepared(NamedTuple):
 
 
 def prepare(begun: Begun, world: World, progress: Progress) -> Prepared:
-    """The first process reads the data and writes ids; the others read what it has written."""
+    """Read the data and write ids (the first process), or read what it has written (the others)."""
     if not world.first:
         return _read(begun)
     recipe, corpus, path = begun.recipe, begun.corpus, begun.path
@@ -79,7 +79,7 @@ def prepare(begun: Begun, world: World, progress: Progress) -> Prepared:
         corpus.ledger.unknown_rate = held_out.unknown_rate
     _note_vectors(recipe, corpus)
     write_ledger(corpus, path)
-    begun.tell(world, codec.labels, held_out is not None)
+    begun.broadcast(world, codec.labels, held_out is not None)
     return Prepared(corpus, codec, encoded.store, held_out)
 
 
@@ -125,7 +125,7 @@ def _check_tokens(corpus: Corpus, store: Store, tokens: int) -> None:
 
 
 def _tokenizer(recipe: Recipe, corpus: Corpus, path: Path, progress: Progress) -> Tokenizer:
-    """The tokenizer of the run: the one it has, that of train.init, or one that is learnt."""
+    """Return the tokenizer of the run: the saved one, that of train.init, or a newly learnt one."""
     saved, init = path / "tokenizer.json", recipe.train.init
     if not saved.exists():
         if init:
@@ -136,20 +136,20 @@ def _tokenizer(recipe: Recipe, corpus: Corpus, path: Path, progress: Progress) -
             progress("learning the tokens", 0.0)
             tokenizer = Tokenizer.train(recipe.tokens, _texts(recipe, corpus))
             progress("learning the tokens", 1.0)
-        with atomic_file(saved) as beside:  # whole or not there: a killed run goes on with the tokenizer that it finds
+        with atomic_file(saved) as beside:  # atomic: a resumed run uses the tokenizer that it finds
             tokenizer.save(beside)
     return Tokenizer.load(saved)
 
 
 def _texts(recipe: Recipe, corpus: Corpus) -> Iterator[str]:
-    """The training text, for the tokenizer alone; several corpora in the proportion of their weights, so that a sample
-    of it is fair."""
+    """Yield the training text for the tokenizer; several corpora are mixed by their weights, so that a sample is
+    fair."""
     for example in corpus.mixed() if len(corpus.parts) > 1 else corpus.examples("train"):
         yield from recipe.task.texts(example)
 
 
 def _speller(recipe: Recipe, tokenizer: Tokenizer, corpus: Corpus, path: Path) -> Speller | None:
-    """What unknown words cost, where a text is scored in bits and the vocabulary is closed."""
+    """Learn the bits of spelling unknown words, if texts are scored in bits and the vocabulary is closed."""
     if not (recipe.task.spells and tokenizer.closed and tokenizer.lossless):
         return None
     speller = Speller.learn(example.text for example in corpus.examples("train"))
@@ -158,7 +158,7 @@ def _speller(recipe: Recipe, tokenizer: Tokenizer, corpus: Corpus, path: Path) -
 
 
 def _note_vectors(recipe: Recipe, corpus: Corpus) -> None:
-    """Put the sum of the file of model.embeddings into the ledger."""
+    """Write the checksum of the file of model.embeddings into the ledger."""
     if vectors := recipe.model.embeddings:
         file = Path(vectors)
         if file.is_dir():
@@ -168,6 +168,6 @@ def _note_vectors(recipe: Recipe, corpus: Corpus) -> None:
 
 
 def write_ledger(corpus: Corpus, path: Path) -> None:
-    """ledger.json: what was read, skipped and cut."""
+    """Write ledger.json: what was read, skipped and cut."""
     ledger = corpus.ledger
     files.write_json(path / "ledger.json", {**ledger.to_dict(), "summary": ledger.summary()})

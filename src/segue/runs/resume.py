@@ -1,4 +1,4 @@
-"""Where a run begins: by which recipe, in which folder, may it go on there, do the runs that it names fit?"""
+"""Begin or resume a run: choose its recipe and folder, and check that it may go on there."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ Out = str | Path | None
 Settings = Mapping[str, Any] | Sequence[str]
 
 _BEFORE = (".lock", ".recipe.toml.writing")
-"""What a run may leave that was killed before it had begun."""
+"""Files that a run may leave if it is killed before it begins."""
 _BUDGET = ("train.steps", "train.epochs", "train.seconds", "name")
-"""What may differ where a run goes on: there may be more of it."""
+"""Settings that may grow when a run is resumed."""
 
 
 @dataclass
@@ -37,11 +37,11 @@ class Begun:
     recipe: Recipe
     path: Path
     resumed: bool = False
-    """Whether it goes on with what is in the folder."""
+    """Whether it continues the run in the folder."""
     asked_to_resume: bool = False
     trust: bool = False
     made: list[Path] = field(default_factory=list)
-    """Folders that were not there before."""
+    """Folders that did not exist before."""
     rows: Path | None = None
     """The file that a list of data was written to, if it is new."""
     finished: bool = False
@@ -54,7 +54,7 @@ class Begun:
 
     @contextmanager
     def kept(self, world: World, device: str, threads: int, progress: Progress) -> Iterator[None]:
-        """Read the data and lock the folder while the run is trained; remove what comes of nothing."""
+        """Read the data and lock the folder while the run is trained; clean up after a failure."""
         if not world.first:
             yield
             return
@@ -64,7 +64,7 @@ class Begun:
                 with files.locked(self.path):
                     yield from self._written(device, threads, progress)
             else:
-                self.tell(world)
+                self.broadcast(world)
                 yield
         except BaseException:
             undo_rows(self.rows, self.path, self.made)
@@ -80,16 +80,16 @@ class Begun:
             self._note(device, threads)
             yield
         except Exception as error:
-            # A loss that diverged is worth a look at the metrics; wrong input or a full disk leaves nothing of use.
+            # After a diverged loss keep the metrics; after wrong input or a full disk there is nothing worth keeping.
             diverged = isinstance(error, SegueError) and not isinstance(error, InputError)
             if not (self.resumed or diverged or any(self.path.glob("checkpoints/step-*"))):
                 files.undo(self.path, self.made)
             raise
 
-    def tell(self, world: World, labels: tuple[str, ...] = (), validates: bool = False) -> None:
+    def broadcast(self, world: World, labels: tuple[str, ...] = (), validates: bool = False) -> None:
         """Tell the other processes what they need, once: as long as they have heard nothing, they can say so."""
         out = str(self.path.resolve())
-        world.tell({"out": out, "finished": self.finished, "labels": labels, "validates": validates})
+        world.broadcast({"out": out, "finished": self.finished, "labels": labels, "validates": validates})
 
     def _read(self, progress: Progress) -> None:
         """Read the data once: check it and count it."""
@@ -102,15 +102,15 @@ class Begun:
         check_parts(self.recipe, self.corpus, self.trust)
 
     def _note(self, device: str, threads: int) -> None:
-        """Write recipe.toml and environment.json: with them and the data the run can be made again."""
-        (self.path / "result.json").unlink(missing_ok=True)  # of a smaller budget: this one is not finished yet
+        """Write recipe.toml and environment.json, which with the data reproduce the run."""
+        (self.path / "result.json").unlink(missing_ok=True)  # from a smaller budget: the run is not finished any more
         files.write_atomic(self.path / "recipe.toml", to_toml(self.recipe))
         if not (self.resumed and (self.path / "environment.json").exists()):
             made_with = files.environment(device, threads, self.recipe.train.seed, processes())
             files.write_json(self.path / "environment.json", made_with)
 
     def finish(self, result: dict[str, Any]) -> None:
-        """Write result.json, which says that the run is finished, and remove the ids."""
+        """Write result.json, which marks the run as finished, and remove the ids."""
         files.write_json(self.path / "result.json", result)
         shutil.rmtree(self.path / "store", ignore_errors=True)
 
@@ -118,7 +118,7 @@ class Begun:
 def begin(
     model: str | Recipe | None, data: Data, out: Out, settings: Settings, resume: bool, threads: int, trust: bool
 ) -> Begun:
-    """The recipe to follow and the folder to write to; nothing is written yet but a list of data."""
+    """Choose the recipe and the folder; write nothing yet, except data that was given as a list."""
     lines = setting_lines(settings)
     if isinstance(model, Recipe):
         path = Path(out) if out is not None else files.free_name(f"{_stem(model.name)}-{data_name(model.data.path)}")
@@ -144,20 +144,20 @@ def begin(
 
 
 def follow(world: World, trust: bool) -> Begun:
-    """What a process that is not the first begins with: what the first one says."""
+    """Begin in a process that is not the first: use the recipe and folder that the first one broadcasts."""
     try:
-        told = world.tell()
-    except RuntimeError as error:  # as torch says that another process is gone
+        news = world.broadcast()
+    except RuntimeError as error:  # torch's error if another process is gone
         raise SegueError("The first process ended before the run began; what it says is the reason.") from error
-    path = Path(told["out"])
+    path = Path(news["out"])
     if not (path / "recipe.toml").exists():
         raise InputError(f"{path} is not seen by every machine. Put --out on a file system that all of them share.")
     return Begun(
         *(read_recipe(path / "recipe.toml", trust), path),
         trust=trust,
-        finished=told["finished"],
-        labels=tuple(told["labels"]),
-        validates=told["validates"],
+        finished=news["finished"],
+        labels=tuple(news["labels"]),
+        validates=news["validates"],
     )
 
 
@@ -179,7 +179,7 @@ def _new(model: str | None, data: Data, out: Out, lines: list[str], resume: bool
 
 
 def _own_recipe(model: str | None, path: Path, lines: list[str], trust: bool) -> Recipe:
-    """The recipe of a begun run, with what the caller says anew (the budget) on top."""
+    """Read the recipe of a begun run, with the caller's settings (a larger budget) on top."""
     recipe = load_recipe(str(path / "recipe.toml"), lines, trust=trust)
     if model is not None and load_recipe(model, trust=trust).name not in (recipe.kind, recipe.name):
         raise InputError(
@@ -190,8 +190,8 @@ def _own_recipe(model: str | None, path: Path, lines: list[str], trust: bool) ->
 
 
 def named_data(data: Data, path: Path, shape: Any) -> tuple[str | None, Path | None]:
-    """The data as a recipe names it. A list becomes a file beside the run, so that the run can be made again; the
-    second is that file, if it is new."""
+    """Return the data's name for the recipe. A list is written to a file beside the run, so that the run can be
+    reproduced; the second value is that file, if it is new."""
     if data is None or isinstance(data, str | Path):
         return None if data is None else str(data), None
     rows = path.parent / f"{path.name}.data.jsonl"
@@ -208,7 +208,7 @@ def undo_rows(rows: Path | None, path: Path, made: list[Path]) -> None:
 
 
 def setting_lines(settings: Settings) -> list[str]:
-    """Settings as they are typed: section.key=value."""
+    """Write settings as they are typed: section.key=value."""
     if isinstance(settings, Mapping):
         return [f"{key}={_spelt(value)}" for key, value in settings.items()]
     return list(settings)
@@ -225,7 +225,7 @@ def _stem(model: str) -> str:
 
 
 def data_name(data: Data) -> str:
-    """What a folder calls its data."""
+    """Return a name of the data for the run folder."""
     if isinstance(data, str | Path | None):
         name = Path(str(data or "pydoc").split(",")[0]).name.split(".")[0].replace("*", "all")
         return re.sub("[+:]+", "-", name) or "text"
@@ -233,7 +233,7 @@ def data_name(data: Data) -> str:
 
 
 def _begun_with(recipe: Recipe, lines: list[str], trust: bool) -> dict[str, Any]:
-    """With `train.init`: the shape of the model that it names, so that it need not be typed again."""
+    """With `train.init`, return the [model] and [tokens] settings of that run, so that they need not be typed again."""
     init = recipe.train.init
     if not init or not (Path(init) / "recipe.toml").exists():
         return {}
@@ -254,7 +254,7 @@ def _begun_with(recipe: Recipe, lines: list[str], trust: bool) -> dict[str, Any]
 
 
 def _made_of(recipe: Recipe, trust: bool) -> dict[str, Any]:
-    """The [data] that the runs of an ensemble were trained on, so that the same rows are held out."""
+    """Return the [data] that the runs of an ensemble were trained on, so that the same rows are held out."""
     runs = recipe.model.runs
     if not runs or not (Path(runs[0]) / "recipe.toml").exists():
         return {}
@@ -262,7 +262,7 @@ def _made_of(recipe: Recipe, trust: bool) -> dict[str, Any]:
 
 
 def recipe_of(recipe: Recipe | None, out: Path, resume: bool, trust: bool) -> tuple[Recipe, bool]:
-    """The recipe to follow, and whether a run with it has begun."""
+    """Return the recipe to follow, and whether a run with it has begun."""
     saved = out / "recipe.toml"
     recipe = _with_tokens(recipe, trust)
     if not saved.exists():
@@ -294,7 +294,7 @@ def recipe_of(recipe: Recipe | None, out: Path, resume: bool, trust: bool) -> tu
 
 
 def _with_tokens(recipe: Recipe | None, trust: bool) -> Recipe | None:
-    """A run that begins with another's weights has its tokens too."""
+    """Give a run with train.init the [tokens] of that run."""
     init = recipe.train.init if recipe is not None else ""
     if recipe is None or not init:
         return recipe
@@ -303,7 +303,7 @@ def _with_tokens(recipe: Recipe | None, trust: bool) -> Recipe | None:
 
 
 def _check_goes_on(recipe: Recipe, out: Path) -> None:
-    """A finished run learns on from its checkpoint; an imported one has none, and would be learnt anew."""
+    """Refuse to resume a run without a checkpoint, such as an imported one: it would be trained from scratch."""
     counts = issubclass(recipe.model_class, Counted)
     imported = files.check_run(out).get("imported")
     if imported or not (counts or any(out.glob("checkpoints/step-*"))):
@@ -329,7 +329,7 @@ def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def check_named(recipe: Recipe, trust: bool) -> None:
-    """An ensemble names two runs or more, all of them classifiers: said before any data is read."""
+    """Check, before reading any data, that an ensemble names two runs or more, all of them classifiers."""
     runs = recipe.model.runs if "runs" in {one.name for one in dataclasses.fields(recipe.model)} else None
     if runs is None:
         return
@@ -345,7 +345,8 @@ def check_named(recipe: Recipe, trust: bool) -> None:
 
 
 def check_parts(recipe: Recipe, corpus: Corpus, trust: bool) -> None:
-    """An ensemble of runs is weighed on rows that none of them has learnt from: they held the same ones out."""
+    """Check that the runs of an ensemble held out the same rows: its weights are found on rows that none was trained
+    on."""
     hashes = {file["sha256"] for file in corpus.ledger.files}
     for run in map(Path, recipe.model.runs):
         other = _split(read_recipe(run / "recipe.toml", trust).data)
@@ -361,6 +362,6 @@ def check_parts(recipe: Recipe, corpus: Corpus, trust: bool) -> None:
 
 
 def _split(data: Any) -> dict[str, Any]:
-    """What decides who is held out; which file a path names is seen by the file's sum."""
+    """Return the settings that decide which rows are held out; files are compared by their checksums elsewhere."""
     shares = {"validation": data.validation, "test": data.test}
     return {**shares, **dict.fromkeys(data.held_out_files(), "a file"), "seed": data.seed}

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from segue.batches.codec import Codec, Sizes
-from segue.batches.encode import STOP_BYTES, HeldText, encode_split
+from segue.batches.encode import STOP_BYTES, HeldOutText, encode_split
 from segue.data.corpus import Corpus, Example
 from segue.data.from_list import write_rows
 from segue.errors import InputError
@@ -40,7 +40,7 @@ from segue.training.device import keep_memory, pick_device
 from segue.training.log import Progress, silent
 
 _READING = ("data.format", "data.columns", "data.encoding", "data.on_error")
-"""What may be said of a file that a run is evaluated on."""
+"""Settings that may be given for a file that a run is evaluated on."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,10 +51,10 @@ class Line:
     tokens: list[str]
     logprobs: list[float]
     token_bits: list[float]
-    """Bits of each token, with those for spelling it where it is unknown."""
+    """Bits of each token, with those of spelling it if it is unknown."""
     logprob: float
     bits: float
-    """All bits, those for spelling unknown words included."""
+    """All bits, including those of spelling unknown words."""
     bytes: int
 
 
@@ -62,7 +62,7 @@ class Run:
     """A run folder and the model in it."""
 
     finished_before = False
-    """True where `segue.train(resume=True)` found nothing left to do."""
+    """True if `segue.train(resume=True)` found nothing left to do."""
     imported = ""
     """Where it was imported from, if another toolkit has trained it."""
     evaluation: Evaluation | None = None
@@ -73,7 +73,7 @@ class Run:
 
     @classmethod
     def open(cls, path: str | Path, device: str = "auto", trust: bool = False, finished_before: bool = False) -> Run:
-        """A finished run, read from its folder."""
+        """Open a finished run from its folder."""
         path = Path(path)
         config = files.check_run(path)
         _check_trust(config, path, trust)
@@ -134,7 +134,7 @@ class Run:
 
     @property
     def opened(self) -> Opened:
-        """The model with what it takes to read and to answer in text."""
+        """The model with its tokenizer, labels and settings, to read texts and to answer."""
         recipe = self.recipe
         return Opened(self.model, self.codec, recipe.decode, recipe.batches.length, recipe.task, self.device)
 
@@ -170,13 +170,13 @@ class Run:
         return shown._replace(title=f"{self.path}: {shown.title}", beside=(named,))
 
     def ledger_summary(self) -> list[str]:
-        """Sentences on what was skipped, cut or unknown."""
+        """Summarise what was skipped, cut or unknown, in sentences."""
         return list(files.read_json(self.path / "ledger.json")["summary"])
 
     # Evaluating
 
     def evaluate(self, data: Any = None, progress: Progress = silent, settings: Sequence[str] = ()) -> dict[str, Any]:
-        """The figures of the task, on `data` (used whole) or on the run's own test or validation split.
+        """Compute the figures of the task, on `data` (used whole) or on the run's own test or validation split.
 
         `data` is what `segue.train` takes: a path, the name of a corpus, or a list of texts or pairs; it is read as the
         run's own was, unless `settings` (data.columns=2,1) say otherwise. `segue.evaluate` also mixes runs, adapts
@@ -193,7 +193,7 @@ class Run:
     def corpus_for(
         self, data: Any, progress: Progress = silent, settings: Sequence[str] = ()
     ) -> Iterator[tuple[Corpus, str]]:
-        """A corpus and which of its splits to evaluate on: `data` whole, or what the run held back itself."""
+        """Open a corpus and choose the split to evaluate on: `data` whole, or what the run held out itself."""
         self._check_reading(data, settings)
         if data is not None:
             with tempfile.TemporaryDirectory(prefix="segue-") as folder:
@@ -206,8 +206,8 @@ class Run:
         yield corpus, split
 
     @contextmanager
-    def held_out(self, path: str | None, limit: int, progress: Progress = silent) -> Iterator[HeldText]:
-        """Validation text as ids: of the run itself, or of a file."""
+    def held_out(self, path: str | None, limit: int, progress: Progress = silent) -> Iterator[HeldOutText]:
+        """Encode validation text, of the run itself or of a file."""
         with tempfile.TemporaryDirectory(prefix="segue-") as folder:
             if path is not None:
                 with self.corpus_for(path, progress) as (corpus, split):
@@ -231,12 +231,12 @@ class Run:
         return corpus
 
     def evaluate_split(self, corpus: Corpus, split: str, progress: Progress = silent, **how: Any) -> Evaluation:
-        """The Evaluation on one split of a corpus. Validation text is scored as far as it was in training; a test is
-        always scored whole."""
+        """Evaluate on one split of a corpus. Of validation text, score as many tokens as in training; of a test text,
+        all."""
         return evaluate_opened(self.recipe, self.opened, corpus, split, progress, **how)
 
     def _check_reading(self, data: Any, settings: Sequence[str]) -> None:
-        """How a file is written may be said of another file; all else is what the run was trained with."""
+        """Refuse settings other than how a file is written: all else stays as the run was trained."""
         wrong = [word for word in settings if word.partition("=")[0] not in _READING]
         if wrong:
             raise InputError(
@@ -247,10 +247,11 @@ class Run:
             raise InputError(f"{settings[0]} says how a file is written, and none is named. Name one to evaluate on.")
 
     def _whole(self, data: Any, folder: Path, settings: Sequence[str] = ()) -> Any:
-        """The run's [data] for other data, none of it held out; a list becomes a file in `folder`."""
+        """Return the run's [data] for other data, with nothing held out; a list becomes a file in `folder`."""
         own = self.recipe.data
         if settings:
-            own = load_recipe(str(self.path / "recipe.toml"), settings, trust=True).data  # it is open: it was trusted
+            # The run is open, so its code is trusted.
+            own = load_recipe(str(self.path / "recipe.toml"), settings, trust=True).data
         config = dataclasses.replace(own, validation=0.0, test=0.0)
         if isinstance(data, str | Path):
             return dataclasses.replace(config, path=str(data))
@@ -261,7 +262,7 @@ class Run:
     # Scoring
 
     def score(self, texts: Iterable[str]) -> Iterator[Line]:
-        """Each text by itself: its tokens with their log probabilities, and the totals (the end included)."""
+        """Score each text by itself: its tokens with their log probabilities, and the totals (with the end)."""
         self._must("score")
         for text in _listed(texts):
             if self.recipe.data.canonical:
@@ -281,10 +282,10 @@ class Run:
             size = len(text.encode()) + STOP_BYTES[self.recipe.data.unit]
             yield Line(text, [*surfaces, ""], logp, bits, math.fsum(logp), math.fsum(bits), size)
 
-    # Writing
+    # Generating
 
     def generate(self, prompt: str = "", n: int = 1, adapt: bool = False, **settings: Any) -> Any:
-        """Text that follows the prompt; a list of them if n is more than 1. Settings are the keys of [decode]."""
+        """Generate text that follows the prompt; a list if n is more than 1. Settings are keys of [decode]."""
         config = self._writing(adapt, settings)
         if n > 1 and (config.beam or not config.temperature):
             raise InputError(
@@ -295,8 +296,8 @@ class Run:
         return texts if n > 1 else texts[0]
 
     def generate_many(self, prompts: list[str], adapt: bool = False, **settings: Any) -> list[tuple[str, str]]:
-        """(prompt, what follows) for each prompt; the draws of text i depend on the seed and i alone. With `adapt` the
-        model goes on learning from the prompt and from what it writes, for each text anew."""
+        """Return (prompt, continuation) for each prompt; the random numbers of text i depend only on the seed and i.
+        With `adapt` the model learns from the prompt and from what it writes, for each text afresh."""
         config = self._writing(adapt, settings)
         from segue.inference.decode import Generated, generate
         from segue.inference.stop_texts import follows, watcher
@@ -318,16 +319,16 @@ class Run:
         ]
 
     def stream(self, prompt: str = "", adapt: bool = False, **settings: Any) -> Iterator[str]:
-        """The text of `generate`, a piece at a time as it is written. What is wrong is said before the first piece."""
+        """Yield the text of `generate` piece by piece as it is written. Errors are raised before the first piece."""
         config = self._writing(adapt, settings)
         return self._pieces(self.model.adapted() if adapt else self.model, prompt, config)
 
     def _pieces(self, model: Any, prompt: str, config: Decode) -> Iterator[str]:
         from segue.inference.decode import stream
-        from segue.inference.stop_texts import Written
+        from segue.inference.stop_texts import StreamedText
 
         start = self.tokenizer.encode(prompt).tolist()
-        text = Written(self.tokenizer, start, config.stop)
+        text = StreamedText(self.tokenizer, start, config.stop)
         for token in stream(model, start, self.sizes, config, device=self.device, forbid=[self.tokenizer.unk]):
             if piece := text.add(token):
                 yield piece
@@ -337,7 +338,7 @@ class Run:
             yield piece
 
     def _writing(self, adapt: bool, settings: dict[str, Any]) -> Decode:
-        """How to write; or an InputError, where this run cannot write so."""
+        """Return the settings of decoding, or raise an InputError if this run does not support them."""
         self._must("generate")
         config: Decode = make(Decode, {**dataclasses.asdict(self.recipe.decode), **settings}, "decode")
         if adapt and not self.model.adapts:
@@ -347,11 +348,11 @@ class Run:
         return config
 
     def unknown(self, text: str) -> list[str]:
-        """What the model has never seen of a text: it reads UNK there."""
+        """List the parts of a text outside the vocabulary, which the model reads as UNK."""
         return self.tokenizer.unknown(text, self.tokenizer.encode(text)) if self.tokenizer.closed else []
 
     def next_tokens(self, context: str, top: int = 10) -> list[tuple[str, float]]:
-        """The likeliest tokens after a text, with their probabilities; the end of the text is "</s>"."""
+        """Return the likeliest tokens after a text, with their probabilities; the end of the text is "</s>"."""
         self._must("look")
         from segue.look.inside.next import likeliest
 
@@ -359,7 +360,7 @@ class Run:
 
     @cached_property
     def words(self) -> Words:
-        """The vectors of words, to ask for neighbours and analogies."""
+        """The word vectors, for nearest neighbours and analogies."""
         if "nearest" not in self.task.verbs:
             raise InputError(
                 f"{self.recipe.name} is made for {self.task.name} and has no vectors to ask. word2vec has."
@@ -369,13 +370,13 @@ class Run:
     # Predicting
 
     def predict(self, texts: Iterable[str]) -> Iterator[Any]:
-        """Labels, tags (words are split at blanks) or translations, one a text; a tab stands between the two texts of a
-        pair."""
+        """Predict labels, tags (words are split at spaces) or translations, one a text; a tab separates the two texts
+        of a pair."""
         self._must("predict")
         return self.task.predict(self.opened, map(self._asked, _listed(texts)))
 
     def explain(self, texts: Iterable[str]) -> Iterator[tuple[Any, list[Mattered]]]:
-        """Each text's label, and how much each of its words mattered to it."""
+        """Predict each text's label, and compute how much each of its words mattered."""
         self._must("predict --explain", "explain a prediction")
         predict: Any = partial(self.task.predict, self.opened)
         return explained(predict, map(self._asked, _listed(texts)))
@@ -384,11 +385,11 @@ class Run:
         return self.task.asked(text, self.recipe.data, self.recipe.name)
 
     def cut(self, text: str) -> int:
-        """Tokens of a text that are beyond what the model reads."""
+        """Count the tokens of a text beyond the limit, which the model does not read."""
         return self.task.cut(self.opened, self._asked(text))
 
     def _must(self, verb: str, what: str = "") -> None:
-        """Refuse what cannot be asked of the task; `what` says it where the verb by itself does not."""
+        """Refuse a command that the task does not support; `what` names it if the verb is not enough."""
         task = self.task
         if verb not in task.verbs:
             raise InputError(
@@ -400,7 +401,7 @@ class Run:
 def evaluate_opened(
     recipe: Recipe, opened: Opened, corpus: Corpus, split: str, progress: Progress = silent, **how: Any
 ) -> Evaluation:
-    """The Evaluation of a model by a recipe's task."""
+    """Evaluate a model by a recipe's task."""
     task = recipe.task
     limit = recipe.train.validate_tokens if split == "validation" and recipe.train.has("validate_tokens") else 0
     what = f"evaluating {recipe.name}"
@@ -412,7 +413,7 @@ def evaluate_opened(
 
 
 def _sizes(config: dict[str, Any], path: Path, recipe: Recipe, tokenizer: Tokenizer) -> Sizes:
-    """The sizes in config.json, which must be those of the other files."""
+    """Read the sizes in config.json, and check them against the other files."""
     try:
         sizes = Sizes(**config["sizes"] | {"marks": tuple(config["sizes"].get("marks", ()))})
     except TypeError:
@@ -427,7 +428,7 @@ def _sizes(config: dict[str, Any], path: Path, recipe: Recipe, tokenizer: Tokeni
 
 
 def _listed(texts: Iterable[str]) -> Iterator[str]:
-    """One text alone is that text, and not its letters."""
+    """Yield the texts; a single string is one text, not a list of its letters."""
     for text in [texts] if isinstance(texts, str) else texts:
         if not isinstance(text, str):
             raise InputError(f"{text!r:.60} is not a text. Expected strings; of a pair, with a tab between the two.")
@@ -435,7 +436,7 @@ def _listed(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _check_trust(config: dict[str, Any], path: Path, trust: bool) -> None:
-    """A model file from outside the package is code: it runs only if the user says so, and only unchanged."""
+    """Refuse to run a model file from outside the package unless the user trusts it and it is unchanged."""
     if not config["kind"].endswith(".py"):
         return
     if not trust:
@@ -449,5 +450,5 @@ def _check_trust(config: dict[str, Any], path: Path, trust: bool) -> None:
 
 
 def load(path: str | Path, device: str = "auto", trust: bool = False) -> Run:
-    """Opens a finished run."""
+    """Open a finished run."""
     return Run.open(path, device, trust)

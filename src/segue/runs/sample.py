@@ -1,4 +1,4 @@
-"""What data there is, and how the first lines or rows of a file are read and split."""
+"""List the corpora; show how the first lines or rows of a file are read and split."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from segue.tokens.tokenizer import Tokenizer
 READING = tuple(
     f"data.{key}" for key in ("format", "columns", "label", "unit", "blank_lines", "canonical", "encoding", "on_error")
 )
-"""What may be said of a file that is looked at."""
+"""Settings that may be given for a file that is shown."""
 
 
 def corpora() -> list[tuple[str, str, str]]:

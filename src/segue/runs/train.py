@@ -1,4 +1,4 @@
-"""The walk: from a recipe and its data to a run that can be trusted. Read this first.
+"""Train a model: from a recipe and its data to a finished run folder. Read this first.
 
 corpus -> codec -> store -> batches -> model -> trainer -> run folder
 """
@@ -41,7 +41,7 @@ def train(
 
     `data` is a path or the name of a corpus, or a list: texts, (text, label) pairs, (words, tags) pairs or
     (source, target) pairs, as the model needs. `settings` are keys of the recipe, {"train.steps": 200}. Every process
-    of torchrun walks this way; the first one reads and writes.
+    of torchrun calls this; only the first one reads and writes.
     """
     world, device = join(device)
     progress = progress if world.first else silent
@@ -64,7 +64,7 @@ def train(
 
 
 def device_of(recipe: Recipe, device: str, progress: Progress) -> str:
-    """Where to train. A model that trains itself does so on the CPU, and torch is not asked, unless it can do more."""
+    """Choose the device. A counted model trains on the CPU, without importing torch, unless it supports a GPU."""
     cls: Any = recipe.model_class
     if not issubclass(cls, Counted):
         devices.keep_memory()
@@ -80,7 +80,7 @@ def device_of(recipe: Recipe, device: str, progress: Progress) -> str:
 
 
 def make(recipe: Recipe, prepared: Prepared, device: str, world: World, progress: Progress, profile: bool) -> Any:
-    """The model with its first weights, and what trains it: a Trainer, or a Fitting for a model that trains itself."""
+    """Make the model with its initial weights, and its Trainer, or a Fitting for a counted model."""
     cls: Any = recipe.model_class
     if not issubclass(cls, Counted):
         return _network(recipe, prepared, device, world, progress, profile)
@@ -120,7 +120,7 @@ def _network(recipe: Recipe, prepared: Prepared, device: str, world: World, prog
 
 
 def _validate(recipe: Recipe, prepared: Prepared, model: Any, device: str) -> Any:
-    """What validates the model, or None where nothing is held out."""
+    """Return the function that validates the model, or None if nothing is held out."""
     if prepared.held_out is None:
         return None
     opened = Opened(model, prepared.codec, recipe.decode, recipe.batches.length, recipe.task, device)
@@ -129,8 +129,7 @@ def _validate(recipe: Recipe, prepared: Prepared, model: Any, device: str) -> An
 
 
 def finish(begun: Begun, prepared: Prepared, trainer: Any, device: str, world: World, progress: Progress) -> Run:
-    """Write what others read; result.json last, since it says that the run is finished. The model in memory is judged:
-    nothing is opened again."""
+    """Evaluate the model in memory and write the run's files; result.json last, since it marks the run as finished."""
     trainer.take_best()
     run = Run(begun.path, begun.recipe, trainer.model, prepared.codec, device)
     if world.first:

@@ -11,13 +11,13 @@ from importlib.util import find_spec
 from segue.errors import InputError
 
 _FAREWELL = 2
-"""Seconds that open connections get when the server ends."""
+"""Seconds that open connections get when the server shuts down."""
 
 
 def serve(
     paths: Sequence[str], host: str = "127.0.0.1", port: int = 8000, device: str = "auto", trust: bool = False
 ) -> None:
-    """Serves runs until it is interrupted; `port` 0 takes a free one."""
+    """Serve runs until interrupted; `port` 0 takes a free one."""
     if not (find_spec("fastapi") and find_spec("uvicorn")):
         raise InputError("To serve, Segue needs fastapi and uvicorn. Install them with: pip install 'segue[serve]'")
     import uvicorn
@@ -33,7 +33,7 @@ def serve(
         print(f"Segue is at http://{f'[{host}]' if ':' in host else host}:{taken}/ (Ctrl+C ends it)", flush=True)
         if not local:
             print("Whoever can reach this machine can use it: there is no password.", flush=True)
-        with suppress(KeyboardInterrupt):  # that is how it ends
+        with suppress(KeyboardInterrupt):  # Ctrl+C is the normal way to stop it
             uvicorn.Server(settings).run(sockets=[listening])
 
 

@@ -28,9 +28,9 @@ from segue.serve.engine import Answer, Engine
 
 STATIC = Path(__file__).parent / "static"
 LOOK = Path(page.__file__).parent / "page.css"
-"""The palette and the type of the reports, so that the page looks like one of them."""
+"""The style sheet of the reports, so that the page looks like them."""
 MAX_BODY = 2_000_000
-"""Bytes of a request: as many as the longest text can take in JSON, and some more."""
+"""Most bytes of a request: what the longest text can take in JSON, and some more."""
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 _HEADERS = {
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -43,41 +43,41 @@ Text = Annotated[str, Field(max_length=limits.MAX_CHARACTERS)]
 
 
 class Question(BaseModel):
-    """What every request says."""
+    """The fields of every request."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
     run: Annotated[str, Field(description="The name of a run, as /api/runs gives it.")]
 
 
 class Stream(Question):
-    """A text to be written; null leaves a setting as the run's recipe has it."""
+    """A request for a text; null leaves a setting as in the run's recipe."""
 
     prompt: Text = ""
     max_tokens: Annotated[int, Field(ge=1, le=limits.MAX_TOKENS)] = 200
-    temperature: Annotated[float | None, Field(ge=0, description="0 takes the likeliest.")] = None
-    top_k: Annotated[int | None, Field(ge=0, description="0 draws from all.")] = None
-    top_p: Annotated[float | None, Field(gt=0, le=1, description="1 draws from all.")] = None
+    temperature: Annotated[float | None, Field(ge=0, description="0 is greedy.")] = None
+    top_k: Annotated[int | None, Field(ge=0, description="Sample from the k likeliest; 0: from all.")] = None
+    top_p: Annotated[float | None, Field(gt=0, le=1, description="Nucleus sampling; 1: from all.")] = None
     seed: Annotated[int | None, Field(ge=0)] = None
 
     def settings(self) -> dict[str, Any]:
-        """The keys of [decode] that were given."""
+        """Return the keys of [decode] that were given."""
         return self.model_dump(exclude={"run", "prompt", "n"}, exclude_none=True)
 
 
 class Generate(Stream):
-    """Several texts to be written."""
+    """A request for several texts."""
 
     n: Annotated[int, Field(ge=1, le=limits.MAX_TEXTS)] = 1
 
 
 class Score(Question):
-    """A text to be scored token by token."""
+    """A text to score token by token."""
 
     text: Text
 
 
 class Next(Question):
-    """A text of which the next token is asked for."""
+    """A text, to predict its next token."""
 
     context: Text = ""
     top: Annotated[int, Field(ge=1, le=limits.MAX_TOP)] = 10
@@ -99,21 +99,21 @@ class Look(Question):
 
 
 class Nearest(Question):
-    """A word, or words with signs between, of which the nearest are asked for."""
+    """A word, or words with signs between, to find the nearest words."""
 
     text: Annotated[Text, Field(description="king, or: king - man + woman")]
     top: Annotated[int, Field(ge=1, le=limits.MAX_TOP)] = 10
 
 
 class Predict(Question):
-    """Texts to be labelled, tagged or translated."""
+    """Texts to label, tag or translate."""
 
     texts: Annotated[list[Text], Field(max_length=limits.MAX_ROWS)]
     explain: Annotated[bool, Field(description="Classifiers: also how much each word mattered.")] = False
 
 
 class Problem(BaseModel):
-    """What went wrong."""
+    """An error."""
 
     error: str
 
@@ -126,7 +126,7 @@ class StrictJSON(JSONResponse):
 
 
 def create_app(engine: Engine, local: bool = True) -> FastAPI:
-    """The page and the API over some runs; `local` refuses requests under another name than this machine's."""
+    """Make the page and the API of some runs; `local` refuses requests for another host name than this machine's."""
     app = FastAPI(
         title="Segue",
         version=__version__,
@@ -149,34 +149,34 @@ def create_app(engine: Engine, local: bool = True) -> FastAPI:
 def _add_routes(app: FastAPI, engine: Engine) -> None:
     @app.get("/api/runs")
     async def runs() -> StrictJSON:
-        """The runs: name, task, model, kind of tokens, labels, figures, and how each writes by default."""
+        """List the runs: name, task, model, kind of tokens, labels, figures, and default settings of decoding."""
         return StrictJSON(engine.describe())
 
     @app.post("/api/generate")
     async def generate(ask: Generate) -> StrictJSON:
-        """Texts that follow a prompt: {texts, unknown}; unknown is what the model has never seen of the prompt."""
+        """Generate texts that follow a prompt: {texts, unknown}; unknown are the prompt's words read as UNK."""
         served = engine[ask.run]
         return StrictJSON(await served.do(served.generate, ask.prompt, ask.n, ask.settings()))
 
     @app.post("/api/stream", response_class=StreamingResponse)
     async def stream(ask: Stream) -> StreamingResponse:
-        """The first text of /api/generate as server-sent events: {text} …, then {done, tokens, ended, unknown}.
+        """Stream the first text of /api/generate as server-sent events: {text} …, then {done, tokens, ended, unknown}.
 
-        An error on the way is {error}. Whoever closes the connection ends the writing.
+        An error on the way is {error}. Closing the connection stops the generation.
         """
         events = engine[ask.run].stream(ask.prompt, ask.settings())
-        first = await anext(events)  # what is wrong with the request is said before the stream begins
+        first = await anext(events)  # raise errors of the request before the stream begins
         return StreamingResponse(_messages(first, events), media_type="text/event-stream")
 
     @app.post("/api/score")
     async def score(ask: Score) -> StrictJSON:
-        """{tokens: [{token, logprob, bits}], logprob, bits, bytes, unknown}; the last, empty token is the end."""
+        """Score a text: {tokens: [{token, logprob, bits}], logprob, bits, bytes, unknown}; the last is the end."""
         served = engine[ask.run]
         return StrictJSON(await served.do(served.score, ask.text))
 
     @app.post("/api/next")
     async def next_tokens(ask: Next) -> StrictJSON:
-        """The likeliest tokens after a text: {next: [{token, probability}], unknown}; the end is "</s>"."""
+        """Predict the likeliest tokens after a text: {next: [{token, probability}], unknown}; the end is "</s>"."""
         served = engine[ask.run]
         return StrictJSON(await served.do(served.next, ask.context, ask.top))
 
@@ -195,13 +195,13 @@ def _add_routes(app: FastAPI, engine: Engine) -> None:
 
     @app.post("/api/nearest")
     async def nearest(ask: Nearest) -> StrictJSON:
-        """The words nearest to a word or to a sum of words: {plus, minus, nearest: [{word, score}]}, by 3CosAdd."""
+        """Find the words nearest to a word or a sum of words, by 3CosAdd: {plus, minus, nearest: [{word, score}]}."""
         served = engine[ask.run]
         return StrictJSON(await served.do(served.nearest, ask.text, ask.top))
 
     @app.post("/api/predict")
     async def predict(ask: Predict) -> StrictJSON:
-        """{predictions: [{label, probabilities} or {words, tags} or {translation, logprob}, each with cut]}.
+        """Predict: {predictions: [{label, probabilities} or {words, tags} or {translation, logprob}, each with cut]}.
 
         With explain each label comes with words: [{word, drop}], the log-odds that the decision loses without the word.
         """
@@ -214,7 +214,7 @@ def _add_routes(app: FastAPI, engine: Engine) -> None:
 
 
 async def _messages(first: Answer, rest: AsyncIterator[Answer]) -> AsyncGenerator[str, None]:
-    """Server-sent events."""
+    """Format answers as server-sent events."""
     yield f"data: {to_json(first)}\n\n"
     try:
         async for event in rest:
@@ -242,7 +242,7 @@ def _add_errors(app: FastAPI) -> None:
 
 
 def _complaint(found: Any) -> str:
-    """A sentence for the first thing that is wrong with a request."""
+    """Describe the first error of a request in a sentence."""
     place = ".".join(str(part) for part in found["loc"][1:])
     if found["type"] == "json_invalid" or not place:
         return "A request is a JSON object, sent with Content-Type: application/json."
@@ -250,10 +250,10 @@ def _complaint(found: Any) -> str:
 
 
 class Guard:
-    """Turns away what is too long or comes from another site, and gives every answer its headers.
+    """Refuses requests that are too long or come from another site, and adds the security headers.
 
     A web page anywhere can have its name point at 127.0.0.1 and so reach a server there (DNS rebinding);
-    its requests still carry that name, and are known by it.
+    its requests carry that name in the Host header, by which they are recognised.
     """
 
     def __init__(self, app: ASGIApp, local: bool) -> None:
@@ -286,7 +286,7 @@ class Guard:
 
 
 def _name(host: str) -> str | None:
-    """The name in a Host header, without its port."""
+    """Return the name in a Host header, without its port."""
     try:
         return urlsplit(f"//{host}").hostname
     except ValueError:

@@ -1,4 +1,4 @@
-"""The runs that are served: their names, one thread each, their limits, and their answers as plain values."""
+"""The served runs: their names, one thread each, limits of requests, and answers as plain values."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from segue.runs.run import Run, load
 from segue.tokens.tokenizer import Tokenizer
 
 MAX_TOKENS = 4096
-"""Tokens that one request may have written."""
+"""Most tokens that one request may generate."""
 MAX_CHARACTERS = 100_000
-"""Characters of a text; of all texts of a request together."""
+"""Most characters of a text, and of all texts of a request together."""
 MAX_TEXTS = 16
-"""Texts that one request may have written."""
+"""Most texts that one request may generate."""
 MAX_ROWS = 256
-"""Texts that one request may have labelled, tagged or translated."""
+"""Most texts that one request may have labelled, tagged or translated."""
 MAX_TOP = 100
-"""Likeliest tokens, or nearest words, that one request may ask for."""
+"""Most tokens or nearest words that one request may ask for."""
 MAX_EXPLAINED = 32
-"""Texts that one request may have explained: each is read as often as it has words."""
+"""Most texts that one request may have explained: the model reads each as often as it has words."""
 _BROKEN = "\ufffd"
 
 Answer = dict[str, Any]
@@ -55,7 +55,7 @@ class Engine:
 
 
 def _names(paths: Sequence[Path]) -> dict[str, Path]:
-    """Runs go by the last part of their path, or by as many parts as it takes to tell them apart."""
+    """Name each run by the last part of its path, or by as many parts as make the names different."""
     whole = [path.resolve() for path in paths]
     twice = [str(path) for path, count in Counter(whole).items() if count > 1]
     if twice:
@@ -67,9 +67,9 @@ def _names(paths: Sequence[Path]) -> dict[str, Path]:
 
 
 class Served:
-    """A run and the one thread that works for it: a model is never entered twice at a time.
+    """A run and its single worker thread: a model is never called twice at the same time.
 
-    Who asks waits for his turn without holding up the server. A stream takes a turn for each token,
+    Requests wait for the thread without blocking the server. A stream queues again for each token,
     so that a long text does not keep the others waiting.
     """
 
@@ -80,11 +80,11 @@ class Served:
         self._figures = read_json(result) if result.exists() else {}
 
     async def do(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        """The result of some work, done in the run's thread."""
+        """Do some work in the run's thread and return its result."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
 
     def describe(self) -> Answer:
-        """What a page needs to know of the run."""
+        """Describe the run for the page."""
         recipe = self.run.recipe
         return {
             "name": self.name,
@@ -100,21 +100,21 @@ class Served:
     # Language models
 
     def generate(self, prompt: str, n: int, settings: Mapping[str, Any]) -> Answer:
-        """n texts that follow a prompt."""
+        """Generate n texts that follow a prompt."""
         written = self.run.generate_many([prompt] * n, **settings, beam=0)
         return {"texts": [text for _, text in written], "unknown": self.run.unknown(prompt)}
 
     async def stream(self, prompt: str, settings: Mapping[str, Any]) -> AsyncGenerator[Answer, None]:
-        """The first text of `generate` as it is written: {"text": what is new} …, then {"done": all of it}."""
+        """Yield the first text of `generate` as it is written: {"text": the new part} …, then {"done": the whole}."""
         events = self._write(prompt, settings)
         try:
             while (event := await self.do(next, events, None)) is not None:
                 yield event
-        finally:  # in its own thread, behind a token that may be under way
+        finally:  # in the run's thread, after a token that may be in progress
             self._thread.submit(events.close)
 
     def _write(self, prompt: str, settings: Mapping[str, Any]) -> Generator[Answer, None, None]:
-        self.run.generate_many([], **settings, beam=0)  # writes nothing; says what is wrong with the task or settings
+        self.run.generate_many([], **settings, beam=0)  # generates nothing; raises errors of the task or settings
         from segue.inference.decode import stream
 
         run, tokenizer = self.run, self.run.tokenizer
@@ -133,7 +133,7 @@ class Served:
         yield {"done": whole, "tokens": len(ids), "ended": ended, "unknown": run.unknown(prompt)}
 
     def score(self, text: str) -> Answer:
-        """Every token with its natural log probability and its bits; the last, empty token is the text's end."""
+        """Score every token: natural log probability and bits; the last, empty token is the text's end."""
         (line,) = self.run.score([text])
         rows = zip(line.tokens, line.logprobs, line.token_bits, strict=True)
         return {
@@ -145,7 +145,7 @@ class Served:
         }
 
     def next(self, context: str, top: int) -> Answer:
-        """The likeliest tokens after a text."""
+        """Return the likeliest tokens after a text."""
         pairs = self.run.next_tokens(context, top)
         rows = [{"token": token, "probability": probability} for token, probability in pairs]
         return {"next": rows, "unknown": self.run.unknown(context)}
@@ -158,18 +158,18 @@ class Served:
         return views_of(self.run.model)
 
     def look(self, text: str, view: str, options: Mapping[str, Any]) -> View:
-        """What the model does with a text."""
+        """Return a view into the model as it reads a text."""
         return self.run.look(text, view, **options)
 
     # Vectors of words
 
     @cached_property
     def words(self) -> Words:
-        """The words and their vectors, made once; or an InputError where the run has none."""
+        """The words and their vectors, made once; InputError if the run has none."""
         return self.run.words
 
     def nearest(self, text: str, top: int) -> Answer:
-        """The words nearest to a word, or to what "king - man + woman" comes to, with their cosines."""
+        """Return the words nearest to a word, or to an expression like "king - man + woman", with their cosines."""
         words = self.words
         plus, minus = signed(text)
         found = words.analogy(plus, minus, top)
@@ -178,19 +178,18 @@ class Served:
     # All others
 
     def predict(self, texts: Sequence[str], explain: bool = False) -> Answer:
-        """A label with probabilities, tags or a translation for each text; `cut` counts tokens that were not read. With
-        `explain` (classifiers) also how much each word mattered."""
+        """Predict a label with probabilities, tags or a translation for each text; `cut` counts tokens that were not
+        read. With `explain` (classifiers) also how much each word mattered."""
         answers = self.run.explain(texts) if explain else ((answer, None) for answer in self.run.predict(texts))
         rows = []
         for text, (answer, words) in zip(texts, answers, strict=True):
-            told = {} if words is None else {"words": [word._asdict() for word in words]}
-            rows.append({**answer.json(), **told, "cut": self.run.cut(text)})
+            evidence = {} if words is None else {"words": [word._asdict() for word in words]}
+            rows.append({**answer.json(), **evidence, "cut": self.run.cut(text)})
         return {"predictions": rows}
 
 
 class Growth:
-    """What each new token adds to a text.
-
+    """Streams the text of generated tokens.
     A token may bring only part of a character's bytes: the text then ends in a replacement character,
     which waits until the next token shows what it becomes.
     """
@@ -198,20 +197,20 @@ class Growth:
     def __init__(self, tokenizer: Tokenizer, start: Sequence[int]) -> None:
         self._decode = tokenizer.decode
         self._ids = list(start[-1:])  # one token before is enough to know whether a blank stands between
-        self._shown = len(self._decode(self._ids))
+        self._sent = len(self._decode(self._ids))
 
     def add(self, token: int) -> str:
         """The characters that are certain now and were not before."""
         self._ids.append(token)
         text = self._decode(self._ids)
         whole = not text.endswith(_BROKEN)
-        new = text[self._shown :] if whole else text[self._shown : -1]
-        self._shown += len(new)
+        new = text[self._sent :] if whole else text[self._sent : -1]
+        self._sent += len(new)
         if whole:
             self._ids = [token]
-            self._shown = len(self._decode(self._ids))
+            self._sent = len(self._decode(self._ids))
         return new
 
     def rest(self) -> str:
-        """What still waits at the end."""
-        return self._decode(self._ids)[self._shown :]
+        """Return the text that is still waiting at the end."""
+        return self._decode(self._ids)[self._sent :]

@@ -15,17 +15,17 @@ _SHARED = ("__init__", "base", "labels")
 
 
 def names() -> list[TaskName]:
-    """Every task: the names of the files in this folder."""
+    """List every task: the names of the files in this folder."""
     found: list[Any] = sorted(path.stem for path in Path(__file__).parent.glob("*.py") if path.stem not in _SHARED)
     return found
 
 
 def task(name: TaskName) -> Task:
-    """The task of a name."""
+    """Return the task with this name."""
     found: Task = import_module(f"segue.tasks.{name}").TASK
     return found
 
 
 def of_shape(shape: str) -> TaskName:
-    """The task that data of this shape is meant for, where nothing else says so: the first that reads it by default."""
+    """Return the default task for data of this shape: the first that reads it."""
     return next(task(name).name for name in names() if task(name).reads == shape)

@@ -33,23 +33,23 @@ from segue.tokens.file_format import Kind
 from segue.tokens.tokenizer import Tokenizer
 
 Values = dict[str, dict[str, Any]]
-"""The sections of a recipe with their keys, before they are checked."""
+"""The sections of a recipe with their keys and unchecked values."""
 Done = Callable[[float], None]
-"""Takes the share that is done."""
+"""A callback for progress: the share that is done."""
 
 
 def nothing(share: float) -> None:
-    """The `done` of someone who does not want to know."""
+    """Ignore the progress."""
 
 
 class Prediction(Protocol):
-    """What a model says of one example."""
+    """What a model predicts for one example."""
 
     def line(self) -> str:
-        """One line for `segue predict`."""
+        """Return one line for `segue predict`."""
 
     def json(self) -> dict[str, Any]:
-        """The same as one object."""
+        """Return the same as a JSON object."""
 
 
 class Task(ABC):
@@ -57,31 +57,31 @@ class Task(ABC):
 
     name: ClassVar[TaskName]
     verbs: ClassVar[tuple[str, ...]]
-    """What may be asked of a run, beside evaluate."""
+    """Commands that a run of this task supports, besides evaluate."""
     tokens: ClassVar[Kind]
-    """tokens.kind where the recipe does not say."""
+    """The default of tokens.kind."""
     figure: ClassVar[str]
     """The figure that ranks models."""
     beside: ClassVar[tuple[str, ...]] = ()
-    """Further figures of tables and pages."""
+    """Further figures in tables and pages."""
     curve: ClassVar[tuple[str, str]] = ("accuracy", "")
     """The validation figure that is drawn over training, and what the picture calls it ("": its own name)."""
     decides: ClassVar[bool] = False
-    """Decisions, not probabilities: the best weights are those of the best accuracy, and `compare` gives advice."""
+    """Whether models are judged by decisions: the best weights have the best accuracy, and `compare` gives advice."""
     judged_one_by_one: ClassVar[str] = "rows"
     """What a confusion matrix counts."""
     pieces: ClassVar[str] = "rows"
-    """What the test is resampled by."""
+    """The pieces that the bootstrap and the paired test resample."""
     whole_epochs: ClassVar[bool] = False
     """Whether training is counted in epochs alone: there are no steps."""
     spells: ClassVar[bool] = False
-    """Whether unknown words are paid for by spelling them."""
+    """Whether unknown words cost the bits of spelling them."""
     ladder: ClassVar[tuple[str, ...]]
     """The recipes that `segue compare` runs, simplest first."""
     rows: ClassVar[int] = 64
-    """batches.size where the recipe does not say."""
+    """The default of batches.size."""
     length: ClassVar[int] = 1024
-    """batches.length where the recipe does not say."""
+    """The default of batches.length."""
     by: ClassVar[str] = "text"
     """The column by whose length rows are sorted."""
     added: ClassVar[int] = 0
@@ -92,7 +92,7 @@ class Task(ABC):
     @property
     @abstractmethod
     def shape(self) -> Shape:
-        """How the rows of its data look."""
+        """The shape of its data: how a row looks."""
 
     @property
     def reads(self) -> str:
@@ -100,7 +100,7 @@ class Task(ABC):
         return self.shape.name
 
     def defaults(self, values: Values, model: type[Model]) -> None:  # noqa: B027
-        """Fill in what depends on the task, and refuse what it cannot do."""
+        """Fill in defaults that depend on the task, and refuse settings that it does not support."""
 
     def settle_batches(self, config: BatchConfig) -> None:
         """Refuse settings of [batches] that only running text has."""
@@ -110,28 +110,27 @@ class Task(ABC):
             raise ValueError(f"noise={config.noise} is for running text, and {self.name} reads rows")
 
     def texts(self, example: Example) -> Iterable[str]:
-        """What the tokenizer learns from."""
+        """Return the texts of an example that the tokenizer learns from."""
         yield example.text
         if example.target:
             yield example.target
 
     def labels(self, corpus: Corpus, data: Data) -> tuple[str, ...]:
-        """Every label or tag that can be predicted; labels that cannot be learnt from are refused."""
+        """List every label or tag that can be predicted; refuse labels that nothing can be learnt from."""
         return ()
 
     def check_tokens(self, tokenizer: Tokenizer, init: str) -> None:  # noqa: B027
-        """Refuse the tokens of train.init where the task cannot use them."""
+        """Refuse the tokenizer of train.init if the task cannot use it."""
 
     # Ids
 
     @abstractmethod
     def encode(self, group: Sequence[Example], codec: Codec, labelled: bool = True) -> Columns:
-        """The columns of some examples, for the store and for predicting alike; without labels where they are asked
-        for."""
+        """Encode examples as columns of ids, for the store and for prediction alike (without labels)."""
 
     @abstractmethod
     def collate(self, columns: Columns, limit: int) -> Batch:
-        """Lay rows side by side, each cut at `limit`."""
+        """Make a batch of rows, each cut at `limit`."""
 
     def store(
         self,
@@ -142,19 +141,19 @@ class Task(ABC):
         limit: int = 0,
         done: Callable[[int], None] = lambda rows: None,
     ) -> Encoded:
-        """Write the ids of a split; tokens of a row beyond `limit` count as cut (`collate` leaves them out)."""
+        """Write the ids of a split to disk. Tokens of a row beyond `limit` are counted as cut; `collate` drops them."""
         return encode(corpus.examples(split), partial(self.encode, codec=codec), codec.tokenizer, folder, limit, done)
 
     def check_store(self, store: Store, data: Data) -> None:  # noqa: B027
         """Refuse rows from which nothing can be learnt."""
 
     def held_out(self, corpus: Corpus, split: str, codec: Codec, folder: Path, limit: int) -> HeldOut:
-        """The validation data as ids."""
+        """Encode the validation data."""
         encoded = self.store(corpus, split, codec, folder)
         return HeldOut(encoded.store, encoded.unknown / max(1, encoded.tokens))
 
     def batches(self, store: Store, config: BatchConfig, seed: int) -> Batches:
-        """The batches of training, by their step."""
+        """Return the training batches, by their step."""
         return Rows(store, config, seed, lambda columns: self.collate(columns, config.length), self.by, self.added)
 
     # Judging
@@ -162,8 +161,7 @@ class Task(ABC):
     def validate(
         self, opened: Opened, held_out: HeldOut, config: BatchConfig, limit: int, done: Done = nothing
     ) -> dict[str, float]:
-        """Loss in nats a prediction, and the share of right ones, over the rows from the first until about `limit`
-        predictions."""
+        """Compute loss in nats a prediction and the accuracy, over the first rows of about `limit` predictions."""
         nats = right = count = 0.0
         decided = True
         store: Store = held_out.data
@@ -178,39 +176,39 @@ class Task(ABC):
         return {"loss": nats / count} | ({"accuracy": right / count} if decided else {})
 
     def worth(self, values: dict[str, Any]) -> tuple[float, ...]:
-        """How good a validation is, to keep the best weights. Labels and tags are decisions: their loss turns upwards,
-        from being too sure, while they still get better."""
+        """Rank a validation, to keep the best weights (early stopping). Labels and tags are ranked by accuracy: their
+        loss may rise from overconfidence while the accuracy improves."""
         decides = self.decides and not np.isnan(values["loss"])
         return (values.get("accuracy", 0.0) if decides else 0.0, -values["loss"])
 
     def predict(self, opened: Opened, examples: Iterable[Example]) -> Iterator[Prediction]:
-        """One prediction an example, in order, in batches."""
+        """Predict examples in batches; yield one prediction an example, in order."""
         raise InputError(f"A model made for {self.name} predicts no labels, tags or translations.")
 
     @abstractmethod
     def evaluate(
         self, opened: Opened, corpus: Corpus, split: str, done: Done = nothing, limit: int = 0, **how: Any
     ) -> Evaluation:
-        """The figures on one split of a corpus; `limit`: tokens that are enough (0: all)."""
+        """Compute the figures on one split of a corpus, or on its first `limit` tokens (0: all)."""
 
     def questions(self, opened: Opened, data: Any) -> Evaluation | None:
-        """The figures on a file of questions, if `data` is one."""
+        """Compute the figures on a file of questions; None if `data` is not one."""
         return None
 
     def asked(self, text: str, data: Data, name: str = "This run") -> Example:
-        """The example that one typed line stands for; `name` is that of the model, for messages."""
+        """Parse one typed line as an example; `name` is that of the model, for messages."""
         return Example(text=text, words=tuple(text.split()))
 
     def cut(self, opened: Opened, example: Example) -> int:
-        """How many tokens of an example are beyond what the model reads."""
-        # No token is shorter than a byte, but for the blank before a text and the STOP between two.
+        """Count the tokens of an example beyond the limit, which the model does not read."""
+        # A token has at least one byte, except for the space before a text and the STOP between two.
         if len(example.text.encode()) + len(example.target.encode()) + 3 <= opened.limit:
             return 0
         columns = self.encode([example], opened.codec, labelled=False)
         return max(0, int(columns[self.by].lengths()[0]) - opened.limit)
 
     def amount(self, evaluation: Evaluation) -> str:
-        """How much was scored, for the page."""
+        """Say how much data was scored, for the page."""
         return f"{len(evaluation.pieces_NK):,} rows"
 
 
@@ -223,12 +221,12 @@ class HeldOut(NamedTuple):
 
     @property
     def for_fit(self) -> Any:
-        """What a model that trains itself is given: a Store of rows, or the ids of running text."""
+        """What `Counted.fit` takes: a Store of rows, or the ids of running text."""
         return self.data if isinstance(self.data, Store) else self.data.store.tokens
 
 
 def with_progress(predictions: Iterable[Any], rows: int, done: Done) -> list[Any]:
-    """All predictions; `done` is told how many there are."""
+    """Collect all predictions, and report progress to `done`."""
     found = []
     for prediction in predictions:
         found.append(prediction)

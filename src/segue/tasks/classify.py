@@ -1,4 +1,4 @@
-"""Classify: the label of a text or of a pair of texts; or several labels, or a number (data.label)."""
+"""Classify: predict the label of a text or of a pair of texts; or several labels, or a number (data.label)."""
 
 from __future__ import annotations
 
@@ -43,30 +43,30 @@ from segue.tasks.labels import (
 )
 
 WHOLE = 1 << 24
-"""Tokens of a row that a classifier which counts reads at most: counting takes no room for a long row."""
+"""The default of batches.length for counted classifiers: a long row costs them no memory."""
 MANY_LABELS = 20
-"""Up to so many, every row may have a label of its own."""
+"""With up to this many rows, every row may have a label of its own."""
 SHOWN = 20
 MOST_READ = 100_000
-"""Words that are read to look into the errors, or an evaluation on long documents would spend its time on this."""
+"""Words read at most to explain errors, so that an evaluation on long documents does not spend its time on this."""
 _ROWS, _ROWS_COUNTED = 64, 512
-"""Rows that are predicted together; more where they are not padded."""
+"""Rows predicted in one batch; more if rows are not padded."""
 _STORED: dict[LabelKind, str] = {"class": "int32", "classes": "uint8", "number": "float32"}
 
 
 @dataclass(frozen=True)
 class Label:
-    """What a classifier says of one text."""
+    """What a classifier predicts for one text."""
 
     label: str
-    """The class; where there may be several, those with commas between; or the number, written out."""
+    """The class; several classes are separated by commas; a number is written out."""
     labels: Sequence[str]
     """Every class there is."""
     probabilities: tuple[float, ...] = ()
-    """Of every class; empty where the label is a number."""
+    """The probability of every class; empty if the label is a number."""
     number: float = 0.0
     chosen: tuple[str, ...] | None = None
-    """The classes, where there may be several."""
+    """The predicted classes, if a text may have several."""
 
     @property
     def several(self) -> bool:
@@ -138,15 +138,15 @@ class Classify(Task):
         return columns
 
     def collate(self, columns: Columns, limit: int) -> Batch:
-        """One class a row; a yes or no for every class, (B, C); or a number a row, as floats."""
+        """Make a batch. Targets: one class a row; 0 or 1 for every class, (B, C); or one float a row."""
         text = columns["text"].rows(limit)
         if "label" not in columns:
             return Batch(pad(text), np.full(len(text), IGNORE), mask_of(text))
         label = columns["label"].flat
-        if label.dtype == np.uint8:  # a yes or no for every class
+        if label.dtype == np.uint8:  # 0 or 1 for every class
             label = label.reshape(len(text), -1).astype(np.float32)
         targets = label.astype(np.int64 if label.dtype.kind in "iu" else np.float32)
-        # Every number is predicted, and a number may be IGNORE's.
+        # All numbers are targets; one may happen to equal IGNORE, so count them here.
         count = targets.size if targets.dtype.kind == "f" else -1
         return Batch(pad(text), targets, mask_of(text), count=count)
 
@@ -180,7 +180,7 @@ class Classify(Task):
             yield from map(partial(_label, opened.codec), self._answers(opened, group).tolist())
 
     def _answers(self, opened: Opened, group: Sequence[Example]) -> Any:
-        """(rows, classes) of probabilities, or (rows, 1) of numbers."""
+        """Run the model on rows; return (rows, classes) of probabilities, or (rows, 1) of numbers."""
         columns = self.encode(group, opened.codec, labelled=False)
         if isinstance(opened.model, CountedClassifier):
             text = columns["text"]
@@ -207,7 +207,7 @@ class Classify(Task):
         return self.judged(opened, list(corpus.examples(split)), done)
 
     def judged(self, opened: Opened, rows: Sequence[Example], done: Done = nothing) -> Evaluation:
-        """The figures on some rows."""
+        """Compute the figures on some rows."""
         if not rows:
             raise InputError("There are no rows to evaluate on.")
         predictions = with_progress(self.predict(opened, rows), len(rows), done)
@@ -238,13 +238,13 @@ class Classify(Task):
         return _shares(result, right, examples)
 
     def _surest(self, opened: Opened, missed: Sequence[tuple[Example, Label]]) -> list[dict[str, str]]:
-        """The errors that the model was surest of, and the words that it went by, as far as finding them is quick."""
+        """List the most confident errors, with the words that mattered, as long as finding those is quick."""
         read = accumulate(words_read(row) for row, _ in missed)
         few = [row for (row, _), words in zip(missed, read, strict=False) if words <= MOST_READ]
         moved = [most_moving(words) for words in mattered(partial(self.predict, opened), few)]
         return [
             {
-                "text": _shown(row),
+                "text": _row_text(row),
                 "label": row.label,
                 "predicted": p.label,
                 "probability": f"{max(p.probabilities):.2f}",
@@ -255,7 +255,7 @@ class Classify(Task):
 
 
 def _targets(group: Sequence[Example], codec: Codec) -> NDArray[Any]:
-    """What rows are labelled with: the class of each, (rows, classes) of yes and no, or a number."""
+    """Encode the labels of rows: the class of each, (rows, classes) of 0 and 1, or a number."""
     index, label = {name: i for i, name in enumerate(codec.labels)}, codec.sizes.label
     if label == "classes":
         return yes_and_no(index, [(example, example.tags) for example in group])
@@ -265,12 +265,12 @@ def _targets(group: Sequence[Example], codec: Codec) -> NDArray[Any]:
 
 
 def _of_row(label: LabelKind) -> Any:
-    """The labels of a row."""
+    """Return the function that gives the labels of a row."""
     return (lambda row: row.tags) if label == "classes" else (lambda row: (row.label,))
 
 
 def _label(codec: Codec, row: Sequence[float]) -> Label:
-    """What the numbers of one row say."""
+    """Turn the model's output for one row into a Label."""
     if codec.sizes.label == "number":
         return Label(f"{row[0]:.6g}", codec.labels, number=row[0])
     if codec.sizes.label == "class":
@@ -284,14 +284,14 @@ def _head(figure: str, value: float) -> dict[str, Any]:
 
 
 def _shares(result: dict[str, Any], right: NDArray[np.float64], examples: list[dict[str, str]]) -> Evaluation:
-    """An evaluation by a share of right rows."""
+    """Make the evaluation of a share of right rows."""
     found = Evaluation(result, np.stack([right, np.ones(len(right))], 1), examples, share=True)
     result["accuracy_ci"] = list(found.interval())
     return found
 
 
 def _several(opened: Opened, rows: Sequence[Example], predictions: Sequence[Label]) -> Evaluation:
-    """Any number of labels a row: a row is right if all of them are."""
+    """Evaluate any number of labels a row: a row is right if all of its labels are."""
     names = opened.codec.labels
     check_known(rows, [row.tags for row in rows], names)
     truth = np.array([[name in row.tags for name in names] for row in rows])
@@ -299,7 +299,7 @@ def _several(opened: Opened, rows: Sequence[Example], predictions: Sequence[Labe
     right = (truth == guess).all(1).astype(np.float64)
     figures = metrics.several(truth, guess)
     errors = [
-        {"text": _shown(row), "labels": ", ".join(row.tags), "predicted": ", ".join(p.chosen or ())}
+        {"text": _row_text(row), "labels": ", ".join(row.tags), "predicted": ", ".join(p.chosen or ())}
         for row, p in zip(rows, predictions, strict=True)
         if set(row.tags) != set(p.chosen or ())
     ]
@@ -307,7 +307,7 @@ def _several(opened: Opened, rows: Sequence[Example], predictions: Sequence[Labe
 
 
 def _numbers(opened: Opened, rows: Sequence[Example], predictions: Sequence[Label]) -> Evaluation:
-    """A number a row; the examples are those that were missed by most."""
+    """Evaluate one number a row; the examples are those with the largest errors."""
     truth, guess = np.array([float(row.label) for row in rows]), np.array([p.number for p in predictions])
     squares = (truth - guess) ** 2
     result = {
@@ -319,14 +319,14 @@ def _numbers(opened: Opened, rows: Sequence[Example], predictions: Sequence[Labe
     }
     worst = np.argsort(-squares, kind="stable")[:SHOWN].tolist()
     missed = [(rows[i], predictions[i]) for i in worst if squares[i]]
-    errors = [{"text": _shown(row), "number": row.label, "predicted": p.label} for row, p in missed]
+    errors = [{"text": _row_text(row), "number": row.label, "predicted": p.label} for row, p in missed]
     found = Evaluation(result, np.stack([squares, np.ones(len(rows))], 1), errors)
     result["mean_squared_error_ci"] = list(found.interval())
     return found
 
 
-def _shown(row: Example) -> str:
-    """The text of a row, or both texts of a pair."""
+def _row_text(row: Example) -> str:
+    """Return the text of a row, or both texts of a pair."""
     return f"{row.text} | {row.target}" if row.target else row.text
 
 

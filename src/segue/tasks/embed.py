@@ -1,4 +1,4 @@
-"""Embed: vectors of words, judged by a cloze test: which of ten words stood there?"""
+"""Embed: learn word vectors, judged by a cloze test: which of ten words stood there?"""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Embed(RunningText):
 
     @property
     def reads(self) -> str:
-        return ""  # running text is for language models, unless the user says otherwise
+        return ""  # running text is for language models unless the user names another task
 
     def defaults(self, values: Values, model: type[Model]) -> None:
         super().defaults(values, model)
-        values["tokens"].setdefault("min_count", 5)  # a vector needs to be met more than once or twice
+        values["tokens"].setdefault("min_count", 5)  # a word seen once or twice gets no useful vector
 
     def settle_batches(self, config: BatchConfig) -> None:
         super().settle_batches(config)

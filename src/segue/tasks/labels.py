@@ -1,4 +1,4 @@
-"""What classify and tag share: which labels there are, and what is wrong with those that cannot be learnt or judged."""
+"""Labels of classify and tag: list them, encode them, and refuse those that cannot be learnt or judged."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from segue.inference import metrics
 
 
 def tags_of(example: Example, label: Label) -> Iterable[str]:
-    """Every tag of a sentence, or class of a text, that can be predicted by itself."""
+    """Return every tag of a sentence, or class of a text; combined ones (A|B) are taken apart."""
     several = label == "classes" and example.words
     return chain.from_iterable(map(names_of, example.tags)) if several else example.tags
 
 
 def sorted_labels(found: Iterable[str]) -> tuple[str, ...]:
-    """Labels in order; numbers in the order of numbers."""
+    """Sort labels; numbers by their value."""
     return tuple(sorted(set(found), key=_as_number))
 
 
@@ -32,7 +32,7 @@ def _as_number(label: str) -> tuple[Any, ...]:
 
 
 def index_of(index: dict[str, int], label: str, example: Example) -> int:
-    """The number of a label."""
+    """Return the number of a label, or raise an InputError if training never saw it."""
     try:
         return index[label]
     except KeyError:
@@ -42,7 +42,7 @@ def index_of(index: dict[str, int], label: str, example: Example) -> int:
 
 
 def yes_and_no(index: dict[str, int], rows: Sequence[tuple[Example, Iterable[str]]]) -> NDArray[np.uint8]:
-    """(rows, labels): 1 where a row has the label."""
+    """Return (rows, labels): 1 if a row has the label, else 0."""
     yes = np.zeros((len(rows), len(index)), np.uint8)
     for row, (example, names) in enumerate(rows):
         yes[row, [index_of(index, name, example) for name in names]] = 1
@@ -59,7 +59,7 @@ def check_two(labels: Sequence[str], path: str) -> None:
 
 
 def check_some(labels: Sequence[str], path: str) -> None:
-    """Refuse rows that may have several labels, and have none."""
+    """Refuse data in which no row has a label."""
     if not labels:
         raise InputError(
             f"No row of {path} has a label: there is nothing to learn. Expected labels with commas between them in "
@@ -68,7 +68,7 @@ def check_some(labels: Sequence[str], path: str) -> None:
 
 
 def check_test(corpus: Corpus, labels: Sequence[str], of: Any) -> None:
-    """Refuse a label of the test file that cannot be predicted: before training, not after it."""
+    """Refuse, before training, a label of the test file that the training data does not have."""
     if not labels or "test" not in corpus.config.held_out_files():
         return
     known = set(labels)
@@ -93,5 +93,5 @@ def check_known(rows: Sequence[Example], truth: Sequence[Sequence[str]], known: 
 
 
 def calibrated(sums: NDArray[np.float64]) -> dict[str, Any]:
-    """How far the probabilities can be believed: the figure, and the sums that it is made of."""
+    """Return the expected calibration error, and the sums that it is computed from."""
     return {"calibration_error": metrics.calibration_error(sums), "calibration": sums.tolist()}

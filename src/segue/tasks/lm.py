@@ -22,13 +22,13 @@ from segue.data.example import Example
 from segue.data.shapes import TEXT, Shape
 from segue.inference.evaluation import Evaluation
 from segue.inference.opened import Opened
-from segue.inference.score import LONG_ROW, SHORT_ROW, Scored, score_held
+from segue.inference.score import LONG_ROW, SHORT_ROW, Scored, score_held_out
 from segue.models.base import Model
 from segue.tasks.base import Done, HeldOut, Task, Values, nothing
 
 
 class RunningText(Task):
-    """What is learnt from running text: language models, and vectors of words."""
+    """Tasks that learn from running text: language models, and word vectors."""
 
     @property
     def shape(self) -> Shape:
@@ -36,11 +36,13 @@ class RunningText(Task):
 
     def defaults(self, values: Values, model: type[Model]) -> None:
         if values["tokens"]["kind"] == "space":
-            # Tokenised text comes a sentence a line, and has one spelling of its blanks.
+            # Tokenised text has one sentence a line, with single spaces.
             values["data"].setdefault("unit", "line")
             values["data"].setdefault("canonical", True)
         if str(values["data"].get("path")) in MADE:
-            values["data"]["unit"] = "line"  # sentences are made one by one, and their true model knows no more
+            values["data"]["unit"] = (
+                "line"  # the grammar makes sentences one by one, and its true model sees one sentence
+            )
 
     def settle_batches(self, config: BatchConfig) -> None:
         if config.tokens:
@@ -85,8 +87,8 @@ class Lm(RunningText):
     spells = True
 
     def held_out(self, corpus: Corpus, split: str, codec: Codec, folder: Path, limit: int) -> HeldOut:
-        held = encode_split(corpus, split, codec.tokenizer, codec.speller, folder, limit)
-        return HeldOut(held, len(held.spelled) / max(1, len(held.store.tokens)))
+        held_out = encode_split(corpus, split, codec.tokenizer, codec.speller, folder, limit)
+        return HeldOut(held_out, len(held_out.spelled) / max(1, len(held_out.store.tokens)))
 
     def batches(self, store: Store, config: BatchConfig, seed: int) -> Batches:
         return Streams(store, config, seed)
@@ -95,7 +97,7 @@ class Lm(RunningText):
         self, opened: Opened, held_out: HeldOut, config: BatchConfig, limit: int, done: Done = nothing
     ) -> dict[str, float]:
         size, tokenizer = opened.codec.sizes.vocab_size, opened.codec.tokenizer
-        scored = score_held(opened.model, held_out.data, size, opened.device, SHORT_ROW, done)
+        scored = score_held_out(opened.model, held_out.data, size, opened.device, SHORT_ROW, done)
         values = {"loss": scored.nats / scored.tokens}
         return values | ({"bits_per_byte": scored.bits_per_byte} if tokenizer.lossless else {})
 
@@ -115,13 +117,13 @@ class Lm(RunningText):
         lossless = codec.tokenizer.lossless
         normalised = opened.model.normalised if normalised is None else normalised
         with tempfile.TemporaryDirectory(prefix="segue-") as folder:
-            held = encode_split(corpus, split, codec.tokenizer, codec.speller, Path(folder), limit)
-            scored = score_held(opened.model, held, codec.sizes.vocab_size, opened.device, row, done)
+            held_out = encode_split(corpus, split, codec.tokenizer, codec.speller, Path(folder), limit)
+            scored = score_held_out(opened.model, held_out, codec.sizes.vocab_size, opened.device, row, done)
         evaluation = of_scored(scored, lossless, normalised)
         if scored.parts and normalised:
             names = [part.name for part in corpus.parts_of(split)]
             evaluation.result["by_corpus"] = by_corpus(scored, names, lossless)
-        if held.cut or (limit and scored.tokens >= limit):
+        if held_out.cut or (limit and scored.tokens >= limit):
             each = ", of each corpus its share" if scored.parts else ""
             evaluation.result["way"] += f"; the first {limit:,} tokens of the split{each} (train.validate_tokens)"
         return evaluation
@@ -131,8 +133,8 @@ class Lm(RunningText):
 
 
 def of_scored(scored: Scored, lossless: bool = True, normalised: bool = True) -> Evaluation:
-    """The figures of a language model. Tokens that lose text get a perplexity and no bits per byte; scores that do not
-    sum to one get neither."""
+    """Compute the figures of a language model. A tokenizer that loses text has a perplexity but no bits per byte;
+    scores that do not sum to one have neither."""
     pieces = np.stack([scored.bits, scored.block_bytes], 1)
     result: dict[str, Any] = {"task": "lm", "figure": "bits_per_byte"}
     evaluation = Evaluation(result, pieces)
@@ -160,7 +162,7 @@ def of_scored(scored: Scored, lossless: bool = True, normalised: bool = True) ->
 
 
 def by_corpus(scored: Scored, names: Sequence[str], lossless: bool = True) -> list[dict[str, Any]]:
-    """The figures of each corpus of several; one that has no token in what was scored has none."""
+    """Compute the figures of each of several corpora; a corpus without scored tokens has none."""
     rows = []
     for name, part in zip(names, scored.parts, strict=True):
         if part.tokens:

@@ -1,4 +1,4 @@
-"""Sequence to sequence: a text for a source, as in translation."""
+"""Sequence to sequence: write a target text for a source text, as in translation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ROWS = 64
 
 @dataclass(frozen=True)
 class Translation:
-    """What a translator writes for one source."""
+    """The target text that a model writes for one source."""
 
     text: str
     logprob: float
@@ -69,7 +69,7 @@ class Seq2seq(Task):
         return columns | ({"text": column([example.target for example in group])} if labelled else {})
 
     def collate(self, columns: Columns, limit: int) -> Batch:
-        """STOP y1 … yn predicts y1 … yn STOP, given the source (teacher forcing). A row cut at `limit` has no STOP."""
+        """Batch for teacher forcing: STOP y1 … yn predicts y1 … yn STOP. A row cut at `limit` has no last STOP."""
         source, text = columns["source"].rows(limit), columns["text"].rows()
         stop = np.zeros(1, np.int64)
         inputs = [np.concatenate([stop, row.astype(np.int64)])[: limit + 1] for row in text]
@@ -80,7 +80,7 @@ class Seq2seq(Task):
         from segue.inference.decode import generate
 
         codec, decode, source = opened.codec, opened.decode, iter(examples)
-        if decode.beam == 0:  # a translation is searched for, not drawn
+        if decode.beam == 0:  # translations are greedy by default, not sampled
             decode = replace(decode, beam=1, temperature=1.0, top_k=0, top_p=1.0)
         while group := list(islice(source, _ROWS)):
             rows = self.encode(group, codec, labelled=False)["source"].rows(opened.limit)
@@ -96,7 +96,7 @@ class Seq2seq(Task):
         return self.judged(opened, list(corpus.examples(split)), done)
 
     def judged(self, opened: Opened, rows: Sequence[Example], done: Done = nothing) -> Evaluation:
-        """The figures on some pairs."""
+        """Compute the figures on some pairs."""
         if not rows:
             raise InputError("There are no rows to evaluate on.")
         predictions = with_progress(self.predict(opened, rows), len(rows), done)

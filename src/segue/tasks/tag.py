@@ -1,4 +1,4 @@
-"""Tag: a tag for each word of a sentence, or several; or spans, in a scheme such as BIO (data.label)."""
+"""Tag: predict a tag for each word of a sentence, or several; or spans, in a scheme such as BIO (data.label)."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ from segue.tokens.tokenizer import Tokenizer
 SHOWN = 20
 _ROWS = 64
 _OTHER_KINDS = ("char", "byte", "word", "bpe", "wordpiece", "unigram")
-"""Tokens that are not the words as they were given."""
+"""Kinds of tokens that cannot be tagged, since they are not the words of the data."""
 
 
 @dataclass(frozen=True)
 class Tags:
-    """What a tagger says of one sentence."""
+    """What a tagger predicts for one sentence."""
 
     words: Sequence[str]
     tags: tuple[str, ...]
-    """Of each word that is read."""
+    """The tag of each word that is read."""
     probabilities: tuple[float, ...] = ()
-    """Of each word's tag; empty where a word may have several tags."""
+    """The probability of each word's tag; empty if a word may have several tags."""
 
     def line(self) -> str:
         return " ".join(self.tags)
@@ -85,7 +85,7 @@ class Tag(Task):
             raise InputError(
                 f"tokens.kind={values['tokens']['kind']} cannot be tagged: a tag needs a word. Leave it out."
             )
-        # Words seen once teach the tagger what to do with unknown ones.
+        # Words seen once are read as UNK, so that the tagger learns what to do with unknown words.
         values["tokens"].setdefault("min_count", 2)
 
     def texts(self, example: Example) -> Iterable[str]:
@@ -121,7 +121,7 @@ class Tag(Task):
         return columns
 
     def collate(self, columns: Columns, limit: int) -> Batch:
-        """One tag a word, or a yes or no for every tag, (B, T, C)."""
+        """Make a batch. Targets: one tag a word, or 0 or 1 for every tag, (B, T, C)."""
         text = columns["text"].rows(limit)
         tokens_BT = pad(text)
         targets = np.full_like(tokens_BT, IGNORE)
@@ -152,13 +152,13 @@ class Tag(Task):
         return self.judged(opened, list(corpus.examples(split)), done)
 
     def judged(self, opened: Opened, rows: Sequence[Example], done: Done = nothing) -> Evaluation:
-        """The figures on some sentences."""
+        """Compute the figures on some sentences."""
         if not rows:
             raise InputError("There are no rows to evaluate on.")
         labels, label = opened.codec.labels, opened.codec.sizes.label
         predictions = with_progress(self.predict(opened, rows), len(rows), done)
         check_known(rows, [tuple(tags_of(row, label)) for row in rows], labels)
-        # Words beyond what the model reads count as wrong: nothing is left out of the figure.
+        # Words beyond the limit count as wrong, so that the figure covers every word.
         guesses = [p.tags + ("",) * (len(row.tags) - len(p.tags)) for row, p in zip(rows, predictions, strict=True)]
         right = [sum(map(str.__eq__, row.tags, guess)) for row, guess in zip(rows, guesses, strict=True)]
         pieces = np.array([right, [len(row.tags) for row in rows]], np.float64).T
@@ -182,7 +182,7 @@ class Tag(Task):
 
 
 def _tags(group: Sequence[Example], codec: Codec) -> NDArray[Any]:
-    """The tags of all words, end to end; where a word may have several, (words, tags) of yes and no."""
+    """Encode the tags of all words, end to end; if a word may have several, (words, tags) of 0 and 1."""
     index = {name: i for i, name in enumerate(codec.labels)}
     words = [(example, tag) for example in group for tag in example.tags]
     if codec.sizes.label == "classes":
@@ -191,7 +191,7 @@ def _tags(group: Sequence[Example], codec: Codec) -> NDArray[Any]:
 
 
 def _rows_of_tags(tags: Column, text: Column) -> list[NDArray[Any]]:
-    """The tags of each row: (words,), or (words, C) where every tag has a yes or no."""
+    """Split the tags by row: (words,), or (words, C) of 0 and 1."""
     if tags.flat.dtype != np.uint8:
         return tags.rows()
     classes = len(tags.flat) // max(1, len(text.flat))
@@ -199,14 +199,14 @@ def _rows_of_tags(tags: Column, text: Column) -> list[NDArray[Any]]:
 
 
 def _named(labels: Sequence[str], tag: Any) -> str:
-    """The name of a word's tag; where every tag has a yes or no, the names of all that are yes."""
+    """Return the name of a word's tag; if a word may have several, the names of all that are 1."""
     return joined(labels[i] for i in np.flatnonzero(tag).tolist()) if tag.ndim else labels[int(tag)]
 
 
 def _by_tag(
     labels: Sequence[str], rows: Sequence[Example], guesses: Sequence[Sequence[str]], predictions: Sequence[Tags]
 ) -> dict[str, Any]:
-    """Confusions and calibration of the words that were read, one tag each."""
+    """Compute confusion matrix and calibration over the words that were read, one tag each."""
     index = {label: i for i, label in enumerate(labels)}
     pairs = [
         (index[true], index[guess], p)
@@ -227,7 +227,7 @@ def _by_tag(
 def _several_tags(
     labels: Sequence[str], truth: Iterable[Sequence[str]], guesses: Iterable[Sequence[str]]
 ) -> dict[str, float]:
-    """F1 of every yes, over words that may have any number of tags."""
+    """Compute F1 over words that may have any number of tags."""
     true, guess = (
         np.array([[name in names_of(tag) for name in labels] for tags in of for tag in tags]) for of in (truth, guesses)
     )
@@ -238,7 +238,7 @@ def _several_tags(
 def _errors(
     rows: Sequence[Example], guesses: Sequence[Sequence[str]], predictions: Sequence[Tags]
 ) -> list[dict[str, str]]:
-    """The sentences with errors, those that the tagger was surest of first."""
+    """List the sentences with errors, the most confident errors first."""
     errors = [
         {"text": " ".join(row.words), "tags": " ".join(row.tags), "predicted": " ".join(guess)}
         | _surest_word(row, guess, p)
@@ -249,7 +249,7 @@ def _errors(
 
 
 def _surest_word(row: Example, guess: Sequence[str], p: Tags) -> dict[str, str]:
-    """The wrong word of a sentence that the tagger was surest of."""
+    """Find the wrong word of a sentence with the highest confidence."""
     wrong = [
         (sure, word, true, tag)
         for sure, word, true, tag in zip(p.probabilities, row.words, row.tags, guess, strict=False)

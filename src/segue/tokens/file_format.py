@@ -1,8 +1,8 @@
-"""tokenizer.json: how each kind of tokens is written in the `tokenizers` library's own format, and known again.
+"""tokenizer.json: write each kind of tokens in the `tokenizers` library's own format, and recognise it again.
 
-Ids 0 and 1 are names with blanks inside. No piece of text has a blank there (words have it only in front, characters
-are one character, bytes write it as Ġ), so no text turns into a special token; none is registered as an "added token"
-either, since the library looks for those in the raw text.
+Ids 0 and 1 have names with spaces inside. No piece of text has a space there (words have it only in front, characters
+are one character, bytes write it as Ġ), so no text turns into a special token. Nor are they registered as "added
+tokens", since the library looks for those in the raw text.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def write(
     merges: list[list[str]] | None = None,
     scores: list[float] | None = None,
 ) -> dict[str, Any]:
-    """The file's content: `tokens` without the two reserved, in the order of their ids."""
+    """Make the file's content; `tokens` are in the order of their ids, without the two reserved ones."""
     names = [*RESERVED, *tokens]
     model = dict(_MODELS[kind])
     if scores is None:
@@ -67,7 +67,7 @@ def write(
 
 
 def _frame(kind: Kind, split: str) -> dict[str, Any]:
-    """All but the model."""
+    """Make everything but the model."""
     bert: dict[str, Any] = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True}
     bert |= {"strip_accents": None, "lowercase": False}
     words: dict[str, Any] = {"type": "Split", "pattern": {"Regex": split}, "behavior": "Isolated", "invert": False}
@@ -89,7 +89,7 @@ def _frame(kind: Kind, split: str) -> dict[str, Any]:
 
 
 def read(file: Any) -> tuple[Kind, list[str], str]:
-    """The kind, the names of all ids and the split pattern of a file's content; ValueError where it is not ours."""
+    """Return the kind, the names of all ids and the split pattern of a file's content; ValueError if it is not ours."""
     if not isinstance(file, dict) or not isinstance(file.get("model"), dict):
         raise ValueError("there is no 'model' in it")
     split = _split_of(file.get("pre_tokenizer"))
@@ -102,7 +102,7 @@ def read(file: Any) -> tuple[Kind, list[str], str]:
 
 
 def _split_of(pre_tokenizer: Any) -> str:
-    """The regular expression of a word split, or nothing."""
+    """Return the regular expression of a word split, or ""."""
     try:
         inner = pre_tokenizer["pretokenizers"][0] if "pretokenizers" in pre_tokenizer else pre_tokenizer
         regex = inner["pattern"]["Regex"]
@@ -118,7 +118,7 @@ def _split_of(pre_tokenizer: Any) -> str:
 
 
 def _names(model: dict[str, Any], kind: Kind) -> list[str]:
-    """The name of each id, after a look at whether they can be names and ids."""
+    """Return the name of each id, after checking names and ids."""
     vocab = model.get("vocab")
     if kind == "unigram" and isinstance(vocab, list):
         names = [entry[0] for entry in vocab if isinstance(entry, list) and len(entry) == 2]

@@ -1,11 +1,11 @@
-"""Vocabularies from text: the commonest characters or words, or subwords by the `tokenizers` library.
+"""Learn a vocabulary from text: the commonest characters or words, or subwords by the `tokenizers` library.
 
     BPE        Sennrich et al., 2016: again and again, join the commonest pair of neighbours.
     WordPiece  Schuster and Nakajima, 2012; as in the library: BPE whose later parts of a word begin with ##.
     unigram    Kudo, 2018: from many candidates, drop those that cost the likelihood least.
 
 The same text gives the same vocabulary. The library's own order is random in two places (its hash maps have a new
-key in every process), and both are put right here: the letters of WordPiece, and the scores of unigram.
+key in every process), and both are fixed here: the letters of WordPiece, and the scores of unigram.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TEXTS_AT_ONCE = 4096
 
 
 def vocabulary(kind: Kind, texts: Iterable[str], vocab_size: int, min_count: int) -> dict[str, Any]:
-    """The content of tokenizer.json, learnt from the texts; `vocab_size` 0 means no limit (not for subwords)."""
+    """Learn the content of tokenizer.json from texts; `vocab_size` 0 means no limit (not for subwords)."""
     if kind == "byte":
         return file_format.write(kind, byte_names())
     texts = _not_empty(texts)
@@ -42,7 +42,7 @@ def vocabulary(kind: Kind, texts: Iterable[str], vocab_size: int, min_count: int
     counts: Counter[str] = Counter()
     if kind == "space":
         counts = _count_words(texts)
-    for text in texts:  # none is left of those that were counted just now
+    for text in texts:  # empty if the loop above has read them
         if kind == "word":
             for part in parts(text):
                 counts.update(split(part))
@@ -58,7 +58,7 @@ def vocabulary(kind: Kind, texts: Iterable[str], vocab_size: int, min_count: int
 
 
 def _count_words(texts: Iterator[str]) -> Counter[str]:
-    """Words between blanks: of many texts by a compiled loop, some at a time."""
+    """Count words between spaces; many texts by a compiled loop, in groups."""
     counts: Counter[str] = Counter()
     group = list(islice(texts, TEXTS_AT_ONCE))
     if len(group) < TEXTS_AT_ONCE:
@@ -81,7 +81,7 @@ def _count_words(texts: Iterator[str]) -> Counter[str]:
 
 
 def _not_empty(texts: Iterable[str]) -> Iterator[str]:
-    """The same texts; InputError where all are empty."""
+    """Yield the texts; InputError if all are empty."""
     filled = filter(None, texts)
     first = next(filled, None)
     if first is None:
@@ -90,21 +90,21 @@ def _not_empty(texts: Iterable[str]) -> Iterator[str]:
 
 
 def commonest(counts: Counter[str], vocab_size: int, min_count: int) -> list[str]:
-    """The tokens seen `min_count` times or more, most frequent first; at most `vocab_size` with the two reserved."""
+    """Return the tokens seen `min_count` times or more, most frequent first; at most `vocab_size` with the reserved."""
     often = [(-count, token) for token, count in counts.items() if count >= min_count and token not in RESERVED]
     tokens = [token for _, token in sorted(often)]
     return tokens[: vocab_size - len(RESERVED)] if vocab_size else tokens
 
 
 def byte_names() -> list[str]:
-    """How the library writes the bytes 0 to 255: as themselves where visible, else from U+0100 on (blank is Ġ)."""
+    """Return the library's names of the bytes 0 to 255: as themselves if visible, else from U+0100 on (space is Ġ)."""
     visible = {*range(33, 127), *range(161, 173), *range(174, 256)}
     hidden = iter(range(256, 512))
     return [chr(byte) if byte in visible else chr(next(hidden)) for byte in range(256)]
 
 
 def bpe(texts: Iterable[str], vocab_size: int, min_count: int) -> dict[str, Any]:
-    """Byte-level BPE, as the content of tokenizer.json."""
+    """Learn byte-level BPE, as the content of tokenizer.json."""
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         min_frequency=min_count,
@@ -118,7 +118,7 @@ def bpe(texts: Iterable[str], vocab_size: int, min_count: int) -> dict[str, Any]
 
 
 def unigram(texts: Iterable[str], vocab_size: int) -> dict[str, Any]:
-    """Byte-level unigram model, as the content of tokenizer.json."""
+    """Learn a byte-level unigram model, as the content of tokenizer.json."""
     trainer = trainers.UnigramTrainer(
         vocab_size=vocab_size,
         special_tokens=list(RESERVED),
@@ -136,7 +136,7 @@ def unigram(texts: Iterable[str], vocab_size: int) -> dict[str, Any]:
 
 
 def _settled(scores: dict[str, float]) -> dict[str, float]:
-    """Scores free of the order of the library's sums and of its hash maps.
+    """Make scores independent of the order of the library's sums and hash maps.
 
     Sums differ in their last digits, so four are kept. A byte that the model did not keep gets the lowest score plus
     0.0001 times its place in a random order, so every byte in that reach is put on the lowest.
@@ -147,7 +147,7 @@ def _settled(scores: dict[str, float]) -> dict[str, float]:
 
 
 def wordpiece(texts: Iterable[str], vocab_size: int, min_count: int) -> dict[str, Any]:
-    """WordPiece over the words of BERT, as the content of tokenizer.json.
+    """Learn WordPiece over the words of BERT, as the content of tokenizer.json.
 
     The library numbers the letters within words (##a) in a random order, and those numbers break ties. So the text
     is read twice: once for the letters alone, then with the letters given in a fixed order.
@@ -162,7 +162,7 @@ def wordpiece(texts: Iterable[str], vocab_size: int, min_count: int) -> dict[str
 
 
 def _letters(texts: list[str], limit: int) -> list[str]:
-    """The commonest characters as BERT's normaliser leaves them; each takes two places, alone and with ##."""
+    """Return the commonest characters after BERT's normaliser; each takes two ids, alone and with ##."""
     counts = Counter(chain.from_iterable(texts))
     left = set(normalizers.BertNormalizer(lowercase=False).normalize_str("".join(counts))) - {" "}
     return commonest(Counter({letter: counts[letter] for letter in left}), limit + len(RESERVED), 1)
@@ -181,7 +181,7 @@ def _wordpiece_trainer(known: list[str], letters: list[str], vocab_size: int, mi
 
 
 def _train(kind: Kind, texts: Iterable[str], trainer: Any) -> dict[str, Any]:
-    """The library's training, started from an empty file of that kind; the model as it would write it."""
+    """Run the library's training from an empty file of that kind; return the model as the library writes it."""
     blank = file_format.write(kind, [], unicode_pattern(), scores=[] if kind == "unigram" else None)
     tokenizer = library(blank)
     tokenizer.train_from_iterator(chain.from_iterable(map(parts, texts)), trainer)
@@ -190,5 +190,5 @@ def _train(kind: Kind, texts: Iterable[str], trainer: Any) -> dict[str, Any]:
 
 
 def library(file: dict[str, Any]) -> Tokenizer:
-    """The library's tokenizer of a file's content."""
+    """Make the library's tokenizer from a file's content."""
     return Tokenizer.from_str(json.dumps(file))

@@ -1,4 +1,4 @@
-"""Words between blanks, counted and looked up as bytes: a hash table whose loops are compiled.
+"""Count and look up words between spaces, as bytes: a hash table with compiled loops.
 
 Text comes as UTF-8 with the byte 0 between units. The byte 32 ends a word and a byte of a longer character is never
 32, so that nothing needs to be decoded.
@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 BETWEEN = "\0"
-"""Stands between two units; no text holds it (one that does is left to slower ways)."""
+"""Separates two units; a text that contains it takes a slower path."""
 
 
 class WordTable:
-    """Different words, numbered in the order of their coming, each with its count."""
+    """Different words, numbered in the order of their first occurrence, each with its count."""
 
     def __init__(self, words: Iterable[bytes] = ()) -> None:
         self.slots = np.full(1 << 12, -1, np.int32)
@@ -37,7 +37,7 @@ class WordTable:
         return len(self.counts)
 
     def count(self, text: bytes) -> None:
-        """Counts the words of a text; new ones are added."""
+        """Count the words of a text; add new ones."""
         raw = np.frombuffer(text, np.uint8)
         while True:
             size = len(self.counts)
@@ -60,12 +60,12 @@ class WordTable:
             yield letters[begin:end]
 
     def places(self, text: bytes, units: int) -> tuple[Array, Array]:
-        """The number of every word of a text, -1 where it is new, and how many words each unit has."""
+        """Return the number of every word of a text, -1 if it is new, and how many words each unit has."""
         return _find(np.frombuffer(text, np.uint8), self.slots, self.hashes, self.ends, self.letters, units)  # type: ignore[no-any-return]
 
 
 def joined(texts: Sequence[str]) -> bytes | None:
-    """Units as one text; None where one of them holds the byte that stands between."""
+    """Join units into one text; None if one of them contains the separator."""
     text = BETWEEN.join(texts)
     return text.encode() if text.count(BETWEEN) == max(0, len(texts) - 1) else None
 
@@ -78,7 +78,7 @@ def _grown(numbers: Array, room: int) -> Array:
 
 @njit(cache=True, nogil=True, inline="always")
 def _hash_to(raw, i):
-    """The end of the word that begins at i, and its hash."""
+    """Return the end of the word that begins at i, and its hash."""
     h = np.uint64(14695981039346656037)
     while i < len(raw) and raw[i] != 32 and raw[i] != 0:
         h = (h ^ np.uint64(raw[i])) * np.uint64(1099511628211)
@@ -107,7 +107,7 @@ def _place(hashes, slots):
 
 @njit(cache=True, nogil=True)
 def _count(raw, slots, hashes, ends, counts, letters, size, used):
-    """Reads until the text or the room ends; how far it came, how many words and letters there are."""
+    """Read until the text or the room ends; return how far it came, and the numbers of words and letters."""
     mask = np.uint64(len(slots) - 1)
     i = 0
     while i < len(raw):

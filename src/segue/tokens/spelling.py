@@ -1,8 +1,8 @@
-"""What an unknown word costs: a character trigram model that can spell any string.
+"""The cost of an unknown word: a character trigram model that can spell any string.
 
-A closed vocabulary says only "unknown word here". To be fair to models that can write everything, it also pays the
-bits that spell the word (with its blank, where one belongs to it). The model learns from the training words seen once,
-since these are what unknown words look like, and it is the same whatever the tokens are.
+A model with a closed vocabulary predicts only "unknown word here". To compare it fairly with models that can write
+everything, the bits of spelling the word (with its space, if one belongs to it) are added. The spelling model learns
+from the training words seen once, since unknown words look like these, and it does not depend on the tokens.
 
 Interpolated Witten-Bell smoothing (Witten and Bell, 1991), for a character c after the two before it, a b:
 
@@ -40,7 +40,7 @@ class Speller:
     """The character model."""
 
     def __init__(self, trigrams: dict[str, dict[str, int]]) -> None:
-        """`trigrams[a + b][c]` is how often c follows a b; the counts after shorter contexts are sums of these."""
+        """`trigrams[a + b][c]`: how often c follows a b; counts after shorter contexts are sums of these."""
         self._trigrams = trigrams
         self._after: defaultdict[str, Counter[str]] = defaultdict(Counter)
         for context, counts in trigrams.items():
@@ -50,7 +50,8 @@ class Speller:
 
     @classmethod
     def learn(cls, texts: Iterable[str], sample: int = 5_000_000) -> Speller:
-        """From the words (between white space) that are seen once in the first `sample` bytes; from all, if none is."""
+        """Learn from the words (between white space) seen once in the first `sample` bytes; from all, if there are
+        none."""
         counts: Counter[str] = Counter()
         for text in head(texts, sample):
             counts.update(_SURFACE.findall(text))
@@ -59,7 +60,7 @@ class Speller:
 
     @classmethod
     def train(cls, words_seen_once: Iterable[str]) -> Speller:
-        """From the given words, each counted once."""
+        """Learn from the given words, each counted once."""
         trigrams: defaultdict[str, Counter[str]] = defaultdict(Counter)
         for word in words_seen_once:
             for char, context in _steps(word):
@@ -67,7 +68,7 @@ class Speller:
         return cls({context: dict(sorted(counts.items())) for context, counts in sorted(trigrams.items())})
 
     def probability(self, char: str, context: str) -> float:
-        """P(char | context), the context being the two characters before it (or the mark alone)."""
+        """Compute P(char | context); the context is the two characters before it (or the mark alone)."""
         chance = 1 / OUTCOMES
         for history in _histories(context):
             if history in self._totals:
@@ -76,16 +77,16 @@ class Speller:
         return chance
 
     def bits(self, word: str) -> float:
-        """What it costs to spell the word and to say that it ends."""
+        """Compute the bits of spelling the word and its end."""
         return -sum(math.log2(self.probability(char, context)) for char, context in _steps(word))
 
     def save(self, path: str | Path) -> None:
-        """Writes the counts as JSON."""
+        """Write the counts as JSON."""
         Path(path).write_text(json.dumps({"trigrams": self._trigrams}, separators=(",", ":")) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> Speller:
-        """Reads what `save` wrote."""
+        """Read what `save` wrote."""
         try:
             trigrams = json.loads(Path(path).read_text(encoding="utf-8"))["trigrams"]
             _check(trigrams)
@@ -97,18 +98,18 @@ class Speller:
 
 
 def _steps(word: str) -> Iterator[tuple[str, str]]:
-    """Each character of the word and the mark after it, with the one or two before it."""
+    """Yield each character of the word and the end mark, with the one or two before it."""
     marked = MARK + word + MARK
     return ((marked[i], marked[max(0, i - 2) : i]) for i in range(1, len(marked)))
 
 
 def _histories(context: str) -> list[str]:
-    """The context from its shortest end, the empty string, to the whole."""
+    """List the ends of the context, from the empty string to the whole."""
     return [context[i:] for i in range(len(context), -1, -1)]
 
 
 def _other(surface: str) -> str:
-    """The same word without its blank, or with one."""
+    """Return the word without its leading space, or with one if it has none."""
     return surface[1:] if surface.startswith(" ") else " " + surface
 
 

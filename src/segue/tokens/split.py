@@ -1,4 +1,4 @@
-"""Where one word ends and the next begins: the split of GPT-2 (Radford et al., 2019), and texts in parts.
+"""Split text into words as GPT-2 does (Radford et al., 2019), and long texts into parts.
 
     's 't 'm 'd 're 've 'll  |  ?letters  |  ?digits  |  ?other signs  |  blanks before a last blank  |  blanks
 
@@ -20,13 +20,13 @@ SPACE = "\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 
 CONTRACTIONS = "'(?:[stmd]|re|ve|ll)"
 PART = 1 << 16
-"""Characters of a long text that are split at once, to bound the memory."""
+"""Split this many characters of a long text at once, to bound the memory."""
 
 _CUT = re.compile(f"[^{SPACE}](?=[ \t\n])")
 
 
 def pattern(letters: str, digits: str) -> str:
-    """The split as a regular expression, of the insides of two character classes."""
+    """Make the regular expression of the split from the insides of two character classes."""
     return (
         f"{CONTRACTIONS}| ?[{letters}]+| ?[{digits}]+| ?[^{SPACE}{letters}{digits}]+"
         f"|[{SPACE}]+(?![^{SPACE}])|[{SPACE}]+"
@@ -40,12 +40,12 @@ _HIGH = re.compile("[\U00010000-\U0010ffff](?:-[\U00010000-\U0010ffff])?")
 
 @cache
 def unicode_pattern() -> str:
-    """The split over all letters and digits that this Python knows."""
+    """Return the pattern with all letters and digits that this Python knows."""
     return pattern(_ranges("L"), _ranges("N"))
 
 
 def _ranges(category: str) -> str:
-    """The characters of a Unicode category, as the inside of a character class."""
+    """Return the characters of a Unicode category, as the inside of a character class."""
     codes = [code for code in range(0x110000) if unicodedata.category(chr(code))[0] == category]
     starts = [code for code, before in zip(codes, [-2, *codes[:-1]], strict=True) if code != before + 1]
     ends = [code for code, after in zip(codes, [*codes[1:], -2], strict=True) if code != after - 1]
@@ -70,13 +70,13 @@ class Splitter:
 
 
 def blank_words(text: str) -> list[str]:
-    """What stands between blanks. Only U+0020 counts: tabs and the like belong to words."""
+    """Return the words between spaces. Only U+0020 is a space: tabs and the like belong to words."""
     words = text.split(" ")
     return words if all(words) else [word for word in words if word]
 
 
 def parts(text: str, size: int = PART) -> Iterator[str]:
-    """The text in parts of about `size` characters whose pieces, one after the other, are the pieces of the text.
+    """Yield the text in parts of about `size` characters whose pieces, one after the other, are those of the text.
 
     A part ends after a word and before the blanks that follow it: no piece crosses that place, and no rule looks
     across it. A text without such a place stays whole.
@@ -92,7 +92,7 @@ def parts(text: str, size: int = PART) -> Iterator[str]:
 
 
 def head(texts: Iterable[str], limit: int) -> Iterator[str]:
-    """The first `limit` UTF-8 bytes of the texts, without empty ones; the last is cut between two characters."""
+    """Yield the first `limit` UTF-8 bytes of the texts, without empty ones; cut the last between two characters."""
     for text in filter(None, texts):
         size = len(text) if text.isascii() else len(text.encode())
         if size >= limit:

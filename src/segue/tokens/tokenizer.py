@@ -43,21 +43,21 @@ _SMALLEST: dict[Kind, int] = {"bpe": 258, "unigram": 258, "wordpiece": 100}
 _MIN_COUNTS: dict[Kind, int] = {"word": 2, "bpe": 2, "wordpiece": 2}
 _CACHE = 500_000
 MANY = 256
-"""From so many texts at once it pays to have words looked up by a compiled loop."""
+"""From this many texts on, a compiled loop is the faster way to look up words."""
 
 
 @dataclass(frozen=True)
 class Config:
-    """What the tokens are and how their vocabulary is learnt."""
+    """The recipe's [tokens]: the kind of tokens, and how their vocabulary is learnt."""
 
     kind: Literal["auto", "char", "byte", "space", "word", "bpe", "wordpiece", "unigram"] = "auto"
-    """What a token is; auto: char for language models, word for classes, space for tags, bpe for sequence pairs."""
+    """The kind of tokens; auto: char for language models, word for classify, space for tag, bpe for seq2seq."""
     vocab_size: int = 0
-    """Most ids, with STOP and UNK; 0: 8,000 for subwords, 50,000 for word, no limit for char and space."""
+    """Largest vocabulary, with STOP and UNK (0: 8,000 for subwords, 50,000 for word, no limit for char and space)."""
     min_count: int = 0
-    """What is seen less often is unknown, or no subword; 0: 2 for word, bpe and wordpiece, 1 for char and space."""
+    """Leave rarer tokens out of the vocabulary (0: 2 for word, bpe and wordpiece, 1 for char and space)."""
     sample: int = 100_000_000
-    """Bytes of the training text, from its beginning, that the vocabulary is learnt from at most."""
+    """Learn the vocabulary from at most this many bytes of the training text, from its beginning."""
 
     def __post_init__(self) -> None:
         kinds = ("auto", *file_format.KINDS)
@@ -76,7 +76,7 @@ class Config:
 
 
 class Tokenizer:
-    """What all kinds share. `Tokenizer.train` and `Tokenizer.load` give the class of the kind."""
+    """The base class of all kinds. `Tokenizer.train` and `Tokenizer.load` return the class of the kind."""
 
     stop = STOP
     unk = UNK
@@ -85,13 +85,13 @@ class Tokenizer:
     kind: Kind
 
     def __init__(self, file: dict[str, Any]) -> None:
-        """`file` is the content of tokenizer.json; ValueError where it is not one of ours."""
+        """`file`: the content of tokenizer.json; ValueError if it is not one of ours."""
         self._file = file
         self.kind, self._names, self._split_pattern = file_format.read(file)
 
     @classmethod
     def train(cls, config: Config, texts: Iterable[str]) -> Tokenizer:
-        """Learns the vocabulary from the texts of the training split, read once."""
+        """Learn the vocabulary from the texts of the training split, read once."""
         if config.kind == "auto":
             raise ValueError("tokens.kind is 'auto': choose a kind before training.")
         size = config.vocab_size or _VOCAB_SIZES.get(config.kind, 0)
@@ -100,7 +100,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
-        """Reads a tokenizer.json that `save` wrote."""
+        """Read a tokenizer.json that `save` wrote."""
         try:
             return _of(json.loads(Path(path).read_text(encoding="utf-8")))
         except OSError as error:
@@ -112,21 +112,21 @@ class Tokenizer:
             ) from None
 
     def save(self, path: str | Path) -> None:
-        """Writes tokenizer.json, which the `tokenizers` library reads too, to the same ids."""
+        """Write tokenizer.json, which the `tokenizers` library also reads, with the same ids."""
         Path(path).write_text(json.dumps(self._file, ensure_ascii=False) + "\n", encoding="utf-8")
 
     @property
     def content(self) -> dict[str, Any]:
-        """What tokenizer.json holds; two tokenizers with the same content are the same."""
+        """Return the content of tokenizer.json; two tokenizers with the same content are the same."""
         return self._file
 
     @property
     def vocab_size(self) -> int:
-        """How many ids there are, STOP and UNK among them."""
+        """Number of ids, with STOP and UNK."""
         return len(self._names)
 
     def encode(self, text: str) -> Ids:
-        """The ids of one text."""
+        """Encode one text as ids."""
         try:
             return self.encode_many([text])[0]
         except (TypeError, UnicodeEncodeError):
@@ -134,7 +134,7 @@ class Tokenizer:
             raise InputError(f"'{shown[:60]}' is not text in UTF-8, and cannot be read.") from None
 
     def encode_many(self, texts: Sequence[str], stop: bool = False) -> tuple[Ids, Lengths]:
-        """The ids of all texts in one array, and how many each has; `stop` puts STOP after each, and counts it."""
+        """Encode texts into one array, and return how many ids each has; `stop` puts STOP after each, and counts it."""
         ids, lengths = self._ids(texts)
         if not stop:
             return ids, lengths
@@ -149,15 +149,15 @@ class Tokenizer:
         raise NotImplementedError
 
     def encode_words(self, words: Sequence[str]) -> Ids:
-        """One id for each given word, whatever is in it; only for `space` tokens."""
+        """Encode each given word as one id, whatever is in it; only for `space` tokens."""
         raise TypeError(f"Words that are given one by one need space tokens, not {self.kind}.")
 
     def fold_words(self, words: Sequence[str]) -> Ids:
-        """The same whatever the case: the first id of a word that is written so in small letters; only for `space`."""
+        """Encode each word ignoring case: the first id of a word with the same lower case; only for `space` tokens."""
         raise TypeError(f"Words that are given one by one need space tokens, not {self.kind}.")
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of the ids: nothing for STOP, a replacement character for UNK and for broken UTF-8."""
+        """Decode ids into text: nothing for STOP, a replacement character for UNK and for broken UTF-8."""
         return b"".join(map(self._bytes.__getitem__, ids)).decode(errors="replace")
 
     @cached_property
@@ -166,18 +166,18 @@ class Tokenizer:
         return [b"", REPLACEMENT.encode(), *(name.encode() for name in self._names[2:])]
 
     def pieces(self, text: str) -> tuple[Ids, list[str]]:
-        """The ids of a text and the surface of each. Of tokens that share a character, the last one shows it."""
+        """Return the ids of a text and the surface of each. If tokens share a character, the last one shows it."""
         return self.encode(text), self._surfaces(text)
 
     def _surfaces(self, text: str) -> list[str]:
         raise NotImplementedError
 
     def byte_lengths(self, text: str, ids: Ids) -> Lengths:
-        """The UTF-8 bytes that each token of `ids = encode(text)` stands for."""
+        """Return the number of UTF-8 bytes of each token of `ids = encode(text)`."""
         return np.fromiter(map(len, map(str.encode, self._surfaces(text))), np.int64, len(ids))
 
     def unknown(self, text: str, ids: Ids) -> list[str]:
-        """The surfaces of the tokens of `ids = encode(text)` that are UNK, in order."""
+        """Return the surfaces of the tokens of `ids = encode(text)` that are UNK, in order."""
         if not (ids == UNK).any():
             return []
         return [surface for surface, i in zip(self._surfaces(text), ids, strict=True) if i == UNK]
@@ -226,7 +226,7 @@ class _Bytes(Tokenizer):
         return [b"", REPLACEMENT.encode(), *(bytes([byte]) for byte in range(256))]
 
     def _surfaces(self, text: str) -> list[str]:
-        return list(_shown(bytes([byte]) for byte in text.encode()))
+        return list(_printable(bytes([byte]) for byte in text.encode()))
 
     def byte_lengths(self, text: str, ids: Ids) -> Lengths:
         return np.ones(len(ids), np.int64)
@@ -240,7 +240,7 @@ class _Vocabulary(dict[str, int]):
 
 
 class _Spaces(Tokenizer):
-    """space: what stands between blanks. Only the blank U+0020 counts, so tabs and the like stay in words."""
+    """space: words between spaces. Only U+0020 is a space, so tabs and the like stay in words."""
 
     def __init__(self, file: dict[str, Any]) -> None:
         super().__init__(file)
@@ -286,7 +286,7 @@ class _Spaces(Tokenizer):
 
 
 class _Split(Tokenizer):
-    """The pieces of GPT-2's split, in common to words and subwords."""
+    """The base class of words and subwords, which share the pieces of GPT-2's split."""
 
     def __init__(self, file: dict[str, Any]) -> None:
         super().__init__(file)
@@ -311,7 +311,7 @@ class _Words(_Split):
 
 
 class _Subwords(_Split):
-    """bpe and unigram: the library cuts each different piece once; the cuts are kept."""
+    """bpe and unigram: the library cuts each different piece once; the cuts are cached."""
 
     closed = False
 
@@ -335,14 +335,14 @@ class _Subwords(_Split):
         return _flat(chain.from_iterable(map(self._cuts.__getitem__, self._pieces(text))) for text in texts)
 
     def _surfaces(self, text: str) -> list[str]:
-        return list(_shown(self._bytes[i] for i in self.encode(text)))
+        return list(_printable(self._bytes[i] for i in self.encode(text)))
 
     def byte_lengths(self, text: str, ids: Ids) -> Lengths:
         return self._sizes[ids]
 
 
 class _Cuts(dict[str, list[int]]):
-    """The ids of each piece met so far; forgotten when they are too many."""
+    """A cache of the ids of each piece; emptied when it is too large."""
 
     def __init__(self, library: Any) -> None:
         super().__init__()
@@ -357,7 +357,7 @@ class _Cuts(dict[str, list[int]]):
 
 
 class _WordPieces(Tokenizer):
-    """wordpiece: all by the library. Blanks and control characters have no token."""
+    """wordpiece: all by the library. Spaces and control characters have no token."""
 
     lossless = False
 
@@ -393,12 +393,12 @@ _CLASSES: dict[Kind, type[Tokenizer]] = {
 
 
 def _of(file: Any) -> Tokenizer:
-    """The tokenizer of a file's content; ValueError where it is not one of ours."""
+    """Make the tokenizer of a file's content; ValueError if it is not one of ours."""
     return _CLASSES[file_format.read(file)[0]](file)
 
 
 def _library(file: dict[str, Any]) -> Any:
-    """The library's tokenizer; ValueError where it refuses the file."""
+    """Make the library's tokenizer; ValueError if it refuses the file."""
     try:
         return learn.library(file)
     except Exception as error:  # the library raises bare Exception
@@ -410,7 +410,7 @@ def _codes(text: str) -> NDArray[np.uint32]:
 
 
 def _flat(rows: Iterable[Iterable[int]]) -> tuple[Ids, Lengths]:
-    """All rows in one array, and how long each is."""
+    """Concatenate rows into one array, and return the length of each."""
     flat, lengths = array("i"), array("q")
     for row in rows:
         before = len(flat)
@@ -419,7 +419,7 @@ def _flat(rows: Iterable[Iterable[int]]) -> tuple[Ids, Lengths]:
     return np.array(flat, np.int32), np.array(lengths, np.int64)
 
 
-def _shown(tokens: Iterable[bytes]) -> Iterator[str]:
-    """What each token adds to the text, where a character may be shared by several."""
+def _printable(tokens: Iterable[bytes]) -> Iterator[str]:
+    """Yield what each token adds to the text; a character may be shared by several tokens."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     return map(decoder.decode, tokens)

@@ -1,4 +1,4 @@
-"""Checkpoints that are whole or not there: written beside their place, checked by sums, renamed.
+"""Checkpoints, written atomically (to a temporary folder, then renamed) and verified by checksums.
 
 checkpoints/step-00002000/   model, optimizer, carried, random [, best] .safetensors
                              values.json      plain numbers
@@ -29,12 +29,12 @@ class Checkpoint(NamedTuple):
 
 
 def write_tensors(tensors: dict[str, Tensor]) -> bytes:
-    """The safetensors file of these tensors; tied ones are written out once each."""
+    """Serialise tensors as safetensors; tied tensors are written under each of their names."""
     return bytes(save({name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}))
 
 
 def save_checkpoint(folder: Path, step: int, tensors: dict[str, dict[str, Tensor]], values: dict[str, Any]) -> None:
-    """Writes a checkpoint and removes all but the last `KEEP`; later ones are damaged, or it would not be written."""
+    """Write a checkpoint and remove all but the last `KEEP`, and later ones, which can only be damaged."""
     place = folder / f"step-{step:08d}"
     clear_unfinished(folder)
     with atomic_folder(place, folder / f".writing-{os.getpid()}") as beside:
@@ -53,7 +53,7 @@ def save_checkpoint(folder: Path, step: int, tensors: dict[str, dict[str, Tensor
 
 
 def latest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
-    """The last whole checkpoint, and a sentence about each damaged one that was passed over."""
+    """Load the last whole checkpoint; also return a sentence about each damaged one that was skipped."""
     passed: list[str] = []
     for place in _found(folder):
         try:
@@ -64,7 +64,7 @@ def latest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
 
 
 def clear_unfinished(folder: Path) -> None:
-    """Removes what a killed run was in the middle of writing."""
+    """Remove what a killed run left half written."""
     for left in folder.glob(".writing-*"):
         shutil.rmtree(left, ignore_errors=True)
 

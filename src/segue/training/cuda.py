@@ -1,11 +1,11 @@
-"""What makes a step fast on a GPU, and is nothing elsewhere: half precision, compiled regions, CUDA graphs.
+"""What makes a training step fast on a GPU: mixed precision, torch.compile, CUDA graphs. No effect on a CPU.
 
-On CUDA matrices are multiplied in bfloat16, the weights and sums stay in float32. Where batches have few shapes, a step
-is recorded as a CUDA graph, once for each shape, forward, backward, clipping and update together, and replayed: one
-launch in place of hundreds. In runs that are long enough, modules that a model names in `regions` are compiled one by
-one: seconds, where the whole model would take a minute, and all layers of a kind share what was compiled.
+Mixed precision multiplies matrices in bfloat16; weights and sums stay in float32. If batches have few shapes, a step
+(forward, backward, clipping and update) is recorded as a CUDA graph, once for each shape, and replayed: one launch
+instead of hundreds. In long runs the modules in a model's `regions` are compiled one by one: that takes seconds, where
+the whole model would take a minute, and all layers of a kind share the compiled code.
 
-What cannot be compiled or recorded runs eagerly, and a warning says so once.
+A step that cannot be compiled or recorded runs eagerly, with one warning.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ Step = Callable[[Batch, Mapping[str, Any], list[Any]], list[Any]]
 WARM = 3
 """Steps that run eagerly before a graph is recorded: torch chooses kernels and finds memory in them."""
 _AHEAD = 32
-"""Batches that may be on their way to the device at a time."""
+"""Batches that may be in transfer to the device at a time."""
 PACE = 20
 """Steps timed to predict the run's length."""
 LONG = 40.0
 """Compile only if more seconds than this remain."""
 MOST = 64
-"""Shapes that are recorded at the most; steps of other shapes run eagerly."""
+"""Record at most this many shapes; steps of other shapes run eagerly."""
 
 
 def precision(device: str) -> AbstractContextManager[Any]:
@@ -48,19 +48,20 @@ def prepare(device: str) -> None:
 
 
 class Compiler:
-    """Compiles the `regions` of a model, on CUDA, for batches of one shape, if that pays.
+    """Compiles the `regions` of a model, on CUDA, for batches of one shape, if the run is long enough.
 
-    Compiling takes some ten seconds, and nearly halves a step: a run that has less than LONG to go ends sooner without.
+    Compiling takes some ten seconds and nearly halves the time of a step, so a run with less than LONG seconds to go
+    ends sooner without it.
     """
 
     def __init__(self, model: Any, device: str, shape: tuple[int, int]) -> None:
         self.model, self.shape = model, shape
         self.waits = device.startswith("cuda") and bool(model.regions)
-        """Whether it has not yet been decided."""
+        """Whether the decision is still open."""
         self._first: tuple[int, float] | None = None
 
     def pays(self, step: int, seconds: float, left: Callable[[float], float]) -> bool:
-        """Decide, once, after PACE steps; `left(seconds a step)` is how many seconds the run has to go."""
+        """Decide, once, after PACE steps; `left(seconds a step)` returns the seconds that the run has to go."""
         if self._first is None:
             self._first = step, seconds
         if step - self._first[0] < PACE:
@@ -69,7 +70,7 @@ class Compiler:
         return left((seconds - self._first[1]) / (step - self._first[0])) > LONG
 
     def compile(self) -> None:
-        """Have torch compile each region when it is next used."""
+        """Make torch compile each region at its next use."""
         import torch._dynamo
 
         torch._dynamo.config.suppress_errors = True  # what cannot be compiled runs eagerly, with a warning
@@ -79,10 +80,10 @@ class Compiler:
 
 
 class Graphs:
-    """One step, recorded on the device for every shape of batch, and replayed on others of that shape.
+    """CUDA graphs of one step: recorded once for every shape of batch, replayed on other batches of that shape.
 
-    A step does nothing but queue work on the device; one that is seen to wait for it is not recorded. What is carried
-    from step to step has one place, which all graphs read and write. They share their memory, for nothing else of a
+    A step may only queue work on the device; a step that waits for the device is not recorded. The carried state has
+    one place in memory, which all graphs read and write. The graphs share their other memory, since nothing else of a
     step outlives it.
     """
 
@@ -95,7 +96,7 @@ class Graphs:
         self._carried: list[Any] = []
 
     def run(self, batch: Batch, counts: Mapping[str, int], carried: list[Any], step: Step) -> list[Any]:
-        """Do the step on this batch; give what is then carried."""
+        """Do the step on this batch; return the carried state after it."""
         key = shapes_of(batch)
         if key not in self._graphs and (self.waits or key not in self._met or len(self._graphs) == MOST):
             self._met.add(key)  # torch chooses kernels and finds memory in this one
@@ -115,11 +116,11 @@ class Graphs:
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
-        """Notice whether a step waits for the device: that would make its recording fail, which cannot be undone."""
+        """Detect whether a step waits for the device: recording it would fail, and torch cannot recover from that."""
         with warnings.catch_warnings(record=True) as found:
             warnings.simplefilter("always")
             torch.cuda.set_sync_debug_mode("warn")
-            found.clear()  # torch says that this mode is new
+            found.clear()  # drop torch's warning that this mode is a prototype
             try:
                 yield
             finally:
@@ -150,15 +151,15 @@ def _write(new: list[Any], place: list[Any]) -> None:
 
 
 def shapes_of(batch: Batch) -> tuple[Any, ...]:
-    """The shapes of all arrays of a batch, by name: a graph is recorded for these, and for no others."""
+    """Return the shapes of all arrays of a batch, by name: a graph is valid for exactly these."""
     return batch.unpadded, *((name, tuple(array.shape)) for name, array in batch.arrays().items())
 
 
 def sent(batch: Batch, counts: Mapping[str, int]) -> list[Any]:
-    """All that differs from one replay to the next: every array of the batch, and the counts.
+    """Return all that differs between replays: every array of the batch, and the counts.
 
-    Rows of the same shape have other numbers of targets, so the counts cannot be part of a graph. They are doubles, as
-    in Python, so that a replayed step divides by them as an eager one does.
+    Batches of the same shape have different numbers of targets, so the counts cannot be constants of the graph. They
+    are doubles, as in Python, so that a replayed step divides by them exactly as an eager one does.
     """
     return [*batch.arrays().values(), np.array([*counts.values()], np.float64)]
 
@@ -180,7 +181,7 @@ class _Graph:
             [None if isinstance(part, Tensor) else torch.from_numpy(part).pin_memory() for part in sent(batch, counts)]
             for _ in range(_AHEAD)
         ]
-        """What is on its way; None for what was made on the device."""
+        """Pinned host copies in transfer; None for arrays that are on the device already."""
         self._left = [torch.cuda.Event() for _ in range(_AHEAD)]  # type: ignore[no-untyped-call]
         self._turn = 0
         self.graph = torch.cuda.CUDAGraph()
@@ -188,9 +189,9 @@ class _Graph:
             step(self._batch, dict(zip(counts, self._counts.unbind(), strict=True)))
 
     def replay(self, batch: Batch, counts: Mapping[str, int]) -> None:
-        """Send the batch, while the step before still runs, and do the step on it."""
+        """Send the batch while the previous step runs, then replay the step on it."""
         self._turn = (self._turn + 1) % _AHEAD
-        self._left[self._turn].synchronize()  # what this turn sent the last time has left
+        self._left[self._turn].synchronize()  # the last transfer from this buffer is done
         for place, staged, part in zip(self._places, self._ring[self._turn], sent(batch, counts), strict=True):
             if staged is None:
                 place.copy_(part)
@@ -202,5 +203,5 @@ class _Graph:
 
 
 def may_record(batches: Batches, device: str) -> bool:
-    """Whether to record steps: the batches have so few shapes that each comes again and again."""
+    """Whether to record steps: on CUDA, if the batches have few shapes, so that each comes again and again."""
     return device.startswith("cuda") and batches.shapes is not None and batches.shapes <= MOST

@@ -1,4 +1,4 @@
-"""The device and the threads that training and inference take, and freed memory that they keep."""
+"""Choose the device and the number of threads; keep freed memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from segue.errors import InputError
 
 
 def has_driver() -> bool:
-    """Whether there may be a GPU, without the second that torch takes to be imported."""
+    """Whether an NVIDIA driver is there, without importing torch, which takes a second."""
     try:
         ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
     except OSError:
@@ -18,7 +18,7 @@ def has_driver() -> bool:
 
 
 def pick_device(device: str) -> str:
-    """The device to work on; `auto` takes a GPU where there is one."""
+    """Return the device to use; `auto` takes a GPU if there is one."""
     import torch
 
     if device == "auto":
@@ -32,7 +32,7 @@ def pick_device(device: str) -> str:
 
 
 def set_threads(threads: int) -> int:
-    """Takes this many CPU threads, 0 for torch's own choice; returns how many there are."""
+    """Use this many CPU threads (0: torch's own choice); return how many there are."""
     import torch
 
     if threads < 0:
@@ -43,10 +43,10 @@ def set_threads(threads: int) -> int:
 
 
 def keep_memory() -> None:
-    """Has this process keep up to 32 MB blocks of freed memory for its next step, where the C library is glibc.
+    """Make glibc keep freed memory blocks of up to 32 MB for the next step, instead of returning them to the system.
 
-    By default glibc gives each large block back, and the system hands it out again page by page, all zeros: that can
-    take longer than to compute what is then written there.
+    The system would hand them out again page by page, filled with zeros, which can take longer than the computation
+    that writes there.
     """
     if sys.platform != "linux":
         return
@@ -57,4 +57,4 @@ def keep_memory() -> None:
 
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-"""As malloc.h numbers them."""
+"""Option numbers of mallopt in malloc.h."""

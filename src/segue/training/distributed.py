@@ -1,13 +1,13 @@
-"""Several processes, one run: data parallel, started by torchrun.
+"""Data parallel training: several processes, one run, started by torchrun.
 
     torchrun --nproc-per-node 2 -m segue train gpt book.txt
 
-Every process holds the whole model. Of each batch a process gets some of the rows; the gradients are added up over all
-(torch's DistributedDataParallel, while the backward pass goes on), so that every process makes the same step. What is
-divided by, the targets of the whole batch, is counted by each before, so that two processes give the loss of one.
+Every process has the whole model and gets some of the rows of each batch. The gradients are summed over all processes
+during the backward pass (torch's DistributedDataParallel), so that every process makes the same step. Each process
+counts the targets of the whole batch and divides by them, so that two processes give the loss of one.
 
-The first process does everything that is done once: it reads the data, validates, writes the run, and tells the others
-what it found. The others read the ids it has written: on several machines the run's folder must be seen by all.
+The first process does what is done once: it reads the data, validates, writes the run, and broadcasts what it found.
+The others read the ids that it has written, so several machines must share the file system of the run's folder.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from segue.training.device import pick_device
 from segue.training.world import World
 
 PATIENCE = timedelta(hours=12)
-"""How long the others wait for the first, which may read a large corpus or validate at length."""
+"""How long the other processes wait for the first, which may read a large corpus or validate at length."""
 
 
 class Processes(World):
@@ -41,9 +41,9 @@ class Processes(World):
         self.rank, self.size = rank, size
         self._together: _Together | None = None
 
-    # Telling and adding up
+    # Collective operations
 
-    def tell(self, value: Any = None) -> Any:
+    def broadcast(self, value: Any = None) -> Any:
         said = np.frombuffer(json.dumps(value).encode(), np.uint8) if self.first else np.empty(0, np.uint8)
         length = self._on_device(torch.tensor([len(said)]))
         dist.broadcast(length, 0)
@@ -74,10 +74,10 @@ class Processes(World):
     def _on_device(self, value: Tensor) -> Tensor:
         return value.cuda() if dist.get_backend() == "nccl" else value
 
-    # Sharing out
+    # Rows and the loss of one process
 
     def share(self, batch: Batch) -> Batch:
-        """One that gets no rows reads a row whose loss is nothing: it must take part in the sum."""
+        """Return this process's rows; without any, one row whose loss is 0, since it must take part in the sum."""
         rows = self.rows(len(batch.tokens_BT))
         return batch.rows(rows) if len(rows) else _Idle(**vars(batch.rows([0])))
 
@@ -102,7 +102,7 @@ class Processes(World):
 
 
 class _Idle(Batch):
-    """A row that another process learns from."""
+    """A row that belongs to another process: its loss counts 0 here."""
 
 
 class _Together:
@@ -111,7 +111,7 @@ class _Together:
     def __init__(self, model: Any) -> None:
         parallel: Any = nn.parallel.DistributedDataParallel
         module = _Loss(model)
-        # Buffers are tables that every process has made alike; they need no sending at each step.
+        # Every process has computed the same buffers, so that they need not be sent at each step.
         tables = [name for name, _ in module.named_buffers()]
         parallel._set_params_and_buffers_to_ignore_for_model(module, tables)
         self.parallel = parallel(module, gradient_as_bucket_view=True)
@@ -136,7 +136,7 @@ class _Loss(nn.Module):
 
 
 def join(device: str) -> tuple[World, str]:
-    """The processes that torchrun has started, and this one's device."""
+    """Join the processes that torchrun has started; return the World and this process's device."""
     device = pick_device(device)
     if device.startswith("cuda"):
         local = int(os.environ.get("LOCAL_RANK", "0"))
@@ -147,7 +147,7 @@ def join(device: str) -> tuple[World, str]:
             )
         device = f"cuda:{local}"
         torch.cuda.set_device(local)
-    if not dist.is_initialized():  # once for all runs of a process: they would not find each other a second time
+    if not dist.is_initialized():  # once for all runs of a process: torch's rendezvous works only once
         dist.init_process_group("nccl" if device.startswith("cuda") else "gloo", timeout=PATIENCE)
         atexit.register(dist.destroy_process_group)
     return Processes(dist.get_rank(), dist.get_world_size()), device

@@ -1,4 +1,4 @@
-"""The training of a model that trains itself, in the trainer's words: records, a summary, a model. Without torch."""
+"""The trainer of counted models, which train themselves (`Counted.fit`): same interface as Trainer, without torch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Validate = Callable[[], dict[str, Any]]
 
 
 class Fitting:
-    """One run of `Counted.fit`. There are no checkpoints: it begins again."""
+    """One run of `Counted.fit`. It writes no checkpoints; a resumed run begins again."""
 
     step = 0
 
@@ -37,10 +37,10 @@ class Fitting:
 
     def fit(self) -> Iterator[Record]:
         """Learn, then validate."""
-        from segue.compiling import told  # numba takes long to import, and a network needs none
+        from segue.compiling import announced  # numba takes long to import, and a network needs none
 
         begun = time.perf_counter()
-        with told(self.progress):
+        with announced(self.progress):
             for record in self.model.fit(self.store, self.train, self.held_out, self._done):
                 self.seconds = time.perf_counter() - begun
                 yield Record(record.step, record.kind, record.values | {"seconds": self.seconds})
@@ -53,16 +53,16 @@ class Fitting:
         self.progress(self.what, 0.99 * share)
 
     def take_best(self) -> None:
-        """There is but one."""
+        """Do nothing: there is only one model."""
 
     def summary(self) -> dict[str, Any]:
-        """What result.json says of the training."""
+        """Return what result.json says about the training."""
         epochs = self.model.epochs
         return fitted(self.seconds, math.ceil(epochs), epochs * len(self.store.tokens), float(epochs), self.model)
 
 
 def fitted(seconds: float, steps: int, tokens: float, epochs: float, model: Model) -> dict[str, Any]:
-    """What every training says of itself."""
+    """Return the entries of result.json that every training has."""
     return {
         "parameters": model.parameters_count,
         "train_seconds": seconds,

@@ -1,4 +1,4 @@
-"""What a run says while it runs: metrics.jsonl for machines, one line on standard error for people."""
+"""Logging: metrics.jsonl for machines, a progress line on standard error for people."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from segue.training.world import World
 
 
 class Progress(Protocol):
-    """Told what is being done and what share of it is done. A sentence, with its full stop, is news to pass on."""
+    """A callback: what is being done, and what share of it is done. A sentence, with its full stop, is a message."""
 
     def __call__(self, what: str, share: float, note: str = "") -> None: ...
 
 
 def silent(what: str, share: float, note: str = "") -> None:
-    """The progress of someone who does not want to know."""
+    """Report no progress."""
 
 
 class Lines:
-    """A plain line now and then, for logs and pipes; nothing for work that takes under two seconds."""
+    """Prints a plain line now and then, for logs and pipes; nothing for work that takes under two seconds."""
 
     def __init__(self, file: TextIO | None = None, every: float = 5.0) -> None:
         self.file, self.every = file or sys.stderr, every
@@ -48,11 +48,11 @@ class Lines:
             self.what = ""
 
     def close(self) -> None:
-        """Nothing is left open."""
+        """Do nothing: there is nothing to close."""
 
 
 class Bar:
-    """A live bar with the time left, for a terminal."""
+    """Draws a live progress bar with the time left, for a terminal."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -85,7 +85,7 @@ class Bar:
 
 
 def progress_for(file: TextIO) -> Bar | Lines:
-    """A bar on a terminal, lines elsewhere."""
+    """Return a Bar for a terminal, else Lines."""
     return Bar() if file.isatty() else Lines(file)
 
 
@@ -100,7 +100,7 @@ class Metrics:
     """metrics.jsonl, one record a line; TensorBoard's files beside it if asked."""
 
     def __init__(self, folder: Path, after: int = 0, tensorboard: bool = False) -> None:
-        """`after`: records of later steps are dropped, since a resumed run will make them again."""
+        """`after`: drop records of later steps, since a resumed run will write them again."""
         self.path = folder / "metrics.jsonl"
         kept = [line for line in _lines(self.path) if line["step"] <= after] if after else []
         with atomic_file(self.path) as beside:
@@ -124,8 +124,8 @@ class Metrics:
 
 
 class Log:
-    """What becomes of the records of a training: metrics.jsonl, checkpoints, a line of progress. On entering it goes
-    back to the last whole checkpoint, if there is one; a loss that diverges is said with the last good checkpoint."""
+    """Writes the records of a training: metrics.jsonl, checkpoints, a progress line. Entering it restores the last
+    whole checkpoint, if there is one; the error of a diverged loss names the last good checkpoint."""
 
     def __init__(self, folder: Path, trainer: Any, name: str, world: World, progress: Progress) -> None:
         self.folder, self.trainer, self.world, self.progress = folder, trainer, world, progress
@@ -136,7 +136,7 @@ class Log:
     def __enter__(self) -> Log:
         if self.learns:
             self._restore()
-            # The run is not done while it validates.
+            # Never show 100 % during validation: the run is not finished.
             self.trainer.validating = lambda share: self.progress(
                 self.what, min(self.trainer.progress, 0.99), "validating"
             )
@@ -187,7 +187,7 @@ class Log:
 
 
 class DivergedError(SegueError):
-    """The loss or its gradient is no longer a number; the update that made it so was not applied."""
+    """The loss or its gradient is infinite or NaN; the bad update was not applied."""
 
     def __init__(self, step: int, batch: str) -> None:
         self.step = step
@@ -195,7 +195,7 @@ class DivergedError(SegueError):
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """Every record of a run."""
+    """Read every record of a run."""
     return _lines(folder / "metrics.jsonl")
 
 
@@ -222,5 +222,5 @@ def _board(folder: Path, after: int) -> Any:
         raise InputError(
             "train.tensorboard=true needs the tensorboard package: pip install 'segue[tensorboard]'."
         ) from None
-    # What a killed run wrote of later steps is hidden.
+    # purge_step hides what a killed run wrote for later steps.
     return SummaryWriter(str(folder), purge_step=after + 1 if after else None)  # type: ignore[no-untyped-call]

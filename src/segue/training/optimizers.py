@@ -12,8 +12,8 @@ Muon (Jordan et al. 2024) makes the step of a matrix as long in every direction 
 embeddings, the output layer) gets AdamW's. It takes all matrices of a shape together.
 
 SGD and AdamW are torch's kernels, without `torch.optim` around them, which loads torch's compiler at its first use:
-more than a second of every command. The rate may lie on the device, and so may a flag that turns a step into nothing: a
-step can be recorded and replayed at another rate, and nothing has to be read back.
+more than a second of every command. The learning rate and a flag that skips a step may be tensors on the device, so
+that a CUDA graph of the step can be replayed at another rate, and nothing has to be read back.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ from torch import Tensor
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 ROUNDS = 5
 SECOND, SMALL = 0.99, 1e-8
-"""AdamW's nu, and what keeps it from dividing by nothing."""
+"""AdamW's nu (its second beta), and its eps, which avoids a division by 0."""
 _TORCHS = {"exp_avg": "mean", "exp_avg_sq": "square", "step": "steps", "momentum_buffer": "momentum"}
 """Names in checkpoints that were written by torch's own optimisers."""
 
 
 class Group(NamedTuple):
-    """Weights that are treated alike."""
+    """Weights with the same weight decay."""
 
     weights: Sequence[Tensor]
     decay: float = 0.0
 
 
 class Optimizer:
-    """Steps of some groups of weights, and what is kept of each weight from step to step."""
+    """Makes the steps of some groups of weights, and keeps the optimiser state of each weight."""
 
     def __init__(self, groups: list[Group], rate: Tensor | float, momentum: float) -> None:
         self.groups, self.momentum = groups, momentum
         self.rate: Any = rate
         self.skip: Tensor | None = None
-        """Where it is 1, steps do nothing."""
+        """If it is 1, steps change nothing."""
         self.kept: dict[Tensor, dict[str, Tensor]] = {weight: {} for group in groups for weight in group.weights}
 
     def set_rate(self, rate: float) -> None:
-        """Of the next step; where it lies on the device it is written there."""
+        """Set the rate of the next step; a rate on the device is overwritten in place."""
         if isinstance(self.rate, Tensor):
             self.rate.fill_(rate)
         else:
@@ -71,7 +71,7 @@ class Optimizer:
         raise NotImplementedError
 
     def _keep(self, weights: list[Tensor], name: str, shape: tuple[int, ...] | None = None) -> list[Tensor]:
-        """What is kept under a name, zeros at first."""
+        """Return the state of the weights under a name; zeros at first."""
         for weight in weights:
             if name not in self.kept[weight]:
                 zeros = torch.zeros_like(weight) if shape is None else weight.new_zeros(shape)
@@ -83,7 +83,7 @@ class Optimizer:
         return {f"{i}.{name}": value for i, kept in enumerate(self.kept.values()) for name, value in kept.items()}
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Goes back to where these were taken."""
+        """Restore the state from a checkpoint."""
         weights = list(self.kept)
         self.kept = {weight: {} for weight in weights}
         for key, value in tensors.items():
@@ -147,7 +147,7 @@ class Muon(AdamW):
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
-    """Of a stack of matrices, each with its singular values moved towards 1 (to between 0.7 and 1.2, in bfloat16)."""
+    """Move the singular values of each matrix of a stack towards 1 (to between 0.7 and 1.2, in bfloat16)."""
     a, b, c = COEFFICIENTS
     tall = matrices.shape[-2] > matrices.shape[-1]
     x = (matrices.mT if tall else matrices).bfloat16()

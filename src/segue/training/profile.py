@@ -37,7 +37,7 @@ class Profile:
             torch.cuda.synchronize()
 
     def forget(self) -> None:
-        """What was timed so far was warming up."""
+        """Discard the times so far: they were warm-up."""
         self.seconds, self.steps = dict.fromkeys(PHASES, 0.0), 0
 
     def result(self, tokens: float, weights: int) -> dict[str, Any]:

@@ -30,23 +30,23 @@ class Config:
     """The recipe's [train.optimizer]."""
 
     name: Literal["adamw", "sgd", "muon"] = "adamw"
-    """How a gradient becomes a step; muon: orthogonal steps for the matrices between embedding and head."""
+    """Optimiser; muon: orthogonal steps for the matrices between embedding and head, AdamW for the rest."""
     rate: float = 0.002
-    """Learning rate at its highest."""
+    """Learning rate at its highest, after the warm-up."""
     weight_decay: float = 0.0
-    """Share of each weight taken away a step, times the rate (matrices only)."""
+    """Weight decay: subtract this share of each weight, times the rate, at every step (matrices only)."""
     momentum: float = 0.9
-    """What SGD keeps of the last step; the first beta of AdamW."""
+    """Momentum of SGD and Muon; the first beta of AdamW."""
     clip: float = 1.0
-    """Longest gradient allowed; 0 for no limit."""
+    """Gradient clipping: the largest norm of the gradient (0: no limit)."""
     schedule: Literal["cosine", "constant", "plateau"] = "cosine"
-    """How the rate goes on after the warm-up."""
+    """Learning rate schedule after the warm-up; plateau: halve it after each validation that is no better."""
     warmup: int = 20
-    """Steps in which the rate rises from nothing."""
+    """Warm-up: raise the learning rate from 0 over this many steps."""
     average: int = 0
-    """Judge and keep the mean of the weights once validation got no better in this many times (0: never)."""
+    """Start averaging weights (NT-ASGD) after this many validations without improvement (0: never)."""
     ema: float = 0.0
-    """Judge and keep a running mean of the weights, which keeps this share of itself at each step (0: never)."""
+    """Validate and save an exponential moving average of the weights with this decay, as 0.999 (0: never)."""
 
     def __post_init__(self) -> None:
         if self.rate <= 0:
@@ -58,7 +58,7 @@ class Config:
 
 
 def optimizer(model: nn.Module, config: Config) -> Optimizer:
-    """The optimiser over all weights that learn. Biases and gains are not decayed."""
+    """Make the optimiser of all weights that learn, without weight decay of biases and gains."""
     learning = [p for p in model.parameters() if p.requires_grad]
     first = [p for p in learning if p.dim() >= 2]
     if config.name == "muon":
@@ -67,14 +67,14 @@ def optimizer(model: nn.Module, config: Config) -> Optimizer:
         first = [p for p in first if p.dim() == 2 and id(p) not in outer]
     ids = {id(p) for p in first}
     groups = [Group(first, config.weight_decay), Group([p for p in learning if id(p) not in ids])]
-    # On a GPU the rate is a number there, so that a recorded step can be replayed at another rate.
+    # On a GPU the rate is a tensor there, so that a recorded step can be replayed at another rate.
     device = learning[0].device
     rate = torch.tensor(config.rate, device=device) if device.type == "cuda" else config.rate
     return {"sgd": Sgd, "adamw": AdamW, "muon": Muon}[config.name](groups, rate, config.momentum)
 
 
 def rate_at(config: Config, step: int, progress: float, halvings: int) -> float:
-    """The learning rate of one step (from 0) at a share `progress` of the budget."""
+    """Return the learning rate of one step (from 0) at a share `progress` of the budget."""
     rate = config.rate * 0.5**halvings if config.schedule == "plateau" else config.rate
     if config.schedule == "cosine":
         rate *= 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
@@ -90,12 +90,12 @@ def gradient_norm(model: nn.Module, limit: float) -> Tensor:
 
 
 def stalled(losses: list[float], n: int) -> bool:
-    """NT-ASGD's trigger: the last loss is worse than one that is more than `n` validations older."""
+    """NT-ASGD's trigger: whether the last loss is worse than one that is more than `n` validations older."""
     return any(old < losses[-1] for old in losses[: -1 - n])
 
 
 class Average:
-    """The mean of the weights after each step since it was made; with `ema`, of the newer ones the more."""
+    """The mean of the weights over all steps since it was made, or with `ema` an exponential moving average."""
 
     def __init__(self, model: nn.Module, ema: float = 0.0) -> None:
         self.ema = ema
@@ -105,14 +105,14 @@ class Average:
 
     @torch.no_grad()
     def add(self) -> None:
-        """A step was made: mean <- mean + (w - mean) · share."""
+        """Update the mean after a step: mean <- mean + (w - mean) · share."""
         self.steps += 1
         share = max(1 / self.steps, 1 - self.ema) if self.ema else 1 / self.steps
         torch._foreach_lerp_(list(self.means.values()), list(self.weights.values()), share)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """The model has the means for weights inside the `with` block."""
+        """Put the means into the model's weights inside the `with` block."""
         kept = {name: weight.detach().clone() for name, weight in self.weights.items()}
         self._set(self.means)
         try:
@@ -126,7 +126,7 @@ class Average:
             weight.copy_(values[name])
 
     def restore(self, means: dict[str, Tensor], steps: int) -> None:
-        """Goes back to where these were taken."""
+        """Restore the means and the number of steps from a checkpoint."""
         for name, mean in self.means.items():
             mean.copy_(means[name])
         self.steps = steps

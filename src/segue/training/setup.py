@@ -1,4 +1,4 @@
-"""What a network begins with: does it fit this machine, whose weights and vectors does it take, what is frozen?"""
+"""Set up a network before training: check its size, load weights and vectors, freeze parameters."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def on_meta(make: Callable[[], Any]) -> Any:
 
 
 def check_size(make: Callable[[], Any]) -> None:
-    """That the weights, their gradients and one more number of each fit into this machine: before they are made."""
+    """Check, before making the model, that weights, gradients and one more number for each fit into memory."""
     count = sum(parameter.numel() for parameter in on_meta(make).parameters())
     needed, there = 3 * 4 * count, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > there:
@@ -46,7 +46,7 @@ def check_size(make: Callable[[], Any]) -> None:
 
 
 def freeze(model: Any, names: str) -> None:
-    """train.freeze: parameters whose names begin so stay as they are."""
+    """train.freeze: do not train parameters whose names begin with one of these."""
     prefixes = tuple(name.strip() for name in names.split(",") if name.strip())
     known = [name for name, _ in model.named_parameters()]
     for prefix in prefixes:
@@ -59,17 +59,17 @@ def freeze(model: Any, names: str) -> None:
 
 
 def take_labels(model: Any, store: Any) -> None:
-    """What a classifier wants to know of its labels before it learns: how many rows each has, or how numbers lie."""
+    """Give a classifier the training labels before it learns: class counts, or the mean and spread of numbers."""
     model.begin(np.asarray(store.columns["label"].flat) if "label" in store.columns else None)
 
 
 def take_vectors(model: Any, config: Any, tokenizer: Tokenizer, progress: Progress = silent) -> None:
     """model.embeddings: the vectors of a word2vec run or file, for the tokens that have one there.
 
-    A token is looked for as it is, without the blanks around it, and then in small letters. The others begin as they
-    were drawn, and all are spread alike, so that neither kind drowns the other: as the given vectors are (Kim 2014),
-    or, in models that predict tokens, as the model's own. There the spread is part of how a model begins, and with
-    large vectors that are output weights too its first guesses would be far too sure.
+    A token is looked up as it is, without the spaces around it, and then in lower case. Tokens without a vector keep
+    their random initial ones. All rows are rescaled to the same standard deviation, so that neither kind dominates: to
+    that of the given vectors (Kim 2014), or, in models that predict tokens, to that of the model's own. There it is
+    part of the initialisation: with large vectors and tied weights the first predictions would be far too confident.
     """
     path = config.embeddings
     if not path:
@@ -104,7 +104,7 @@ def take_vectors(model: Any, config: Any, tokenizer: Tokenizer, progress: Progre
 
 
 def _fill(rows: Any, vectors: NDArray[np.float32], places: NDArray[np.int64], own: bool) -> None:
-    """Puts vectors into the rows, each row's place among them given (-1: none); `own`: spread as the rows are."""
+    """Put vector `places[i]` into row i (-1: none); `own`: rescale to the rows' standard deviation."""
     import torch
 
     ratio = float(vectors.std()) / float(rows.std()) or 1.0
@@ -121,7 +121,7 @@ def _place(name: str, index: dict[str, int], folded: bool) -> int:
 
 
 def _read_vectors(path: Path) -> tuple[list[str], NDArray[np.float32]]:
-    """Words and their vectors, from a word2vec run or from a file in its formats."""
+    """Read words and their vectors from a word2vec run or from a file in its formats."""
     from segue.word_vectors.files import read_vectors
 
     if not path.is_dir():

@@ -1,4 +1,4 @@
-"""The loop, once for all models: a generator of records.
+"""The training loop of all networks: a generator of records.
 
     for record in Trainer(...).fit(): …
 
@@ -35,7 +35,7 @@ Worth = Callable[[dict[str, Any]], tuple[float, ...]]
 
 
 def by_loss(values: dict[str, Any]) -> tuple[float, ...]:
-    """The worth of a validation where nothing but its loss counts."""
+    """Rank validations by their loss alone."""
     return (-values["loss"],)
 
 
@@ -44,29 +44,29 @@ class Config(TrainConfig):
     """The recipe's [train]."""
 
     steps: int = 0
-    """Updates at the most (0: no such limit; with no limit at all, 2,000)."""
+    """Train at most this many steps (0: no limit; 2,000 if nothing else limits the run)."""
     epochs: float = 0.0
-    """Times through the training data at the most (0: no such limit)."""
+    """Train at most this many epochs (0: no limit)."""
     seconds: float = 0.0
-    """Seconds of training at the most, validation not counted (0: no such limit)."""
+    """Train at most this many seconds, not counting validation (0: no limit)."""
     seed: int = 0
-    """Fixes first weights, the order of the data and dropout."""
+    """Random seed of the initial weights, the order of the data and dropout."""
     optimizer: rates.Config = field(default_factory=rates.Config)
-    """How gradients become steps."""
+    """Optimiser, learning rate schedule, gradient clipping, averaged weights."""
     every: int = 0
-    """Steps between validations, and checkpoints with them (0: ten to twenty in a run)."""
+    """Validate and save a checkpoint every so many steps (0: ten to twenty times in a run)."""
     log_every: int = 10
-    """Steps between records of the training loss."""
+    """Log the training loss every so many steps."""
     patience: int = 0
-    """Stop after this many validations without a better one (0: go on to the end of the budget)."""
+    """Early stopping: stop after this many validations without improvement (0: never)."""
     validate_tokens: int = 100_000
-    """Predictions of the validation text that are scored each time, from its beginning."""
+    """Score about this many predictions at each validation, from the beginning of the validation data."""
     init: str = ""
-    """A run whose weights and tokenizer this one begins with."""
+    """Fine-tuning: begin with the weights and the tokenizer of this run."""
     freeze: str = ""
-    """Parameters that stay as they are, by the first parts of their names, comma separated."""
+    """Parameters that are not trained, by the first parts of their names, comma separated."""
     tensorboard: bool = False
-    """Write TensorBoard's files as well, into `tensorboard/`."""
+    """Also write TensorBoard's files, into `tensorboard/`."""
 
     def __post_init__(self) -> None:
         if min(self.steps, self.epochs, self.seconds, self.every, self.patience) < 0:
@@ -76,7 +76,7 @@ class Config(TrainConfig):
 
 
 class Trainer:
-    """One run of training: the model, where it stands, and what is needed to go on from there."""
+    """One run of training: the model, its progress, and all state that is needed to resume."""
 
     def __init__(
         self,
@@ -93,9 +93,9 @@ class Trainer:
         cuda.prepare(device)
         self.world, self.worth = world or World(), worth
         self.loss = self.world.wrapped(model)
-        self.log = _Log(device)
+        self.log = _LossSums(device)
         self.validating: Callable[[float], None] = lambda share: None
-        """Told while a validation goes on."""
+        """A callback for the progress of a validation."""
         self.optimizer = rates.optimizer(model, config.optimizer)
         self.step = 0
         self.seconds = 0.0
@@ -105,7 +105,7 @@ class Trainer:
         """The best validation so far: its values, its step, and how many have come since without a better one."""
         self.best_weights: dict[str, Tensor] = {}
         self.losses: list[float] = []
-        """Of the validations until the weights are averaged, where they may be."""
+        """Validation losses until averaging starts (NT-ASGD)."""
         ema = config.optimizer.ema
         self.average: rates.Average | None = rates.Average(model, ema) if ema else None
         self.carried: list[Any] = []
@@ -143,7 +143,7 @@ class Trainer:
         return bool(self.config.patience) and self.best.get("since", 0) >= self.config.patience
 
     def fit(self) -> Iterator[Record]:
-        """Trains to the end of the budget. After a `validation` or `checkpoint` record the state may be saved."""
+        """Train to the end of the budget. After a `validation` or `checkpoint` record the state may be saved."""
         self.model.train()
         while self.progress < 1 and not self.stopped_early:
             begun = time.perf_counter()
@@ -166,12 +166,12 @@ class Trainer:
             else:
                 self.seconds += time.perf_counter() - begun
             if self.config.seconds:
-                self.seconds = self.world.tell(self.seconds)
+                self.seconds = self.world.broadcast(self.seconds)
             if self._due() or self.progress >= 1:
                 yield self._validated()
 
     def _consider_compiling(self) -> None:
-        """After what was queued is done, so that the clock tells the pace."""
+        """Decide about torch.compile; wait for queued work first, so that the clock shows the pace."""
         if not self.compiler.waits or self.step - self._began <= cuda.WARM:
             return
         if self.compiler.pays(self.step, self.seconds, self._left):
@@ -179,17 +179,17 @@ class Trainer:
             self.graphs, self._began = cuda.Graphs(), self.step
 
     def _left(self, pace: float) -> float:
-        """Seconds to the end of the budget, at so many a step."""
+        """Return the seconds to the end of the budget, at `pace` seconds a step."""
         ends = [(self.total_steps - self.step) * pace] if self.total_steps else []
         if self.config.seconds:
             ends.append(self.config.seconds - self.seconds)
         return min(ends)
 
     def _due(self) -> bool:
-        """Whether to validate: every so many steps; by the clock, whenever another tenth of the budget is spent.
+        """Whether to validate: every so many steps; with a budget in seconds, after each tenth of it.
 
-        By the clock, training goes on at least for as long as the last validation took: a large vocabulary would
-        otherwise make a run of seconds take minutes.
+        With a budget in seconds, train at least for as long as the last validation took: with a large vocabulary a run
+        of seconds would otherwise take minutes.
         """
         if self.config.every or not self.config.seconds:
             return self.step % self.every == 0
@@ -200,7 +200,7 @@ class Trainer:
         return True
 
     def _begin_step(self, parts: list[Batch]) -> dict[str, int]:
-        """Set the learning rate of the step; the denominators of its loss, over all parts (gradient accumulation)."""
+        """Set the learning rate; return the denominators of the loss, over all parts (gradient accumulation)."""
         rate = rates.rate_at(self.config.optimizer, self.step, self.progress, self.halvings)
         self.optimizer.set_rate(rate * self.batches.rate_share(parts))
         self.log.rate, self.log.steps = rate, self.log.steps + 1
@@ -258,7 +258,7 @@ class Trainer:
         with self.average.in_place() if self.average is not None else nullcontext():
             self.model.eval()
             with torch.inference_mode():
-                values = self.world.tell(self.validate(self.validating) if self.world.first else None)
+                values = self.world.broadcast(self.validate(self.validating) if self.world.first else None)
             self.model.train()
             self._validated_at, self._validation_took = self.seconds, time.perf_counter() - begun
             self._judge(values)
@@ -269,7 +269,7 @@ class Trainer:
         return Record(self.step, "validation", values | {"seconds": self.seconds})
 
     def _judge(self, values: dict[str, Any]) -> None:
-        """Keeps the weights that were just validated if they are the best so far."""
+        """Keep the weights that were just validated if they are the best so far; count for early stopping."""
         if not self.best or math.isnan(self.best["loss"]) or self.worth(values) > self.worth(self.best):
             self.best = values | {"step": self.step, "since": 0}
             self.best_weights = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
@@ -278,19 +278,19 @@ class Trainer:
             self.halvings += 1
 
     def _begin_average(self, loss: float) -> None:
-        """As soon as validation has been no better for long enough."""
+        """Start averaging the weights as soon as validation has not improved for long enough (NT-ASGD)."""
         self.losses.append(loss)
         if rates.stalled(self.losses, self.config.optimizer.average):
             self.average = rates.Average(self.model)
 
     def take_best(self) -> None:
-        """Put the best weights into the model, and end its training mode: no more dropout."""
+        """Load the best weights into the model, and end its training mode: no more dropout."""
         if self.best_weights:
             self.model.load_state_dict(self.best_weights)
         self.model.eval()
 
     def summary(self) -> dict[str, Any]:
-        """What result.json says of the training."""
+        """Return what result.json says about the training."""
         found = fitted(self.seconds, self.step, self.targets, self.step / self.batches.per_epoch, self.model)
         if self.best:
             found |= {"best_step": self.best["step"], "validation_loss": self.best["loss"]}
@@ -303,7 +303,7 @@ class Trainer:
     # What a checkpoint holds: tensors by file, and plain values.
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
-        """With several processes, all must ask: rows that are carried are gathered."""
+        """Collective: every process must call this (carried state is gathered)."""
         carried = {
             f"{i}.{name}": self.world.whole(rows)
             for i, state in enumerate(self.carried)
@@ -333,7 +333,7 @@ class Trainer:
         }
 
     def restore(self, tensors: dict[str, dict[str, Tensor]], values: dict[str, Any]) -> None:
-        """Goes back to where `tensors` and `values` were taken."""
+        """Restore the state from the `tensors` and `values` of a checkpoint."""
         self.model.load_state_dict(tensors["model"])
         self.optimizer.restore(tensors["optimizer"])
         carried: dict[int, dict[str, Tensor]] = defaultdict(dict)
@@ -353,14 +353,14 @@ class Trainer:
         self._set_generators(tensors["random"])
 
     def _mine(self, state: Any) -> Any:
-        """Of the carried rows of a part, those of this process."""
+        """Select this process's rows of a carried state."""
         rows = next(iter(state.tensors().values())).shape[1]
         if self.world.size == 1:
             return state
         return state.select(torch.from_numpy(self.world.rows(rows)).to(self.device))
 
     def _generators(self) -> dict[str, Tensor]:
-        """The random numbers' state of every process: cpu, cuda; cpu.1, cuda.1; …"""
+        """Return the states of every process's random number generators: cpu, cuda; cpu.1, cuda.1; …"""
         states = {"cpu": torch.get_rng_state()}
         if self.device.startswith("cuda"):
             states["cuda"] = torch.cuda.get_rng_state()
@@ -371,7 +371,7 @@ class Trainer:
         }
 
     def _set_generators(self, states: dict[str, Tensor]) -> None:
-        """Each process goes on where it was; one that was not there begins anew with numbers of its own."""
+        """Restore this process's random number generators; a process that was not there before gets a new seed."""
         ending = "" if self.world.first else f".{self.world.rank}"
         if f"cpu{ending}" not in states:
             self.world.seed(self.config.seed + self.step)
@@ -382,13 +382,13 @@ class Trainer:
 
 
 def _share(term: Term, count: Any) -> Tensor:
-    """A term's share of the loss. A recorded step has its count on the device, as a double."""
+    """Divide a term of the loss by its count. A recorded step has the count on the device, as a double."""
     scale = term.weight / count
     share: Tensor = term.total * (scale.to(term.total.dtype) if isinstance(scale, Tensor) else scale)
     return share
 
 
-class _Log:
+class _LossSums:
     """Sums of the losses since they were last read, and the first bad step, all on the device."""
 
     def __init__(self, device: str) -> None:
@@ -410,7 +410,7 @@ class _Log:
             self.finite &= value.isfinite()
 
     def guard(self, norm: Tensor, world: World) -> Tensor:
-        """1 where this update must not land, else 0; after a bad one, no other lands until it is read."""
+        """Return 1 if this update must be skipped, else 0; after a bad update, skip all others until it is read."""
         self.norm.copy_(norm)
         self.finite &= norm.isfinite()
         world.agree(self.finite)

@@ -15,12 +15,12 @@ from segue.models.base import Loss
 
 
 def processes() -> int:
-    """How many processes torchrun has started for this run; 1 without it."""
+    """Return how many processes torchrun has started for this run; 1 without it."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def is_first() -> bool:
-    """Whether this is the process that reads, writes and speaks for all."""
+    """Whether this is the process that reads, writes and prints for all."""
     return os.environ.get("RANK", "0") == "0"
 
 
@@ -34,53 +34,53 @@ class World:
     def first(self) -> bool:
         return self.rank == 0
 
-    def tell(self, value: Any = None) -> Any:
-        """What the first process says, plain values, for all."""
+    def broadcast(self, value: Any = None) -> Any:
+        """Return the first process's value, a plain JSON value, in all processes."""
         return value
 
     def wait(self) -> None:
         """Wait until every process is here."""
-        self.tell(None)
+        self.broadcast(None)
 
     def add(self, value: Any) -> None:
-        """The sum over all processes, in place."""
+        """Sum over all processes, in place (all-reduce)."""
 
     def agree(self, flag: Any) -> None:
-        """True where it is True in all processes, in place."""
+        """Set to True where it is True in all processes, in place (all-reduce)."""
 
     def gather(self, part: Any) -> list[Any]:
-        """This tensor of every process, all of one shape."""
+        """Return this tensor of every process, all of one shape (all-gather)."""
         return [part]
 
     def whole(self, part: Any) -> Any:
-        """The rows of all processes, in dimension 1, in the order of the batch."""
+        """Return the rows of all processes, in dimension 1, in the order of the batch."""
         return part
 
     def rows(self, total: int) -> NDArray[np.int64]:
-        """Which of so many rows are this process's."""
+        """Return which of `total` rows are this process's."""
         return np.array_split(np.arange(total), self.size)[self.rank]
 
     def share(self, batch: Batch) -> Batch:
-        """This process's rows."""
+        """Return this process's rows of a batch."""
         return batch
 
     def check(self, rows: int, accumulate: int) -> None:
         """Refuse running text with fewer rows than processes."""
 
     def seed(self, seed: int) -> None:
-        """From here on every process but the first draws numbers of its own: other rows, other dropout."""
+        """Give every process but the first random numbers of its own: different rows need different dropout."""
 
     def wrapped(self, model: Any) -> Callable[[Batch, Any], Loss]:
-        """What is called as the loss."""
+        """Return the function that computes the loss."""
         loss: Callable[[Batch, Any], Loss] = model.loss
         return loss
 
     def last_part(self, last: bool) -> None:
-        """Whether the next backward pass is the last of an update: gradients are averaged over the processes then."""
+        """Announce whether the next backward pass is the last of an update: it averages gradients over processes."""
 
 
 def join(device: str) -> tuple[World, str]:
-    """The processes that torchrun has started, and this one's device; alone, `device` is not looked at."""
+    """Join the processes that torchrun has started; return the World and this process's device."""
     if processes() == 1:
         return World(), device
     from segue.training import distributed

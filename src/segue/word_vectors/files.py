@@ -1,4 +1,4 @@
-"""Vectors of words in files: the two formats of the word2vec program, which most toolkits read and write.
+"""Read and write word vectors in the two formats of the word2vec program, which most toolkits know.
 
     text      a line "COUNT WIDTH", then a line a word: the word and its numbers, with blanks between
     binary    the same first line, then for each word: the word, a blank, and its numbers as 32-bit floats (some
@@ -38,7 +38,7 @@ def is_vectors(path: Path) -> bool:
 
 
 def read_vectors(path: Path) -> tuple[list[str], Vectors]:
-    """The words of a file and their vectors, (words, width)."""
+    """Read the words of a file and their vectors, (words, width)."""
     if not path.is_file():
         raise InputError(f"There is no file {path}. Expected vectors of words in the format of word2vec.")
     try:
@@ -62,7 +62,7 @@ def read_vectors(path: Path) -> tuple[list[str], Vectors]:
 
 
 def write_vectors(path: Path, words: Sequence[str], vectors: Vectors) -> None:
-    """Binary where the name ends in .bin (also .bin.gz), else text; numbers come back as they were."""
+    """Write binary if the name ends in .bin (also .bin.gz), else text; numbers read back exactly."""
     binary = ".bin" in path.suffixes[-2:]
     rows = np.ascontiguousarray(vectors, dtype="<f4")
     with _opened(path, "wb") as file:
@@ -75,7 +75,7 @@ def write_vectors(path: Path, words: Sequence[str], vectors: Vectors) -> None:
 
 
 def _is_binary(rest: bytes, width: int) -> bool:
-    """A line of text has as many numbers as the first line says; bytes of floats hardly ever spell them."""
+    """Guess whether the file is binary: a text line has as many numbers as the first line says."""
     line = rest.split(b"\n", 1)[0]
     cells = line.split(b" ") if len(rest) > len(line) else line.split(b" ")[:-1]
     try:
@@ -111,7 +111,7 @@ def _text(path: Path, file: Any, count: int, width: int) -> tuple[list[str], Vec
 
 
 def _binary(path: Path, file: Any, count: int, width: int) -> tuple[list[str], Vectors]:
-    """Read in one piece: words are found by the blank behind them."""
+    """Read the whole file: each word ends with a space."""
     data = file.read()
     vectors = np.empty((min(count, len(data)), width), np.float32)
     words: list[str] = []

@@ -1,4 +1,4 @@
-"""Learning word vectors, one place of the text after the other: the loops of models/word2vec.py.
+"""Train word vectors on the CPU, one place of the text after the other: the loops of models/word2vec.py.
 
 Two tables are learnt: `inputs`, the vector v of each word as it predicts others, and `outputs`, the vector u of each
 word as it is predicted. Of each place t one *step* of gradient descent is made for every prediction:
@@ -33,13 +33,13 @@ ROWS = 6
 BOUND = 6.0
 _STEPS = 1024
 _LOOKS = 16
-"""The loss is added up at every 16th place: it is only looked at."""
+"""Compute the loss at every 16th place only: it is just for the log."""
 _LANES = 16
 STOP, UNK = 0, 1
 
 
 def aligned(rows: int, width: int) -> NDArray[np.float32]:
-    """Zeros whose rows begin where a cache line does, with room behind `width` up to the next one."""
+    """Allocate zeros with rows aligned to cache lines, padded behind `width`."""
     padded = -(-width // _LANES) * _LANES
     flat = np.zeros(rows * padded + _LANES, np.float32)
     begin = (-flat.ctypes.data % 64) // 4
@@ -47,14 +47,14 @@ def aligned(rows: int, width: int) -> NDArray[np.float32]:
 
 
 def sigmoid_table() -> NDArray[np.float32]:
-    """sigmoid in the middle of 1,024 steps from -6 to 6."""
+    """Tabulate the sigmoid in the middle of 1,024 steps from -6 to 6."""
     middles = (np.arange(_STEPS) + 0.5) * (2 * BOUND / _STEPS) - BOUND
     return np.asarray((1 / (1 + np.exp(-middles))).astype(np.float32))
 
 
 @njit(cache=True, nogil=True, fastmath=True)
 def learn(text, span, tables, chances, shape, rates, table, state, read, own, loss):
-    """One thread's part of an epoch: the texts in text[span[0]:span[1]].
+    """Train one thread's part of an epoch: the texts in text[span[0]:span[1]].
 
     `tables` are inputs and outputs; `chances` are those to be kept and the noise; `shape` is what model.Config says;
     `rates` are the first and the last rate and all tokens that will be read; `read[own]` counts those of this thread,
@@ -94,7 +94,7 @@ def learn(text, span, tables, chances, shape, rates, table, state, read, own, lo
                 divisor = 2 * reach[t] if by_window and method == CBOW else count
                 _average(inputs, near, count, np.float32(1.0 / divisor), mean)
                 if negatives > 0:
-                    loss[own, 0] += _tell_one(mean, outputs, ids, rate, table, error, look)
+                    loss[own, 0] += _separate_one(mean, outputs, ids, rate, table, error, look)
                 else:
                     loss[own, 0] += _softmax(mean, words[t], outputs, rate, scores, error)
                 loss[own, 1] += look
@@ -106,7 +106,9 @@ def learn(text, span, tables, chances, shape, rates, table, state, read, own, lo
                 _fetch(outputs, ids, copied, change)
                 for i in range(count):
                     for block in range(blocks):
-                        loss[own, 0] += _tell(inputs[near[i]], copied, change, g, block, negatives, rate, table, look)
+                        loss[own, 0] += _separate(
+                            inputs[near[i]], copied, change, g, block, negatives, rate, table, look
+                        )
                 for k in range(negatives + 1):
                     _add(outputs[ids[k]], change[k // ROWS, k % ROWS])
             else:
@@ -118,8 +120,8 @@ def learn(text, span, tables, chances, shape, rates, table, state, read, own, lo
 
 @njit(cache=True, nogil=True)
 def _read(text, at, end, keep, window, dynamic, first, words, reach, state):
-    """The next text, without its unknown words and without those that are passed over; the place behind it, and how
-    many words there are. Where `first` is 1 the text begins with STOP, which stands for its start."""
+    """Read the next text without unknown and subsampled words; return the place behind it and the number of words. If
+    `first` is 1 the text begins with STOP, which marks its start."""
     size = first
     words[0] = STOP
     while at < end:
@@ -142,8 +144,8 @@ def _read(text, at, end, keep, window, dynamic, first, words, reach, state):
 
 @njit(cache=True, nogil=True)
 def _near(method, of_centre, window, words, reach, size, t, near):
-    """The words that predict word t. In skip-gram after the paper word c predicts those in its *own* window; after the
-    lecture those in the window of t do."""
+    """Find the words that predict word t. In the paper's skip-gram word c predicts those in its *own* window; in the
+    lecture's, the words in the window of t predict it."""
     if method == NEXT:
         near[0] = words[t - 1]
         return 1
@@ -158,7 +160,7 @@ def _near(method, of_centre, window, words, reach, size, t, near):
 
 @njit(cache=True, nogil=True)
 def _draw_ahead(outputs, mark, other, state, ahead):
-    """The noise words of the next place, whose rows begin to be fetched."""
+    """Draw the noise words of the next place, and prefetch their rows."""
     for k in range(len(ahead)):
         ahead[k] = noise_word(mark, other, UNK, state)
         fetch_row(outputs, ahead[k])
@@ -166,7 +168,7 @@ def _draw_ahead(outputs, mark, other, state, ahead):
 
 @njit(cache=True, nogil=True)
 def _take(ahead, word, mark, other, state, ids):
-    """The word that is predicted and its noise words; where one of these is the word itself, another is drawn."""
+    """Return the predicted word and its noise words; redraw a noise word that is the word itself."""
     ids[0] = word
     for k in range(len(ahead)):
         ids[k + 1] = ahead[k] if ahead[k] != word else noise_word(mark, other, word, state)
@@ -174,7 +176,7 @@ def _take(ahead, word, mark, other, state, ids):
 
 @njit(cache=True, nogil=True, fastmath=True, inline="always")
 def _fetch(outputs, ids, copied, change):
-    """The rows of these words, and nothing yet that they have learnt."""
+    """Copy the rows of these words, and clear their changes."""
     for k in range(len(ids)):
         u = outputs[ids[k]]
         for d in range(len(u)):
@@ -198,15 +200,15 @@ def _gradient(score, wanted, rate, table):
 
 @njit(cache=True, nogil=True, fastmath=True)
 def _cost(score, wanted):
-    """-log sigmoid(score) of what is wanted, of -score else."""
+    """Compute the loss: -log sigmoid(score) of the word, -log sigmoid(-score) of noise."""
     signed = np.float64(-score if wanted else score)
     return max(signed, 0.0) + np.log1p(np.exp(-abs(signed)))
 
 
 @njit(cache=True, nogil=True, fastmath=True, inline="always")
-def _tell(x, copied, change, g, block, negatives, rate, table, look):
-    """x learns to tell one of six rows, if it is among them, from the others; what the rows learn is added to
-    `change`. Returns the loss where it is looked at."""
+def _separate(x, copied, change, g, block, negatives, rate, table, look):
+    """Train x to separate the word, if it is among these six rows, from the noise words; add the rows' updates to
+    `change`. Return the loss if `look`."""
     cost = 0.0
     for k in range(0, ROWS, 3):
         a = b = c = np.float32(0)
@@ -236,8 +238,8 @@ def _tell(x, copied, change, g, block, negatives, rate, table, look):
 
 
 @njit(cache=True, nogil=True, fastmath=True, inline="always")
-def _tell_one(x, outputs, ids, rate, table, error, look):
-    """The same of one x, whose rows are used once: they change where they stand. What x should learn is `error`."""
+def _separate_one(x, outputs, ids, rate, table, error, look):
+    """Do the same for one x whose rows are used once: update them in place. The update of x is `error`."""
     cost = 0.0
     for d in range(len(x)):
         error[d] = np.float32(0)
@@ -258,7 +260,7 @@ def _tell_one(x, outputs, ids, rate, table, error, look):
 
 @njit(cache=True, nogil=True, fastmath=True)
 def _softmax(x, word, outputs, rate, scores, error):
-    """One step with every word that there is, STOP and UNK left out; returns -log p(word)."""
+    """Make one step with the full softmax over all words but STOP and UNK; return -log p(word)."""
     top = np.float32(-np.inf)
     for w in range(2, len(outputs)):
         score = np.float32(0)

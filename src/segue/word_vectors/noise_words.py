@@ -1,4 +1,4 @@
-"""What is drawn at random while word vectors are learnt: which words are passed over, and which are noise.
+"""Random draws of word2vec: subsampling of frequent words, and noise words for negative sampling.
 
 A frequent word is kept with a chance, so that "the" teaches less than "cow" (Mikolov et al. 2013):
 
@@ -18,7 +18,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 WHOLE = (1 << 32) - 1
-"""Chances are written as whole numbers of 32 bits."""
+"""Probabilities are stored as whole numbers of 32 bits."""
 
 
 class Noise(NamedTuple):
@@ -29,7 +29,7 @@ class Noise(NamedTuple):
 
 
 def kept(counts: NDArray[np.int64], threshold: float) -> NDArray[np.uint32]:
-    """The chance of each word to be kept; of a threshold of 0, all are."""
+    """Compute each word's probability of being kept (subsampling); all are kept if the threshold is 0."""
     if not threshold:
         return np.full(len(counts), WHOLE, np.uint32)
     share = np.maximum(counts, 1) / (threshold * max(1, counts.sum()))
@@ -37,20 +37,20 @@ def kept(counts: NDArray[np.int64], threshold: float) -> NDArray[np.uint32]:
 
 
 def noise_chances(counts: NDArray[np.int64], power: float) -> NDArray[np.float64]:
-    """p(w) of noise: counts raised to a power; a word that was never seen is no noise."""
+    """Compute p(w) of noise words: counts raised to a power; a word that was never seen is never drawn."""
     raised = np.where(counts > 0, np.maximum(counts, 1).astype(np.float64) ** power, 0.0)
     return np.asarray(raised / raised.sum())
 
 
 def noise_table(chances: NDArray[np.float64]) -> Noise:
-    """The alias table of these chances."""
+    """Build the alias table of these probabilities."""
     left, other = _fill(chances * len(chances))
     return Noise((np.clip(left, 0.0, 1.0) * WHOLE).astype(np.uint32), other)
 
 
 @njit(cache=True)
 def _fill(left):
-    """Each place that is not full is filled up from one that holds too much."""
+    """Fill up each place that is not full from one that has too much."""
     size = len(left)
     other = np.arange(size).astype(np.int32)
     small, large = np.empty(size, np.int64), np.empty(size, np.int64)
@@ -77,14 +77,14 @@ def _fill(left):
 
 
 def seeds(seed: int, threads: int) -> NDArray[np.uint64]:
-    """A state of the generator for each thread, never 0."""
+    """Return a state of the random number generator for each thread, never 0."""
     drawn = np.random.SeedSequence([seed, 0x5E60E]).generate_state(threads, np.uint64)
     return np.maximum(drawn, np.uint64(1))
 
 
 @njit(cache=True, nogil=True)
 def draw(state):
-    """64 bits of xorshift* (Vigna 2016); the state is an array of one."""
+    """Draw 64 bits by xorshift* (Vigna 2016); the state is an array of one."""
     x = state[0]
     x ^= x >> np.uint64(12)
     x ^= x << np.uint64(25)
@@ -95,13 +95,13 @@ def draw(state):
 
 @njit(cache=True, nogil=True)
 def below(bits, size):
-    """32 bits as a whole number below `size`."""
+    """Map 32 bits to a whole number below `size`."""
     return np.int64((bits * np.uint64(size)) >> np.uint64(32))
 
 
 @njit(cache=True, nogil=True)
 def noise_word(mark, other, unwanted, state):
-    """A word drawn as noise that is not `unwanted`."""
+    """Draw a noise word that is not `unwanted`."""
     while True:
         bits = draw(state)
         place = below(bits >> np.uint64(32), len(mark))

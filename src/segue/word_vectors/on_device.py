@@ -1,7 +1,7 @@
 """Learning word vectors many places at a time, on a GPU: what learning.py does place by place, in batches, by torch.
 
-A batch has P places of the text, drawn without order. Of each, W words stand near it, and R = 1 + K words are to be
-told apart: the word itself and its noise words, which are the same for all words near the place. With D numbers in a
+A batch has P places of the text, in random order. W words are near each place, and R = 1 + K candidates are to be
+distinguished: the word itself and its noise words, which are the same for all words near the place. With D numbers in a
 vector, the gradients of learning.py for all of them at once are
 
     skip-gram     score_PWR = v_PWD · u_PRD       g = (1 or 0) - sigmoid(score)       change of v: g u, of u: g v
@@ -45,9 +45,9 @@ FLOOR = 0.1
 MOST, LEAST, BATCHES = 8192, 64, 1024
 """Words of the text to a batch, at most and at least; between these an epoch has so many batches."""
 PIECE = 1 << 20
-"""Tokens that are read at once."""
+"""Read this many tokens at once."""
 _LOOKS = 16
-"""The loss is added up in every 16th batch: it is only looked at."""
+"""Compute the loss in every 16th batch only: it is just for the log."""
 
 
 class Batch(NamedTuple):
@@ -59,13 +59,13 @@ class Batch(NamedTuple):
     """1 where a word predicts the place, else 0."""
     share_PW: Tensor
     """cbow: how much of each word is in the mean."""
-    told_PR: Tensor
+    candidates_PR: Tensor
     """The word of each place, then its noise words."""
     counts_PR: Tensor
     """1, and 0 for noise that is the word itself."""
 
     def part(self, begin: int, end: int) -> Batch:
-        """The places from `begin` to `end`."""
+        """Return the places from `begin` to `end`."""
         return Batch(*(column[begin:end] for column in self))
 
 
@@ -94,11 +94,11 @@ class DeviceWork:
         self.rates, self.total, self.device = rates, len(text) * epochs, device
         self.draw = torch.Generator(device).manual_seed(seed)
         self.tokens = 0.0
-        """How many were read."""
+        """Number of tokens read."""
         self.size = min(MOST, max(LEAST, len(text) // BATCHES))
 
     def epoch(self, number: int, done: Callable[[float], None], spent: Callable[[], float]) -> float:
-        """Once through the text, or until time is over; the mean loss of a prediction."""
+        """Train one epoch, or until time is over; return the mean loss of a prediction."""
         loss = torch.zeros(2, dtype=torch.float64, device=self.device)
         for steps, (batch, read) in enumerate(self._batches()):
             if (over := spent()) >= 1:
@@ -114,12 +114,12 @@ class DeviceWork:
         return float(total / max(1.0, count))
 
     def learnt(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """The two tables as they are now."""
+        """Return the two tables as they are now."""
         inputs, outputs = (table.cpu().numpy() for table in self.tables)
         return inputs, outputs
 
     def _batches(self) -> Iterator[tuple[Batch, float]]:
-        """The batches of an epoch, and how many tokens have been read behind each."""
+        """Yield the batches of an epoch, each with how many tokens have been read after it."""
         for begin in range(0, len(self.text), PIECE):
             piece = self.text[begin : begin + PIECE]
             places = self._piece(piece)
@@ -129,7 +129,7 @@ class DeviceWork:
                 yield places.part(at, end), begin + len(piece) * end / count
 
     def _piece(self, text: Tensor) -> Batch:
-        """All places of a piece, without order; unknown words and those that are passed over are not there."""
+        """Return all places of a piece in random order, without unknown words and subsampled words."""
         kept = self._rand(len(text)) < self.keep[text]
         real = (kept & (text != UNK) & (text != STOP)).nonzero().squeeze(1)
         words, line = text[real].long(), (text == STOP).cumsum(0)[real]
@@ -145,13 +145,13 @@ class DeviceWork:
         far = reach[near] if own_window else reach[centre][:, None]
         there = ((at == near) & (line[near] == line[centre][:, None]) & (distance.abs() <= far)).float()
         whole = 2.0 * reach[centre] if self.by_window else there.sum(1).clamp(min=1)
-        told = torch.cat([words[centre][:, None], self._noise(size)], 1)
-        counts = (told != told[:, :1]).float()
+        candidates = torch.cat([words[centre][:, None], self._noise(size)], 1)
+        counts = (candidates != candidates[:, :1]).float()
         counts[:, 0] = 1
-        return Batch(words[near], there, there / whole[:, None], told, counts)
+        return Batch(words[near], there, there / whole[:, None], candidates, counts)
 
     def _noise(self, size: int) -> Tensor:
-        """(size, K) words by the alias table of draws.py."""
+        """Draw (size, K) noise words by the alias table of noise_words.py."""
         shape = (size, self.negatives)
         place = torch.randint(0, len(self.other), shape, generator=self.draw, device=self.device)
         return torch.where(self._rand(*shape) < self.mark[place], place, self.other[place])
@@ -161,12 +161,12 @@ class DeviceWork:
 
 
 def step(tables: tuple[Tensor, ...], batch: Batch, rate: float, cbow: bool, look: bool) -> Tensor | None:
-    """One step of gradient descent for all places of a batch; the sum of the losses and their number, if asked for.
+    """Make one step of gradient descent for all places of a batch; return the sum and number of losses, if asked for.
 
     X stands for what predicts a place: each of the W words in skip-gram, and in cbow one thing, their mean.
     """
     inputs, outputs = tables
-    v_PWD, u_PRD = inputs[batch.near_PW], outputs[batch.told_PR]
+    v_PWD, u_PRD = inputs[batch.near_PW], outputs[batch.candidates_PR]
     x_PXD = torch.bmm(batch.share_PW[:, None], v_PWD) if cbow else v_PWD
     real_PX = batch.there_PW.amax(1, keepdim=True) if cbow else batch.there_PW
     weight_PXR = real_PX[:, :, None] * batch.counts_PR[:, None]
@@ -179,14 +179,14 @@ def step(tables: tuple[Tensor, ...], batch: Batch, rate: float, cbow: bool, look
     bend_PR = torch.bmm(_squares(x_PXD)[:, None], size_PXR).squeeze(1)
     # In cbow each word that is there gets the whole gradient of the mean.
     part_PW = batch.there_PW * _part(batch.near_PW, batch.there_PW * bend_PX, len(inputs), rate)
-    part_PR = _part(batch.told_PR, bend_PR, len(outputs), rate)
+    part_PR = _part(batch.candidates_PR, bend_PR, len(outputs), rate)
     change_PRD = torch.bmm((g_PXR * part_PR[:, None]).transpose(1, 2), x_PXD)
     if cbow:
         change_PWD = part_PW[:, :, None] * torch.bmm(g_PXR, u_PRD)
     else:
         change_PWD = torch.bmm(part_PW[:, :, None] * g_PXR, u_PRD)
     _add(inputs, batch.near_PW, change_PWD, rate)
-    _add(outputs, batch.told_PR, change_PRD, rate)
+    _add(outputs, batch.candidates_PR, change_PRD, rate)
     return _loss(score_PXR, weight_PXR, real_PX) if look else None
 
 
@@ -196,7 +196,7 @@ def _squares(rows: Tensor) -> Tensor:
 
 
 def _part(ids: Tensor, bend: Tensor, rows: int, rate: float) -> Tensor:
-    """How much of its gradient each of these rows gets: all of it, or less where its loss bends much."""
+    """Return the share of its gradient that each row gets: all, or less if its loss has a large curvature."""
     h = torch.zeros(rows, device=ids.device).index_add_(0, ids.flatten(), bend.flatten())
     part: Tensor = LIMIT / (rate * h).clamp(min=LIMIT)
     return part[ids]

@@ -1,7 +1,7 @@
-"""Asking the processor to fetch a row of a table before it is needed, so that it need not be waited for.
+"""Prefetch a row of a table into the CPU cache before it is needed.
 
-The rows of noise words lie anywhere in a table that is larger than the near caches; drawn one place ahead, they are
-there when their place comes. It is a hint: it changes no value.
+The rows of noise words are anywhere in a table that is larger than the CPU caches; drawn one place ahead, they are
+in the cache when their place comes. It is a hint: it changes no value.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _FLOATS = 16
 
 @intrinsic
 def _line(typingctx, table, row, column):
-    """One cache line, to be written to, as near as can be."""
+    """Prefetch one cache line for writing, into the first-level cache."""
 
     def generate(context, builder, signature, args):
         array = context.make_array(signature.args[0])(context, builder, args[0])

@@ -13,7 +13,7 @@ POWERS = 10.0 ** np.arange(19)
 
 @njit(cache=True, nogil=True)
 def write_number(out, at, value):
-    """A number with the fewest decimals, of 5 to 17, that read back as the same 32 bits; without zeros at its end."""
+    """Write a number with the fewest decimals, of 5 to 17, that read back as the same 32 bits; no trailing zeros."""
     x = np.float64(value)
     if x < 0:
         out[at] = 45
@@ -41,7 +41,7 @@ def write_number(out, at, value):
 
 @njit(cache=True, nogil=True)
 def read_number(data, at, end):
-    """A decimal number; not a number where it is none."""
+    """Read a decimal number; NaN if it is none."""
     if end - at == 4 and data[at] == 45 and data[at + 1] | 32 == 105 and data[at + 2] | 32 == 110:  # -inf
         return -np.inf if data[at + 3] | 32 == 102 else np.nan
     sign = 1.0

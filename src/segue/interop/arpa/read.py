@@ -1,7 +1,7 @@
-"""Reads ARPA files of other toolkits and makes runs of them (the format is at the head of write.py).
+"""Read ARPA files of other toolkits and make runs of them (the format is at the head of write.py).
 
-The numbers are kept as they are. The words are space tokens; or, where some hold a blank that was escaped (words.py),
-characters or words with the blank before them, as they were. N-grams need not be sorted, blanks do for tabs, and a
+The numbers are kept as they are. The words are space tokens; or, if some contain an escaped space (words.py),
+characters or words with the space before them, as they were. N-grams need not be sorted, spaces may replace tabs, and a
 missing back-off is 0. As in KenLM, a longer n-gram needs its context (all but its last word), not its end.
 """
 
@@ -36,11 +36,11 @@ from segue.tokens.split import unicode_pattern
 from segue.training.log import Progress, silent
 
 _BLOCK = 1 << 24
-"""Bytes that are read at a time."""
+"""Read this many bytes at a time."""
 
 
 def import_arpa(path: Path, out: Path, progress: Progress = silent) -> list[str]:
-    """Makes a run folder of an ARPA file; returns what its owner should know. A damaged file leaves nothing behind."""
+    """Make a run folder from an ARPA file; return notes for the user. A damaged file leaves nothing behind."""
     if not path.is_file():
         raise InputError(f"There is no file {path}. Expected an ARPA file: .arpa or .lm, also gzipped.")
     check_free(out)
@@ -65,7 +65,7 @@ def _write_run(out: Path, path: Path, words: list[str], tables: list[BackoffTabl
 
     def save(folder: Path) -> None:
         model.save(folder)
-        # What unknown words look like is not in the file; its words are the next best.
+        # The file has no unknown words to learn spelling from; its own words are the next best.
         Speller.train(" " + name if kind == "space" else name for name in names).save(folder / "speller.json")
 
     tokens = file_format.write(kind, names, unicode_pattern() if kind == "word" else "")
@@ -82,7 +82,7 @@ class _Arpa:
         """What was read, how far it was taken, and how many lines that is."""
 
     def model(self) -> tuple[list[str], list[BackoffTable]]:
-        """The words from id 2 on, and the orders."""
+        """Read the file; return the words from id 2 on, and the orders."""
         with self.path.open("rb") as raw:
             self.raw = raw
             self.file = _unpacked(raw, self.path.suffix)
@@ -101,7 +101,7 @@ class _Arpa:
     # Lines
 
     def _more(self) -> bool:
-        """Reads on, after what was not taken yet; False at the end of the file."""
+        """Read the next bytes into the buffer, after those not used yet; False at the end of the file."""
         try:
             block = self.file.read(_BLOCK)
         except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
@@ -114,7 +114,7 @@ class _Arpa:
         return bool(block)
 
     def _next(self) -> bytes | None:
-        """The next line, without its end; None after the last."""
+        """Return the next line, without its end; None after the last."""
         while (end := self.buffer.find(b"\n", self.place)) < 0:
             if not self._more():
                 end = len(self.buffer)
@@ -126,7 +126,7 @@ class _Arpa:
         return line.strip(b" \t\r")
 
     def _filled(self) -> bytes | None:
-        """The next line that is not blank."""
+        """Return the next line that is not empty."""
         while (line := self._next()) == b"":
             pass
         return line
@@ -150,28 +150,28 @@ class _Arpa:
             counts.append(int(found[2]))
             line = self._next()
         if line and not line.startswith(b"\\"):
-            raise self._damaged(f"'{_shown(line)}'", "a count such as `ngram 1=2000`")
+            raise self._damaged(f"'{_quoted(line)}'", "a count such as `ngram 1=2000`")
         if not counts:
             raise self._damaged("there are no counts after \\data\\", "a line such as `ngram 1=2000` for each order")
-        self.kept = line or None  # a heading that no blank line stands before
+        self.kept = line or None  # a heading without an empty line before it
         return counts
 
     def _section(self, k: int) -> None:
         line, self.kept = self.kept or self._filled(), None
         if line != b"\\%d-grams:" % k:
-            found = "the file ends" if line is None else f"'{_shown(line)}'"
+            found = "the file ends" if line is None else f"'{_quoted(line)}'"
             raise self._damaged(found, f"the heading \\{k}-grams: (and before it as many n-grams as \\data\\ says)")
 
     def _end(self, order: int) -> None:
         line = self._filled()
         if line != b"\\end\\":
-            found = "the file ends" if line is None else f"'{_shown(line)}'"
+            found = "the file ends" if line is None else f"'{_quoted(line)}'"
             raise self._damaged(found, f"\\end\\ after the {order}-grams that \\data\\ counts")
         if (line := self._filled()) is not None:
-            raise self._damaged(f"'{_shown(line)}' after \\end\\", "nothing there")
+            raise self._damaged(f"'{_quoted(line)}' after \\end\\", "nothing there")
 
     def _unigrams(self, count: int) -> tuple[list[str], dict[bytes, int], BackoffTable, Array]:
-        """The words from id 2 on; the id of each word as it is written, -1 of <s>; order 1 and its back-offs."""
+        """Read order 1: words from id 2 on; the id of each written word, -1 for <s>; the table and its back-offs."""
         ids: dict[bytes, int] = {}
         words: list[str] = []
         logp, backoff = {0: -math.inf, 1: -math.inf}, {0: 0.0}
@@ -211,7 +211,7 @@ class _Arpa:
     def _ngrams(
         self, k: int, count: int, table: _Words, numbers: Array, levels: list[BackoffTable], backoff: Array
     ) -> tuple[BackoffTable, Array]:
-        """Order k, sorted, and its back-offs; `backoff` is that of the order below."""
+        """Read order k; return it sorted, and its back-offs. `backoff` is that of the order below."""
         begin, rows = self.line + 1, 0
         parts: list[tuple[Array, Array, Array]] = []
         while rows < count:
@@ -240,7 +240,7 @@ class _Arpa:
     def _sorted(
         self, k: int, begin: int, ids: Array, logp: Array, own: Array, levels: list[BackoffTable], backoff: Array
     ) -> tuple[BackoffTable, Array]:
-        # No text has <s> after a word or a word after </s>: such n-grams are never asked for.
+        # No text has <s> after a word or a word after </s>: such n-grams are never looked up.
         rows = np.flatnonzero((ids[:, 1:] >= 0).all(1) & (ids[:, :-1] != 0).all(1))
         if len(rows) < len(ids):
             self.notes.append(f"{len(ids) - len(rows):,} {k}-grams with <s> inside or </s> before the end are left out")
@@ -260,7 +260,7 @@ class _Arpa:
             raise self._damaged(f"this {k}-gram stands twice", "each once", begin + int(rows[order[twice[0] + 1]]))
         return level_of(contexts, words.astype(levels[0].words.dtype), logp, backoff), own
 
-    # What can be wrong
+    # Errors
 
     def _too_few(self, k: int, rows: int, count: int) -> InputError:
         return self._damaged(f"there are {rows:,} {k}-grams before this line", f"{count:,}, as \\data\\ says")
@@ -271,14 +271,14 @@ class _Arpa:
         except ValueError:
             value = math.nan
         if math.isnan(value) or value == math.inf:
-            raise self._damaged(f"'{_shown(text)}' is no number", "a log10")
+            raise self._damaged(f"'{_quoted(text)}' is no number", "a log10")
         return value
 
     def _text(self, word: bytes) -> str:
         try:
             return word.decode()
         except UnicodeDecodeError:
-            raise self._damaged(f"'{_shown(word)}' is not UTF-8", "text in UTF-8") from None
+            raise self._damaged(f"'{_quoted(word)}' is not UTF-8", "text in UTF-8") from None
 
     def _fault(self, k: int, fault: int, rows: int, count: int, data: Array, place: int) -> InputError:
         word = data[place : place + 1000].tobytes().split(b"\n")[0].replace(b"\t", b" ").split(b" ")[0].rstrip(b"\r")
@@ -292,8 +292,8 @@ class _Arpa:
         if fault == _SHORT:
             return self._damaged(f"the line ends before {k} words", f"log10 p, {k} words and perhaps a back-off")
         if fault == _LONG:
-            return self._damaged(f"'{_shown(word)}' after the back-off", f"log10 p, {k} words and perhaps a back-off")
-        return self._damaged(f"'{_shown(word)}' is no number", f"log10 p, {k} words and perhaps a back-off")
+            return self._damaged(f"'{_quoted(word)}' after the back-off", f"log10 p, {k} words and perhaps a back-off")
+        return self._damaged(f"'{_quoted(word)}' is no number", f"log10 p, {k} words and perhaps a back-off")
 
 
 def _unpacked(raw: IO[bytes], suffix: str) -> Any:
@@ -302,7 +302,7 @@ def _unpacked(raw: IO[bytes], suffix: str) -> Any:
     return lzma.LZMAFile(raw) if suffix == ".xz" else raw
 
 
-def _shown(text: bytes) -> str:
+def _quoted(text: bytes) -> str:
     return text[:80].decode(errors="replace")
 
 
@@ -343,7 +343,7 @@ def _enter(letters, ends, slots):
 
 @njit(cache=True, nogil=True)
 def _number_of(data, begin, end, letters, ends, slots):
-    """The number of a word; -1 if it is unknown."""
+    """Return the number of a word; -1 if it is unknown."""
     mask = np.uint64(len(slots) - 1)
     s = _hash(data, begin, end) & mask
     while slots[s] >= 0:
@@ -362,7 +362,7 @@ def _number_of(data, begin, end, letters, ends, slots):
 
 @njit(cache=True, nogil=True)
 def _column(data, at):
-    """Where the next column begins and ends; both the same at the end of the line."""
+    """Return where the next column begins and ends; both the same at the end of the line."""
     while data[at] == 32 or data[at] == 9 or (data[at] == 13 and data[at + 1] == 10):
         at += 1
     end = at
@@ -373,7 +373,7 @@ def _column(data, at):
 
 @njit(cache=True, nogil=True)
 def _parse(data, letters, ends, slots, ids, logp, backoff):
-    """Whole lines of n-grams, as many as fit: how many there were, where they ended, and what is wrong there."""
+    """Parse whole lines of n-grams, as many as fit; return their number, where they end, and the error there."""
     at, rows = 0, 0
     room, order = ids.shape
     while at < len(data) and rows < room:

@@ -19,7 +19,7 @@ _ESCAPED = re.compile(r"\\u\{([0-9a-f]{1,6})\}")
 
 
 def written_names(names: Sequence[str], given: bool) -> list[str]:
-    """How tokens stand in the file; those that came from a file stand as they did there."""
+    """Return the tokens as written in the file; tokens that came from an ARPA file stay as they were."""
     spelt = {name: f"\\u{{3c}}{name[1:]}" for name in RESERVED}
     if given:
         return [spelt.get(name, name) for name in names]
@@ -27,7 +27,7 @@ def written_names(names: Sequence[str], given: bool) -> list[str]:
 
 
 def read_names(words: list[str], notes: list[str]) -> tuple[Kind, list[str]]:
-    """What the words of a file are, and their names: what stands between blanks holds none."""
+    """Return the kind of tokens of a file's words, and their names; space tokens contain no space."""
     names = [_ESCAPED.sub(lambda found: chr(int(found[1], 16)), word) for word in words]
     if any(" " in name for name in names):
         return "char" if all(len(name) == 1 for name in names) else "word", names

@@ -1,4 +1,4 @@
-"""Writes n-gram models as ARPA files, the common format of n-gram toolkits (SRILM, KenLM): text, a line an n-gram.
+"""Write n-gram models as ARPA files, the common format of n-gram toolkits (SRILM, KenLM): text, a line an n-gram.
 
     \\data\\                          p(w|h) = p(h,w) as the file has it, where it has (h,w),
     ngram 1=3                       else back-off(h) · p(w|h'), where it has h, else p(w|h')
@@ -41,7 +41,7 @@ from segue.training.log import Progress, silent
 NEVER = -99.0
 """The log10 of a probability of 0, as SRILM writes it."""
 _LINES = 1 << 18
-"""N-grams that are written at a time."""
+"""Write this many n-grams at a time."""
 _NOT_BACKOFF = {
     "maximum_likelihood": "it gives nothing to a word that did not follow, whatever shorter contexts say",
     "add_alpha": "it gives the same to every word that did not follow, whatever shorter contexts say",
@@ -50,7 +50,7 @@ _NOT_BACKOFF = {
 
 
 def export_arpa(run: Path, path: Path, progress: Progress = silent) -> list[str]:
-    """Writes an n-gram run as an ARPA file, gzipped where the name ends in .gz; returns what its owner should know.
+    """Write an n-gram run as an ARPA file, gzipped if the name ends in .gz; return notes for the user.
 
     An existing file is not overwritten.
     """
@@ -90,7 +90,7 @@ def _opened(path: Path, packed: bool) -> Iterator[IO[bytes]]:
         if not packed:
             yield raw
             return
-        with gzip.GzipFile("", "wb", 2, raw, mtime=0) as file:  # no name, no date: the same run, the same bytes
+        with gzip.GzipFile("", "wb", 2, raw, mtime=0) as file:  # no name, no date: same run, same bytes
             yield file  # type: ignore[misc]
 
 
@@ -147,7 +147,7 @@ def _given_chunks(model: ArpaLm) -> Iterator[_Chunk]:
 
 
 def _counted_chunks(model: Ngram, scratch: Path) -> Iterator[_Chunk]:
-    """The n-grams of a model that counted, order by order: p(w|h) needs p(w|h'), which is in the order before."""
+    """Yield the n-grams of a counted model, order by order: p(w|h) needs p(w|h') of the order before."""
     levels = [order.level for order in model.orders]
     below = model.distribution([])
     suffixes = np.zeros(len(below), np.uint32)  # of every n-gram, the n-gram without its first word
@@ -178,7 +178,7 @@ def _counted_chunks(model: Ngram, scratch: Path) -> Iterator[_Chunk]:
 
 
 def _first_chunk(logp: Array, backoff: Array) -> _Chunk:
-    """Order 1, begun with <unk>, <s>, </s>: <s> is never predicted, and after </s> nothing is."""
+    """Make order 1, which begins with <unk>, <s>, </s>: <s> is never predicted, and nothing follows </s>."""
     size = len(logp)
     words = np.concatenate(([1, size, 0], np.arange(2, size)))
     logp, backoff = np.append(logp, np.float32(NEVER)), np.append(backoff[:size], backoff[0])
@@ -191,7 +191,7 @@ def _ranges(size: int) -> Iterator[tuple[int, int]]:
 
 
 def _words(levels: Sequence[Any], k: int, low: int, high: int) -> tuple[list[Array], Array]:
-    """The words, first to last, of the n-grams low … high - 1 of order k, and their contexts."""
+    """Return the words, first to last, of the n-grams low … high - 1 of order k, and their contexts."""
     ids = np.arange(low, high)
     words = [np.asarray(levels[k - 1].words[low:high])]
     contexts = ids
@@ -205,7 +205,7 @@ def _words(levels: Sequence[Any], k: int, low: int, high: int) -> tuple[list[Arr
 
 
 def _backoff(model: Ngram, k: int, low: int, high: int) -> Array:
-    """The log10 of the weight of n-grams of order k as contexts."""
+    """Compute the log10 of the back-off weight of n-grams of order k as contexts."""
     if k == len(model.orders):
         return np.zeros(high - low, np.float32)
     order = model.orders[k]
@@ -219,7 +219,7 @@ def _log10(p: Array, above: float = 0.0) -> Array:
 
 @njit(cache=True, nogil=True)
 def _climb(first, ids, context):
-    """The context of each n-gram; both ascend, from `context` on."""
+    """Find the context of each n-gram; both ascend, from `context` on."""
     out = np.empty(len(ids), np.int64)
     for i in range(len(ids)):
         while first[context + 1] <= ids[i]:
@@ -245,12 +245,12 @@ def _interpolate(
     suffixes,
     below,
 ):
-    """p of n-grams `begin` …, and which n-gram of the order below is each without its first word."""
+    """Compute p of n-grams `begin` …, and find each without its first word in the order below."""
     size = len(contexts)
     p, suffix = np.empty(size, np.float32), np.empty(size, np.uint32)
     before, low, high = np.int64(-1), np.int64(0), np.int64(0)
     for i in range(size):
-        if i + 48 < size:  # what will be wanted soon is asked for
+        if i + 48 < size:  # prefetch what will be needed soon
             prefetch(suffixes, contexts[i + 48])
             prefetch(lower_first, np.int64(suffixes[contexts[i + 32]]))
             soon = np.int64(lower_first[suffixes[contexts[i + 16]]])
@@ -272,7 +272,7 @@ def _interpolate(
 
 @njit(cache=True, nogil=True)
 def _lines(words, letters, ends, logp, backoff, more):
-    """The bytes of the lines of n-grams; `more`: with their back-off."""
+    """Write the lines of n-grams as bytes; `more`: with their back-off."""
     order, size = words.shape
     room = np.int64(0)
     for j in range(order):

@@ -1,9 +1,9 @@
-"""Folders as Hugging Face's transformers writes them: config.json, model.safetensors and a tokenizer, out and in.
+"""Write and read folders of Hugging Face's transformers: config.json, model.safetensors and a tokenizer.
 
-What each model's weights and config are called stands in a file of its own (gpt2.py). The ids differ: there the text's
+The names of each model's weights and settings are in a file of its own (gpt2.py). The ids differ: there the text's
 tokens come first, and <|endoftext|>, which begins and ends a text, is the last; here STOP is 0, UNK 1, and text begins
-at 2. So `order` says which of our ids stands in each of their places. The tokens are byte-level BPE on both sides,
-split alike but for letters that are newer than the Unicode of this Python.
+at 2. So `order` gives our id for each of their ids. The tokens are byte-level BPE on both sides, with the same split
+except for letters that are newer than the Unicode of this Python.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ _CONVERT = (
 )
 
 
-# Out
+# Writing
 
 
 def order_of(tokenizer: Tokenizer) -> list[int]:
-    """Our id in each place of their vocabulary: the text's, then UNK where the tokens are closed, then STOP."""
+    """Return our id for each of their ids: the text's tokens, then UNK if the vocabulary is closed, then STOP."""
     return [*range(2, tokenizer.vocab_size), *([UNK] if tokenizer.closed else []), STOP]
 
 
 def write_folder(
     folder: Path, config: dict[str, Any], tensors: dict[str, Tensor], tokenizer: Tokenizer, longest: int
 ) -> None:
-    """Write all files of the folder, or none; `longest` is how many tokens the model sees."""
+    """Write all files of the folder, or none; `longest` is the context window."""
     order = order_of(tokenizer)
     written, end = _their_tokenizer(tokenizer, order)
     about = {"bos_token": end, "eos_token": end, "model_max_length": longest}
     about |= {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
-    # Others would be named too, and GPT-2 adds the vector of token 0 to every place where it is given type 0.
+    # Without this list token types would be passed too, and GPT-2 would add the vector of token 0 everywhere.
     about["model_input_names"] = ["input_ids", "attention_mask"]
     last = len(order) - 1
     ends = {"bos_token_id": last, "eos_token_id": last}
@@ -63,7 +63,7 @@ def write_folder(
 
 
 def _their_tokenizer(tokenizer: Tokenizer, order: list[int]) -> tuple[dict[str, Any], str]:
-    """tokenizer.json with the ids in that order, and the name of the end, which stands before every text."""
+    """Make tokenizer.json with the ids in that order; also return the name of the end token, which begins a text."""
     _, names, _ = file_format.read(tokenizer.content)
     end = RESERVED[STOP] if END in names else END
     names[STOP] = end
@@ -83,11 +83,11 @@ def _their_tokenizer(tokenizer: Tokenizer, order: list[int]) -> tuple[dict[str, 
     return tokenizer.content | {"model": model, "added_tokens": [added], "post_processor": before}, end
 
 
-# In
+# Reading
 
 
 def check_folder(folder: Path) -> None:
-    """A folder for transformers, with weights that can be read without running anything."""
+    """Refuse anything but a transformers folder with safetensors: pickle files can run code."""
     if folder.is_file() and folder.suffix in PICKLED:
         raise _pickled(folder)
     if not folder.is_dir():
@@ -147,7 +147,7 @@ class Folder:
         return content
 
     def weights(self) -> dict[str, Tensor]:
-        """All tensors by their names, of one file or of several that an index names."""
+        """Read all tensors by their names, from one file or from several that an index names."""
         names = [WEIGHTS]
         if not (self.path / WEIGHTS).exists():
             parts = self.json(INDEX).get("weight_map")
@@ -166,7 +166,7 @@ class Folder:
     # The tokenizer
 
     def tokens(self) -> ByteLevelBpe:
-        """The tokenizer, of tokenizer.json or of the two files that were there before it."""
+        """Read the tokenizer from tokenizer.json, or from the two older files, vocab.json and merges.txt."""
         if (self.path / "tokenizer.json").exists():
             return self._tokenizer()
         vocab, path = self.json("vocab.json"), self.path / "merges.txt"
@@ -198,7 +198,7 @@ class Folder:
         return InputError(f"{path} is not GPT-2's byte-level BPE: {reason}. Other tokens are not read.")
 
     def _checked(self, tokens: ByteLevelBpe, vocab: dict[str, Any], added: Any) -> ByteLevelBpe:
-        """With the names of its ids, special ones among them, each spelt in letters that stand for bytes."""
+        """Add the names of the ids, special tokens included, and check that they are spelt in byte letters."""
         try:
             more = {token["content"]: token["id"] for token in added}
             spelt = {name: "".join(learn.byte_names()[byte] for byte in name.encode()) for name in more}
@@ -212,7 +212,7 @@ class Folder:
         return tokens
 
     def check_tokens(self, content: dict[str, Any], tokens: ByteLevelBpe) -> None:
-        """What would make the tokenizer of the run fail later."""
+        """Refuse what would make the run's tokenizer fail later."""
         letters = learn.byte_names()
         names = set(content["model"]["vocab"]) - set(RESERVED)
         if missing := [letter for letter in letters if letter not in names]:
@@ -226,7 +226,7 @@ class Folder:
 
 
 def _split_of(pre_tokenizer: Any) -> str:
-    """The pattern of GPT-2's split, or of the same written out as a run's tokenizer has it; nothing if another."""
+    """Return the pattern of GPT-2's split, or the same as a run's tokenizer writes it; "" for any other."""
     if not isinstance(pre_tokenizer, dict):
         return ""
     if pre_tokenizer.get("type") == "ByteLevel" and pre_tokenizer.get("use_regex", True):

@@ -56,7 +56,7 @@ _DEFAULTS: dict[str, Any] = {
     "bos_token_id": 50256,
     "eos_token_id": 50256,
 }
-"""What a key of config.json is where it is left out."""
+"""Defaults of the keys of config.json."""
 _PARTS = {
     "norm_attention": "ln_1",
     "attention.qkv": "attn.c_attn",
@@ -65,13 +65,13 @@ _PARTS = {
     "feed.up": "mlp.c_fc",
     "feed.down": "mlp.c_proj",
 }
-"""The parts of a layer, here and there."""
+"""Names of the parts of a layer: ours, theirs."""
 _MASKS = re.compile(r"h\.\d+\.attn\.(masked_)?bias")
 """Constants that older files keep among the weights."""
 
 
 def _names(layers: int, tied: bool) -> dict[str, str]:
-    """What each tensor is called, here and there (without the `transformer.` that may stand before it)."""
+    """Map our tensor names to theirs (without the prefix `transformer.` that may stand before them)."""
     names = {"vectors.weight": "wte.weight", "positions.table.weight": "wpe.weight"}
     for kind in ("weight", "bias"):
         names[f"norm.{kind}"] = f"ln_f.{kind}"
@@ -81,15 +81,15 @@ def _names(layers: int, tied: bool) -> dict[str, str]:
 
 
 def _turned(name: str, tensor: Tensor) -> Tensor:
-    """A matrix of a layer, transposed; all else as it is."""
+    """Transpose the matrices of layers; return other tensors unchanged."""
     return tensor.T if name.startswith("blocks.") and tensor.dim() == 2 else tensor
 
 
-# Out
+# Export
 
 
 def export_gpt2(run: Path, folder: Path) -> list[str]:
-    """Writes a gpt run as a folder for transformers (GPT2LMHeadModel); returns what its owner should know.
+    """Write a gpt run as a folder for transformers (GPT2LMHeadModel); return notes for the user.
 
     An existing folder is not overwritten.
     """
@@ -115,7 +115,7 @@ def export_gpt2(run: Path, folder: Path) -> list[str]:
 
 
 def _inexpressible(config: Gpt.Config) -> str:
-    """The first setting that Hugging Face's GPT-2 cannot express, or nothing."""
+    """Return the first setting that Hugging Face's GPT-2 cannot express, or ""."""
     for name, own, means in (
         ("norm", "pre", "normalises before each part of a layer"),
         ("residual", True, "adds what goes into each part of a layer to what comes out"),
@@ -146,11 +146,11 @@ def _their_config(config: Gpt.Config, vocab_size: int) -> dict[str, Any]:
     }
 
 
-# In
+# Import
 
 
 def import_gpt2(folder: Path, out: Path) -> list[str]:
-    """Makes a run folder of a GPT-2 for transformers; returns what its owner should know. Nothing is half written."""
+    """Make a run folder from a GPT-2 of transformers, whole or not at all; return notes for the user."""
     check_free(out)
     check_folder(folder)
     theirs = _Gpt2(folder)
@@ -197,7 +197,7 @@ class _Gpt2(Folder):
         self.config = _DEFAULTS | {"n_positions": self.config.get("n_ctx", 1024)} | self.config
 
     def model_section(self) -> dict[str, Any]:
-        """The recipe's [model]; what our gpt is not is refused."""
+        """Return the recipe's [model]; refuse settings that our gpt does not have."""
         config = self.config
         width, layers, heads, context = (self._number(key) for key in ("n_embd", "n_layer", "n_head", "n_positions"))
         fixed = ("layer_norm_epsilon", "scale_attn_weights", "scale_attn_by_inverse_layer_idx", "add_cross_attention")
@@ -228,7 +228,7 @@ class _Gpt2(Folder):
         return value
 
     def end(self, rows: int) -> int:
-        """The id that ends a text, and begins it here."""
+        """Return the id that ends a text; here it also begins one."""
         found = self.config["eos_token_id"]
         end = found[0] if isinstance(found, list) and len(found) == 1 else found
         if type(end) is not int or not 0 <= end < max(rows, 1):
@@ -238,11 +238,11 @@ class _Gpt2(Folder):
         return end
 
     def own_weights(self) -> dict[str, Tensor]:
-        """All tensors by their names, without the `transformer.` that may stand before them."""
+        """Read all tensors by their names, without the prefix `transformer.`."""
         return {name.removeprefix("transformer."): tensor for name, tensor in self.weights().items()}
 
     def tensors(self, config: Gpt.Config, sizes: Sizes, weights: dict[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
-        """The weights of a Gpt; `rows` are those of the tokens, the end first."""
+        """Return the weights of a Gpt; `rows` are the token embeddings, the end first."""
         names = _names(config.layers, config.tied)
         known = {*names.values(), "lm_head.weight"}
         if strange := sorted(name for name in weights if name not in known and not _MASKS.fullmatch(name)):
@@ -264,6 +264,6 @@ class _Gpt2(Folder):
 
 
 def _with_unk(rows_VD: Tensor) -> Tensor:
-    """The rows of the tokens, the end first, and their mean as UNK in the second place."""
+    """Insert the mean of the rows as UNK in the second place; the first row is the end."""
     mean_1D = rows_VD.double().mean(0, keepdim=True).float()
     return torch.cat([rows_VD[:1], mean_1D, rows_VD[1:]])

@@ -487,9 +487,7 @@ def _rows(page: Page) -> str:
 
 def _inside(page: Page) -> str:
     """Pictures of look/inside, drawn as SVG; `segue look` shows them of any text."""
-    return "".join(
-        f'<figure>{view.svg()}<figcaption class="aside">{text(view.note)}</figcaption></figure>' for view in page.views
-    )
+    return "".join(f"<figure>{view.svg()}</figure>" for view in page.views)
 
 
 def _translates(page: Page) -> bool:

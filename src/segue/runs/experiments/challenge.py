@@ -1,6 +1,6 @@
-"""Build it, break it: sentences made to show what a classifier of opinions cannot do.
+"""A challenge set for sentiment classifiers ("build it, break it"): sentences that show what a model cannot do.
 
-Each kind of sentence has templates, filled with words of opinion that the run's vocabulary knows, half of them
+Each kind of sentence has templates, filled with opinion words of the run's vocabulary, half of them
 positive and half negative, so that one label for all is right half of the time:
 
     plain             I love this movie                                     the control
@@ -10,10 +10,10 @@ positive and half negative, so that one label for all is right half of the time:
     double negation   There's nothing I don't love about this movie
     word order        This movie is great, not terrible / … terrible, not great: the same words, the other label
 
-A model that only adds words up gives the last two sentences the same probabilities: of word order it gets one half. Of
-many labels two are looked at, and the sentence is given the likelier one. A kind is failed where the model is not
-surely above one half (the lower end of Wilson's 95 % interval). Sentences of one template are alike: the true
-intervals are wider.
+A bag of words gives the last two sentences the same probabilities, so it gets one half of word order right. If there
+are many labels, only the two are compared, and the likelier one counts. A model fails a kind if it is not
+significantly above one half (by the lower end of Wilson's 95 % interval). Sentences of one template are correlated, so
+the true intervals are wider.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from segue.inference.statistics import wilson
 from segue.runs.run import Run
 
 PAIRS = (("positive", "negative"), ("pos", "neg"), ("good", "bad"), ("+", "-"), ("1", "0"), ("+1", "-1"), ("1", "-1"))
-"""Names by which the two labels are known; those that are numbers only where there are no other labels."""
+"""Known names of the two labels; numbers count only if there are no other labels."""
 WORDS = {
     "verb": (
         ("love", "like", "enjoy", "recommend", "admire", "adore"),
@@ -39,7 +39,7 @@ WORDS = {
         ("terrible", "bad", "awful", "boring", "horrible", "poor"),
     ),
 }
-"""Positive ones, then negative ones; the first that a run knows are taken."""
+"""Positive words, then negative ones; the first that are in a run's vocabulary are used."""
 THINGS = ("movie", "film", "product", "book", "story", "place", "phone", "thing", "one")
 MOST_WORDS, MOST_THINGS = 4, 2
 
@@ -73,12 +73,12 @@ TEMPLATES: dict[str, tuple[str, ...]] = {
         "I used to {not verb} this {thing}, and now I {verb} it.",
     ),
 }
-"""{verb} and {adjective} are of the sentence's own opinion, {not …} of the other one."""
+"""{verb} and {adjective} have the sentence's own sentiment, {not …} the opposite."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """How a model did on one kind of sentence."""
+    """A model's score on one kind of sentence."""
 
     kind: str
     sentences: int
@@ -94,7 +94,7 @@ class Kind:
 
 
 def challenge(run: Run, positive: str = "", negative: str = "") -> dict[str, Any]:
-    """All kinds, scored, and what they say of the model in a sentence."""
+    """Score all kinds, and sum them up in a sentence."""
     _check(run)
     labels = _labels(run.labels, positive, negative)
     known = _known(run)
@@ -123,7 +123,7 @@ def _check(run: Run) -> None:
 
 
 def _labels(labels: Sequence[str], positive: str, negative: str) -> tuple[str, str]:
-    """The two labels, as they are said or as their names tell."""
+    """Return the two labels, as given or guessed from their names."""
     for said in (positive, negative):
         if said and said not in labels:
             raise InputError(f"The run has no label '{said}'.{nearest(said, labels)}")
@@ -145,13 +145,13 @@ def _labels(labels: Sequence[str], positive: str, negative: str) -> tuple[str, s
 
 
 def _unknown(run: Run, text: str) -> list[str]:
-    """What the run does not know of a text, whose first word it reads like any other."""
+    """List the unknown words of a text; the space in front makes its first word a word like any other."""
     return run.unknown(f" {text}")
 
 
 @dataclass(frozen=True)
 class _Words:
-    """What the templates are filled with: of verbs and adjectives (positive, negative) pairs."""
+    """The words for the templates; verbs and adjectives are (positive, negative) pairs."""
 
     verb: list[tuple[str, str]]
     adjective: list[tuple[str, str]]
@@ -175,7 +175,7 @@ def _known(run: Run) -> _Words:
 
 
 def _made(templates: Sequence[str], known: _Words) -> Iterator[tuple[str, bool]]:
-    """Each sentence, and whether it is positive."""
+    """Yield each sentence, and whether it is positive."""
     for template in templates:
         pairs = known.verb if "verb}" in template else known.adjective
         for good, bad in pairs:
@@ -186,7 +186,7 @@ def _made(templates: Sequence[str], known: _Words) -> Iterator[tuple[str, bool]]
 
 
 def _article(text: str) -> str:
-    """An excellent one, a great one."""
+    """Correct the article: "An excellent movie", "A great movie"."""
     return re.sub(r"^A (?=[aeiou])", "An ", text)
 
 
@@ -196,11 +196,12 @@ WAYS: tuple[Way, ...] = (
     lambda text: re.sub(r"([.,])", r" \1", text),
     lambda text: re.sub(r"([.,]|n't\b|'s\b)", r" \1", text),
 )
-"""As it stands; with stops apart; with do n't and there 's too. Many corpora are written so, and in small letters."""
+"""Ways to write a sentence: plain; with punctuation split off; also with do n't and there 's. Each also in lower
+case."""
 
 
 def _way(run: Run, known: _Words) -> Way:
-    """The way of writing in which the run knows most of the words; the first of several."""
+    """Choose the way of writing with the fewest unknown words; the first of several."""
     sentences = [next(_made([template], known))[0] for templates in TEMPLATES.values() for template in templates]
     ways: list[Way] = [made for way in WAYS for made in (way, lambda text, way=way: way(text).lower())]  # type: ignore[misc]
     return min(ways, key=lambda way: sum(len(_unknown(run, way(sentence))) for sentence in sentences))
@@ -212,7 +213,7 @@ def _scored(run: Run, kind: str, made: Sequence[tuple[str, bool]], labels: tuple
     right, errors = 0, []
     for (text, is_good), prediction in zip(made, run.predict(texts), strict=True):
         good, bad = (prediction.probabilities[place] for place in places)
-        # A tie is called negative: half of the sentences are, so it is worth no more than a coin.
+        # A tie counts as negative, as half of the sentences are: it is worth a coin toss.
         says_good = good > bad
         right += says_good == is_good
         if says_good != is_good:

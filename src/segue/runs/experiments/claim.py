@@ -52,7 +52,7 @@ NUMBERS = {
     "characters": "characters of training text",
     "epochs": "times that each character is read",
 }
-"""What a figure can be drawn against, beside the steps of training and the keys of a recipe."""
+"""Numbers for the picture's x axis, besides training steps and keys of a recipe."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,11 @@ class Claim:
     says: str
     kind: str
     variants: dict[str, list[str]]
-    """By name: what each changes, as section.key=value."""
+    """The settings that each variant changes, by its name, as section.key=value."""
     decides: list[tuple[str, str]]
     """Pairs of variants: the figure of the first must be less than that of the second."""
     settings: list[str]
-    """What all variants share, as section.key=value."""
+    """The settings that all variants share, as section.key=value."""
     against: str = "steps"
     law: bool = False
     seeds: int = 1
@@ -75,19 +75,19 @@ class Claim:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one variant."""
+    """The outcome of one variant."""
 
     variant: str
     place: Path
     """The run of its first seed."""
     evaluations: list[Evaluation]
-    """Of each seed; none where training broke off because the loss was no longer a number."""
+    """The evaluation of each seed; empty if the loss diverged."""
     curve: Curve
     """The means of the validations over the seeds."""
     number: float
-    """Where it stands on the picture's axis; 0 where that has the steps."""
+    """Its value on the x axis of the picture; 0 if that shows the steps."""
     seconds: float
-    """Of training one seed, on the mean."""
+    """Mean seconds of training one seed."""
 
     @property
     def diverged(self) -> bool:
@@ -192,7 +192,7 @@ def _pairs(path: Path, decides: Sequence[Any], variants: Mapping[str, Any]) -> l
     return pairs
 
 
-# Doing what it says
+# Running a claim
 
 
 def run_claim(
@@ -204,7 +204,7 @@ def run_claim(
     progress: Progress = silent,
     trust: bool = False,
 ) -> dict[str, Any]:
-    """Trains the variants that are not trained yet, writes the page and the picture, and returns the table."""
+    """Train the variants that are not trained yet, write the page and the picture, and return the table."""
     claim = read_claim(what)
     recipes = {name: _recipe(claim, name, data, settings, budget, trust) for name in claim.variants}
     _check_same_text(recipes)
@@ -235,7 +235,7 @@ def _recipe(claim: Claim, variant: str, data: str | None, settings: Sequence[str
 
 
 def _check_same_text(recipes: Mapping[str, Recipe]) -> None:
-    """Variants may train on less of the text (data.validation takes it), but are scored on the same."""
+    """Check that all variants are scored on the same text; they may train on less of it (data.validation)."""
     first, *others = recipes.items()
     for name, recipe in others:
         for key, value in asdict(first[1].data).items():
@@ -250,7 +250,7 @@ def _check_same_text(recipes: Mapping[str, Recipe]) -> None:
 
 
 def _check_place(out: Path) -> None:
-    """What a claim left, or nothing: its folders are runs and nothing else."""
+    """Refuse a folder that holds anything but the runs of a claim."""
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file. Choose another --out.")
     folders = [path for path in out.iterdir() if path.is_dir()] if out.exists() else []
@@ -285,7 +285,7 @@ def _slug(variant: str) -> str:
 
 
 def _trained(recipe: Recipe, place: Path, corpus: Corpus, progress: Progress, trust: bool) -> Evaluation | None:
-    """The evaluation on the test text; what was finished before is not trained again. None if the loss went astray."""
+    """Train a variant unless it is finished, and evaluate it on the test text; None if the loss diverged."""
     try:
         run = train(recipe, out=place, resume=True, progress=progress, trust=trust)
     except InputError:
@@ -297,7 +297,7 @@ def _trained(recipe: Recipe, place: Path, corpus: Corpus, progress: Progress, tr
 
 
 def _number(against: str, recipe: Recipe, corpus: Corpus, result: Mapping[str, Any]) -> float:
-    """A variant's place on the picture's axis."""
+    """Return a variant's value on the x axis of the picture."""
     if against == "steps":
         return 0.0
     if against == "characters":
@@ -306,7 +306,7 @@ def _number(against: str, recipe: Recipe, corpus: Corpus, result: Mapping[str, A
 
 
 def _key(against: str, recipe: Recipe) -> float:
-    """The value of a key of the recipe, which must be a number that has a logarithm."""
+    """Return the value of a key of the recipe; it must be a number above 0, for a logarithmic axis."""
     value: Any = asdict(recipe)
     for part in against.split("."):
         value = value.get(part) if isinstance(value, dict) else None
@@ -320,7 +320,7 @@ def _key(against: str, recipe: Recipe) -> float:
 
 
 def _mean_curve(curves: Sequence[Curve]) -> Curve:
-    """Of the validations that all seeds have had."""
+    """Average learning curves over the validations that all seeds have."""
     points = min(len(curve.values) for curve in curves)
     seconds, values = (
         np.mean([getattr(curve, name)[:points] for curve in curves], 0).tolist() for name in ("seconds", "values")
@@ -328,7 +328,7 @@ def _mean_curve(curves: Sequence[Curve]) -> Curve:
     return replace(curves[0], seconds=seconds, steps=curves[0].steps[:points], values=values)
 
 
-# Judging and showing it
+# Judging and showing a claim
 
 
 def _report(claim: Claim, outcomes: Sequence[Outcome], recipe: Recipe, out: Path) -> dict[str, Any]:
@@ -375,7 +375,7 @@ def _rank(outcome: Outcome, main: str) -> float:
 
 
 def _judged(claim: Claim, outcomes: Mapping[str, Outcome], main: str) -> list[dict[str, Any]]:
-    """Each comparison: held, the other way round (False), or not told apart from chance (None)."""
+    """Judge each comparison: the claim held (True), the opposite held (False), or it may be chance (None)."""
     found = []
     for less, more in claim.decides:
         a, b = outcomes[less].figures(main), outcomes[more].figures(main)
@@ -393,7 +393,7 @@ def _all(held: Sequence[bool | None]) -> bool | None:
 
 
 def _verdict(comparisons: Sequence[Mapping[str, Any]], metric: str) -> str:
-    """Whether it held, then every comparison in words."""
+    """Say whether the claim held, then every comparison in words."""
     said = {True: "The claim held here", False: "The claim did not hold here", None: "Not decided here"}
     parts = [_compared(comparison, metric) for comparison in comparisons]
     return f"{said[_all([comparison['held'] for comparison in comparisons])]}: {'; '.join(parts)}."
@@ -412,7 +412,7 @@ def _compared(comparison: Mapping[str, Any], metric: str) -> str:
 
 
 def _law(outcomes: Sequence[Outcome], main: str) -> dict[str, float] | None:
-    """The straight line through the logarithms, by least squares."""
+    """Fit a power law: a straight line through the logarithms, by least squares."""
     points = [(o.number, float(o.mean.result[main])) for o in outcomes if not o.diverged and o.number > 0]
     if len({x for x, _ in points}) < 3:
         return None

@@ -1,4 +1,4 @@
-"""Many models, one budget, one table: who wins, by how much, and whether by more than chance.
+"""Compare many models under one budget in one table: which is best, by how much, and whether by more than chance.
 
 Every model gets the same splits of the same data and the same budget; no settings are searched for any
 of them. A trial is one model with all its seeds and folds. The figures of a trial are made of the pieces
@@ -104,7 +104,7 @@ def _compare(
 
 
 def _ladder(task: Task, overrides: Sequence[str]) -> tuple[Sequence[str], list[str]]:
-    """The models of a task that learn such labels as the data has, and a sentence on the others, if there are any."""
+    """Return the task's models that can learn the labels of the data, and a sentence about the others, if any."""
     given = [word.partition("=")[2] for word in overrides if word.startswith("data.label=")]
     label = given[-1] if given else "class"
     able = [name for name in task.ladder if label in model_class(name.split("/")[0]).labels]
@@ -127,7 +127,7 @@ def _recipes(
             raise InputError(
                 f"--folds {folds} makes the test part itself, but data.test is {recipe.data.test!r}. Leave one out."
             )
-    # Text that one model needs in canonical form is canonical for all, or they would not read the same bytes.
+    # If one model needs canonical text, all get it: they must read the same bytes.
     for key in ("canonical", "unit"):
         values = {asdict(recipe.data)[key] for recipe in first if recipe.data.canonical}
         if values:
@@ -138,7 +138,7 @@ def _recipes(
 
 
 def _check_same_data(recipes: Sequence[Recipe]) -> None:
-    """Figures on other units, splits or columns are figures of another text."""
+    """Refuse models that read different units, splits or columns: their figures could not be compared."""
     first = recipes[0]
     for other in recipes[1:]:
         for key, value in asdict(first.data).items():
@@ -182,7 +182,7 @@ def _suffix(seed: int, fold: int, seeds: int, folds: int) -> str:
 
 
 def _joined(folds: list[Evaluation]) -> Evaluation:
-    """The folds end to end, as one evaluation."""
+    """Join the folds of a cross-validation into one evaluation."""
     if len(folds) == 1:
         return folds[0]
     sums = {
@@ -197,7 +197,7 @@ def _joined(folds: list[Evaluation]) -> Evaluation:
 
 
 def mean_of(seeds: list[Evaluation]) -> Evaluation:
-    """The mean over seeds; what has none (confusions, examples) is that of the first."""
+    """Average evaluations over seeds; what has no mean (confusions, examples) is taken from the first."""
     if len(seeds) == 1:
         return seeds[0]
     result = seeds[0].result | _averages(seeds, [1.0] * len(seeds))
@@ -224,14 +224,14 @@ def _averages(evaluations: Sequence[Evaluation], weights: Sequence[float]) -> di
 
 
 def _figures(evaluation: Evaluation) -> Evaluation:
-    """The main figure and its interval, made anew from the pieces."""
+    """Recompute the main figure and its interval from the pieces."""
     if evaluation.figure in evaluation.result and (sums := evaluation.result.get("calibration")):
         evaluation.result["calibration_error"] = metrics.calibration_error(sums)
     return evaluation.refigured()
 
 
 def _ranked(trials: list[Trial]) -> list[Trial]:
-    """Best first, each with a word on whether the next one differs."""
+    """Sort trials, best first, and test whether each differs from the next."""
     main = main_figure(trials[0].evaluation.result)
     sign = 1 if main in LOWER_IS_BETTER else -1
     trials = sorted(trials, key=lambda trial: sign * trial.evaluation.result.get(main, float("inf")))
@@ -243,7 +243,7 @@ def _ranked(trials: list[Trial]) -> list[Trial]:
 
 def _differs(trial: Trial, after: Trial) -> str:
     if main_figure(after.evaluation.result) not in after.evaluation.result:
-        return ""  # of two such, neither has a figure; they come last
+        return ""  # neither has a figure; both come last
     if len(trial.evaluation.pieces_NK) < FEWEST:
         return UNTESTED
     paired = compare_two(trial.evaluation, after.evaluation)
@@ -283,7 +283,7 @@ _BESIDE = ("perplexity", "micro_f1", "macro_f1", "span_f1", "chrf", "calibration
 
 
 def _sooner(results: Sequence[dict[str, Any]], trials: Sequence[Trial]) -> list[str]:
-    """A sentence on the models that did not take all of their time."""
+    """Name the models that stopped before their budget was spent (early stopping)."""
     pairs = zip(results, trials, strict=True)
     names = [trial.recipe.name for result, trial in pairs if result.get("stopped_early")]
     return [f"Stopped before its time, as validation got no better: {', '.join(names)}."] if names else []
@@ -315,7 +315,7 @@ def _row(trial: Trial, result: dict[str, Any]) -> dict[str, Any]:
 
 
 def task_of(data: str, names: Sequence[str], trust: bool = False) -> TaskName:
-    """The task of the first model, or the one that the data speaks of."""
+    """Return the task of the first model, or guess it from the data."""
     if names:
         return load_recipe(_expand(names[0])[0], trust=trust).task.name
     return tasks.of_shape(guess_shape(data).name)

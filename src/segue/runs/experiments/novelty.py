@@ -1,4 +1,4 @@
-"""How new is a text that a model wrote? Held against all that the model was trained on.
+"""Novelty of generated text: compare it with all that the model was trained on.
 
     copied     a run of tokens that stands in the training text too, with LEAST characters or more, blanks not counted
     longest    the run with the most tokens, of any length
@@ -9,7 +9,7 @@ token was written, a run is as long as its written tokens, and of a copied run t
 of a unit is a token of the training text and never one of a sample, so that no run goes over it. What a model has no
 token for (UNK) is new. Written text is cut into tokens anew, as the training text was.
 
-Text that was held out from training goes the same way, in pieces as long as what was written: so new is new text.
+Held-out text is measured in the same way, in pieces as long as what was written: it shows how new truly new text is.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ runs (of runs of 15 characters it would be up to a half)."""
 SIZES = (1, 2, 3, 4, 5, 6, 8, 10, 15, 20)
 """The n of the n-grams."""
 HELD = 50_000
-"""Tokens of the held-out text that are looked at, at most."""
+"""Measure at most this many tokens of the held-out text."""
 
 
 @dataclass(frozen=True)
@@ -46,16 +46,16 @@ class Match:
     """A run of a written text that stands in the training text."""
 
     text: str
-    """With what of it stood in the prompt."""
+    """The text of the run, with its part in the prompt."""
     tokens: int
-    """Those that were written."""
+    """Number of written tokens in it."""
     prompt_tokens: int
-    """Those before, that stood in the prompt."""
+    """Number of its tokens in the prompt."""
     times: int
-    """How often it stands in the training text."""
+    """How often it occurs in the training text."""
     path: str
     line: int
-    """Where it stands first; line 0: somewhere in the file, whose lines the recipe has joined (data.canonical)."""
+    """Line of its first occurrence; 0: unknown, since the recipe has joined the file's lines (data.canonical)."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,9 @@ class Figures:
     copied: float
     """The share of the characters that stand in copied runs."""
     longest: float
-    """Tokens of the longest run; of several texts, the mean."""
+    """Tokens of the longest run; the mean over several texts."""
     new: dict[int, float]
-    """By n, the share of n-grams that are nowhere in the training text; no n that is longer than every text."""
+    """By n, the share of n-grams that do not occur in the training text; without n longer than every text."""
 
 
 @dataclass(frozen=True)
@@ -78,24 +78,24 @@ class Novelty:
     copied: tuple[tuple[int, int], ...]
     """Where copied runs begin and end in the text, in characters; runs that touch are one."""
     longest: Match | None
-    """None where no token of the text stands in the training text."""
+    """None if no token of the text occurs in the training text."""
     figures: Figures
 
 
 @dataclass(frozen=True)
 class Report:
-    """Texts of one run, together and one by one, beside text that was held out from its training."""
+    """The novelty of texts, together and one by one, and of held-out text for comparison."""
 
     least: int
     """Characters of a run that counts as copied, blanks not counted."""
     texts: tuple[Novelty, ...]
     written: Figures
     held_out: Figures | None
-    """None where nothing is held out."""
+    """None if nothing is held out."""
 
 
 def novelty(run: Run, texts: list[str], prompt: str = "", progress: Progress = silent) -> Report:
-    """How new the texts are that a language model wrote after a prompt (`run.generate`)."""
+    """Measure how new the texts are that a language model wrote after a prompt (`run.generate`)."""
     if "generate" not in run.task.verbs:
         raise InputError(
             f"{run.recipe.name} is made for {run.task.name}. Expected a language model, which writes text."
@@ -108,10 +108,10 @@ def novelty(run: Run, texts: list[str], prompt: str = "", progress: Progress = s
     training = _Training(run, progress)
     written = [_Measured(_sample(run.tokenizer, text, prompt), training.suffixes) for text in texts]
     size = max((one.tokens for one in written), default=0)
-    held = [_Measured(piece, training.suffixes) for piece in training.held_out(size)]
+    pieces = [_Measured(piece, training.suffixes) for piece in training.held_out(size)]
     matches = zip(written, training.matches(written), strict=True)
     found = tuple(Novelty(one.copied, match, _figures([one])) for one, match in matches)
-    return Report(LEAST, found, _figures(written), _figures(held) if held else None)
+    return Report(LEAST, found, _figures(written), _figures(pieces) if pieces else None)
 
 
 @dataclass(frozen=True)
@@ -127,12 +127,12 @@ class _Sample:
     written: int
 
     def piece(self, begin: int, end: int) -> _Sample:
-        """Some of the tokens, all of them written."""
+        """Return some of the tokens, all counted as written."""
         tokens = slice(begin, end)
         return _Sample(self.text, self.ids[tokens], self.begins[tokens], self.ends[tokens], self.blanks, 0)
 
     def span(self, begin: int, end: int) -> tuple[int, int]:
-        """Where some of the tokens begin and end in the text."""
+        """Return where some of the tokens begin and end in the text."""
         return int(self.begins[begin]), int(self.ends[end - 1])
 
     def is_long(self, begin: int, end: int) -> bool:
@@ -156,7 +156,7 @@ def _sample(tokenizer: Tokenizer, text: str, prompt: str = "") -> _Sample:
 
 
 class _Measured:
-    """A sample held against the training text."""
+    """A sample compared with the training text."""
 
     def __init__(self, sample: _Sample, suffixes: Suffixes) -> None:
         lengths, count = suffixes.longest(sample.ids), len(sample.ids)
@@ -176,7 +176,7 @@ class _Measured:
 
 
 def _joined(spans: list[tuple[int, int]], first: int) -> tuple[tuple[int, int], ...]:
-    """Spans in order, those that touch as one, counted from `first` on and without what is before it."""
+    """Merge spans that touch; count places from `first` on, and drop what is before it."""
     joined: list[tuple[int, int]] = []
     for begin, end in spans:
         if joined and begin - first <= joined[-1][1]:
@@ -218,7 +218,7 @@ class _Training:
         self.suffixes = Suffixes(ids, lambda share: progress("sorting the suffixes of the training text", share))
 
     def _encoded(self, progress: Progress) -> NDArray[Any]:
-        """The ids, as the model was given them."""
+        """Encode the training text, as for the model."""
         what, read, parts, lengths = "encoding the training text", 0, [], []
         for group in grouped(self.corpus.examples("train")):
             flat, each = self.run.tokenizer.encode_many([example.text for example in group], stop=group[0].ends)
@@ -231,7 +231,7 @@ class _Training:
         return np.concatenate(parts)
 
     def matches(self, measured: list[_Measured]) -> list[Match | None]:
-        """The longest run of each sample, with where it stands."""
+        """Find the longest run of each sample, and where it occurs."""
         runs = [one.sample.ids[slice(*one.longest)] for one in measured]
         places = [self.suffixes.find(run).tolist() if len(run) else [] for run in runs]
         where = self._where({found[0] for found in places if found})
@@ -243,7 +243,7 @@ class _Training:
         return matches
 
     def _where(self, places: set[int]) -> dict[int, tuple[str, int]]:
-        """The file and line of places in the ids, by reading the training text once more."""
+        """Find the file and line of places in the ids, by reading the training text once more."""
         lines_joined = self.corpus.config.canonical and self.corpus.config.unit != "line"
         where, reached, examples = {}, -1, self.corpus.examples("train")
         for place in sorted(places):
@@ -257,7 +257,7 @@ class _Training:
         return where
 
     def held_out(self, size: int) -> Iterator[_Sample]:
-        """Held-out text in pieces of `size` tokens, or shorter where a unit ends; no text where that is 0."""
+        """Yield held-out text in pieces of `size` tokens, shorter at the end of a unit; nothing if size is 0."""
         left = HELD if size else 0
         for example in self.corpus.examples("test" if self.corpus.counts["test"] else "validation") if left else ():
             sample = _sample(self.run.tokenizer, example.text)

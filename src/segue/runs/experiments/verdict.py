@@ -1,4 +1,4 @@
-"""What is said of a comparison: who is best, whether by more than chance, and which to use."""
+"""The verdict of a comparison in words: which model is best, whether by more than chance, and which to use."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from segue.runs import folder as files
 from segue.runs.run import Run
 
 A_POINT = 0.01
-"""Accuracy that few would pay for with a model that takes much longer."""
+"""A difference in accuracy that is not worth a model that takes much longer to train."""
 A_TWENTIETH = 0.05
-"""The same of the error of numbers, as a share of it."""
+"""The same for models of numbers, as a share of the error."""
 FEW_PIECES = 20
 """With fewer independent pieces of test text, intervals and p are rough, and the page says so."""
 UNTESTED = "–"
-"""Whether two models differ, where there are too few pieces for any difference to show."""
+"""The answer to whether two models differ, if there are too few pieces for any test."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class Trial:
 
     recipe: Recipe
     runs: list[Run]
-    """The run of every seed and fold; the first is the one that is shown."""
+    """The run of every seed and fold; the page shows the first."""
     evaluation: Evaluation
-    """Over all folds, seeds averaged."""
+    """The evaluation over all folds, averaged over seeds."""
     by_seed: list[float]
     """The main figure of each seed."""
     differs: str = ""
@@ -82,7 +82,7 @@ def _verdict(trials: list[Trial], figure: str) -> str:
 
 
 def _too_short(best: Trial, after: str) -> str:
-    """That nothing can be told of the difference, and what to do."""
+    """Say that the data are too few for a test, and what to do."""
     task, share = best.recipe.task, best.recipe.data.test
     few = "text is too short" if task.spells else f"{task.pieces} are too few"
     have = f"{len(best.evaluation.pieces_NK)} of the {FEWEST} {task.pieces} that a test takes"
@@ -92,8 +92,8 @@ def _too_short(best: Trial, after: str) -> str:
 
 
 def _advice(trials: list[Trial]) -> str:
-    """Which to use: of those that are neither surely worse than the best nor by more than a point (of numbers: than a
-    twentieth of its error), the one that was trained soonest; of several that took about as long, the smallest."""
+    """Recommend a model: among those not significantly worse than the best, and by at most a point (for numbers: a
+    twentieth of its error), the one that trained fastest; if several took about as long, the smallest."""
     best, *others = trials
     main = main_figure(best.evaluation.result)
     lower = main in LOWER_IS_BETTER
@@ -123,11 +123,11 @@ def _advice(trials: list[Trial]) -> str:
 
 
 def _cost(trial: Trial) -> tuple[float, int]:
-    """Seconds of training, and parameters."""
+    """Return the seconds of training and the number of parameters."""
     result = files.read_json(trial.runs[0].path / "result.json")
     return float(result["train_seconds"]), int(result["parameters"])
 
 
 def stem(data: str) -> str:
-    """What a page calls its data."""
+    """Return the name of the data for the page."""
     return re.sub("[+:]+", "-", Path(data.split(",")[0]).name.split(".")[0]) or "text"
