@@ -86,7 +86,7 @@ def prepare(begun: Begun, world: World, progress: Progress) -> Prepared:
 def _read(begun: Begun) -> Prepared:
     tokenizer = Tokenizer.load(begun.path / "tokenizer.json")
     codec = _codec(begun.recipe, tokenizer, begun.labels, None)
-    held_out = HeldOut(None, 0.0) if begun.validates else None  # the first process alone validates
+    held_out = HeldOut(None, 0.0) if begun.validates else None  # only the first process validates
     return Prepared(None, codec, Store(begun.path / "store" / "train"), held_out)
 
 

@@ -71,7 +71,7 @@ class Begun:
             raise
 
     def _written(self, device: str, threads: int, progress: Progress) -> Iterator[None]:
-        """Write what says how the run is made; then it is trained."""
+        """Write recipe and environment, then train inside the `with` block; undo them if nothing useful is left."""
         if not self.resumed and (self.path / "recipe.toml").exists():
             raise InputError(f"Another process has just begun a run in {self.path}. Choose another --out.")
         if self.asked_to_resume and not self.resumed:
@@ -87,7 +87,7 @@ class Begun:
             raise
 
     def broadcast(self, world: World, labels: tuple[str, ...] = (), validates: bool = False) -> None:
-        """Tell the other processes what they need, once: as long as they have heard nothing, they can say so."""
+        """Broadcast what the other processes need, once: until then they can report that the first one failed."""
         out = str(self.path.resolve())
         world.broadcast({"out": out, "finished": self.finished, "labels": labels, "validates": validates})
 
