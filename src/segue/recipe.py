@@ -98,7 +98,7 @@ def load_recipe(
     of the user's own is code, and is imported only with `trust`.
     """
     kind, name, values = _from_toml(what)
-    _check_trust(kind, trust)
+    models.check_trust(kind, trust)
     for section, entries in (base or {}).items():
         values.setdefault(section, {}).update(entries)
     for override in overrides:
@@ -109,7 +109,7 @@ def load_recipe(
 def read_recipe(path: Path, trust: bool = False) -> Recipe:
     """Read the recipe.toml of a run."""
     kind, name, values = _parse(path)
-    _check_trust(kind, trust)
+    models.check_trust(kind, trust)
     return _build(kind, name, values)
 
 
@@ -120,11 +120,6 @@ def data_section(settings: Sequence[str], **own: Any) -> Data:
         _override(values, setting)
     config: Data = make(Data, values["data"], "data")
     return config
-
-
-def _check_trust(kind: str, trust: bool) -> None:
-    if kind.endswith(".py") and not trust:
-        raise InputError(f"{kind} is code from outside the package. Read it, and say --trust (trust=True) to run it.")
 
 
 def _from_toml(what: str) -> tuple[str, str, dict[str, Any]]:

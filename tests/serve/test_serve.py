@@ -240,7 +240,7 @@ def test_the_words_that_mattered_are_given_when_asked_for(client: TestClient, en
     fine = {word["word"]: word["drop"] for word in rows[0]["words"]}
     assert fine["fine"] == max(fine.values()) > 0
     assert "words" not in ask(client, "predict", run="classes", texts=texts)["predictions"][0]
-    assert "cannot predict --explain" in refused(client, "predict", run="tags", texts=["the cow"], explain=True)
+    assert "cannot explain" in refused(client, "predict", run="tags", texts=["the cow"], explain=True)
     many = ["a film"] * (limits.MAX_EXPLAINED + 1)
     assert "explain" in refused(client, "predict", run="classes", texts=many, explain=True)
     assert len(ask(client, "predict", run="classes", texts=many)["predictions"]) == len(many)

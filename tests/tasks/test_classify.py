@@ -188,7 +188,7 @@ def bow(sizes: Sizes) -> Bow:
 def opened(kind: str = "word", limit: int = 100, make: Any = bow) -> Opened:
     tokenizer = Tokenizer.train(Tokens(kind=kind, min_count=1), [" " + " ".join(WORDS)])
     codec = codec_of(LABELS, tokenizer=tokenizer)
-    return Opened(make(codec.sizes), codec, Decode(), limit)
+    return Opened(make(codec.sizes), codec, Decode(), limit, TASK)
 
 
 def answers(one: Opened, *texts: str) -> list[Answer]:
@@ -279,7 +279,7 @@ class Told(Classify):
         return (answer for _, answer in zip(examples, chain(self.answers, repeat(self.answers[0])), strict=False))
 
     def of(self, rows: Sequence[Example], label: Label = "class") -> Evaluation:
-        return self.judged(Opened(None, codec_of(LABELS, label), Decode(), 1000), rows)
+        return self.judged(Opened(None, codec_of(LABELS, label), Decode(), 1000, self), rows)
 
 
 def classified(truth: list[str], guess: list[str]) -> Evaluation:

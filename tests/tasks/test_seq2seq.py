@@ -81,7 +81,7 @@ WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven"]
 def opened(make: Any, limit: int = 100, **decode: Any) -> Opened:
     tokenizer = Tokenizer.train(Tokens(kind="char"), [" ".join(WORDS)])
     codec = Codec(tokenizer, (), Data(), Sizes(tokenizer.vocab_size))
-    return Opened(make(codec.sizes), codec, Decode(**{"beam": 1, "max_tokens": 20} | decode), limit)
+    return Opened(make(codec.sizes), codec, Decode(**{"beam": 1, "max_tokens": 20} | decode), limit, TASK)
 
 
 def examples(*texts: str) -> list[Example]:

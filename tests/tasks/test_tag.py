@@ -92,7 +92,9 @@ NAMES = ("a", "b", "c")
 def opened(limit: int = 100) -> Opened:
     torch.manual_seed(0)
     codec = codec_of(" ".join(WORDS), *NAMES)
-    return Opened(WindowTagger(WindowTagger.Config(embedding=5, width=6), codec.sizes).train(), codec, Decode(), limit)
+    return Opened(
+        WindowTagger(WindowTagger.Config(embedding=5, width=6), codec.sizes).train(), codec, Decode(), limit, TASK
+    )
 
 
 def sentences(*texts: str) -> list[Example]:
@@ -137,7 +139,7 @@ class Told(Tag):
         return iter(self.answers)
 
     def of(self, rows: list[Example], labels: tuple[str, ...]) -> Evaluation:
-        return self.judged(Opened(None, codec_of("a", *labels), Decode(), 1000), rows)
+        return self.judged(Opened(None, codec_of("a", *labels), Decode(), 1000, self), rows)
 
 
 def tagged(truth: list[str], guess: list[str], labels: tuple[str, ...] = ("O", "B-X", "I-X", "B-Y")) -> Evaluation:

@@ -57,21 +57,6 @@ def test_steps_are_those_of_torch(name: str, momentum: float) -> None:
     assert all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True))
 
 
-@pytest.mark.parametrize("name", ["sgd", "adamw"])
-def test_what_torchs_own_optimiser_kept_is_taken_over(name: str) -> None:
-    """Checkpoints of before held its names."""
-    mine, theirs = two_pairs()
-    peer = torchs(name, theirs, 0.9)
-    taught(peer, theirs, 3)
-    state = peer.state_dict()["state"]
-    mine = [nn.Parameter(weight.detach().clone()) for weight in theirs]
-    again = ours(name, mine, 0.9)
-    again.restore({f"{i}.{key}": value.clone() for i, kept in state.items() for key, value in kept.items()})
-    taught(again, mine, 3)
-    taught(peer, theirs, 3)
-    assert all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True))
-
-
 def test_muons_others_get_adamws_step() -> None:
     mine, theirs = two_pairs()
     taught(Muon([Group([]), Group(mine)], 0.01, 0.9), mine, 5)

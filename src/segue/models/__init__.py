@@ -84,6 +84,21 @@ def _lacks(cls: type[Model]) -> list[str]:
     return [name for name in named if name not in dir(cls)] + sorted(cls.__abstractmethods__)
 
 
+def check_trust(kind: str, trust: bool, run: Path | None = None, sha256: str | None = None) -> None:
+    """Refuse to run a model file from outside the package unless the user trusts it and, in a run, it is unchanged."""
+    if not kind.endswith(".py"):
+        return
+    where = f"The model of {run} is a file of its own, {kind}" if run else f"{kind} is code from outside the package"
+    if not trust:
+        raise InputError(f"{where}. Read it, and say --trust (trust=True) to run it.")
+    if run is None:
+        return
+    if not Path(kind).is_file():
+        raise InputError(f"{where}, which is not there. Put it back.")
+    if fingerprint(Path(kind)) != sha256:
+        raise InputError(f"{kind} has changed since the run in {run} was made with it. Restore it, or train again.")
+
+
 def fingerprint(path: Path) -> str:
     """Return the sha256 of a user's own model file; the run records it."""
     return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -29,7 +29,7 @@ from segue.inference.score import stream_logprobs
 from segue.inference.words import Words, words_of
 from segue.look.explain.leave_one_out import Mattered, explained
 from segue.look.inside.view import View
-from segue.models import fingerprint
+from segue.models import check_trust, fingerprint
 from segue.models.base import Counted
 from segue.recipe import Recipe, load_recipe, make, read_recipe
 from segue.runs import folder as files
@@ -76,7 +76,7 @@ class Run:
         """Open a finished run from its folder."""
         path = Path(path)
         config = files.check_run(path)
-        _check_trust(config, path, trust)
+        check_trust(config["kind"], trust, path, config.get("sha256"))
         recipe = read_recipe(path / "recipe.toml", trust)
         tokenizer, speller = Tokenizer.load(path / "tokenizer.json"), path / "speller.json"
         sizes = _sizes(config, path, recipe, tokenizer)
@@ -433,20 +433,6 @@ def _listed(texts: Iterable[str]) -> Iterator[str]:
         if not isinstance(text, str):
             raise InputError(f"{text!r:.60} is not a text. Expected strings; of a pair, with a tab between the two.")
         yield text
-
-
-def _check_trust(config: dict[str, Any], path: Path, trust: bool) -> None:
-    """Refuse to run a model file from outside the package unless the user trusts it and it is unchanged."""
-    if not config["kind"].endswith(".py"):
-        return
-    if not trust:
-        raise InputError(f"The model of {path} is a file of its own, {config['kind']}. To run its code, say --trust.")
-    if not Path(config["kind"]).is_file():
-        raise InputError(f"The model of {path} is the file {config['kind']}, which is not there. Put it back.")
-    if fingerprint(Path(config["kind"])) != config.get("sha256"):
-        raise InputError(
-            f"{config['kind']} has changed since the run in {path} was made with it. Restore it, or train again."
-        )
 
 
 def load(path: str | Path, device: str = "auto", trust: bool = False) -> Run:

@@ -29,8 +29,6 @@ COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 ROUNDS = 5
 SECOND, SMALL = 0.99, 1e-8
 """AdamW's nu (its second beta), and its eps, which avoids a division by 0."""
-_TORCHS = {"exp_avg": "mean", "exp_avg_sq": "square", "step": "steps", "momentum_buffer": "momentum"}
-"""Names in checkpoints that were written by torch's own optimisers."""
 
 
 class Group(NamedTuple):
@@ -88,7 +86,7 @@ class Optimizer:
         self.kept = {weight: {} for weight in weights}
         for key, value in tensors.items():
             i, name = key.split(".", 1)
-            self.kept[weights[int(i)]][_TORCHS.get(name, name)] = value.to(weights[int(i)].device)
+            self.kept[weights[int(i)]][name] = value.to(weights[int(i)].device)
 
 
 class Sgd(Optimizer):
