@@ -259,7 +259,7 @@ class Slow:
                 return [0.5, 1.0, 1.5]
             y = n1 / (n1 + 2 * n2)
             three = [1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3]
-            return three if all(0 <= d <= c for c, d in enumerate(three, 1)) else [0.5, 1.0, 1.5]
+            return three if all(0 < d <= c for c, d in enumerate(three, 1)) else [0.5, 1.0, 1.5]
         if self.smoothing in ("kneser_ney", "absolute_discounting"):
             return [n1 / (n1 + 2 * n2) if n1 and n2 else 0.75] * 3
         return [0.0, 0.0, 0.0]
