@@ -10,6 +10,7 @@ import importlib
 import importlib.util
 import re
 import sys
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -23,7 +24,12 @@ _BASES = re.compile(r"^from segue\.models\.(\w+) import", re.M)
 
 def kinds() -> list[str]:
     """List every kind of model: the names of the files in this folder that hold a model with its Config."""
-    return sorted(path.stem for path in _files().values() if _CONFIG.search(path.read_text(encoding="utf-8")))
+    return sorted(name for name, path in _files().items() if _is_kind(path))
+
+
+@cache
+def _is_kind(path: Path) -> bool:
+    return _CONFIG.search(path.read_text(encoding="utf-8")) is not None
 
 
 def _files() -> dict[str, Path]:
@@ -50,9 +56,11 @@ def source_file(kind: str) -> Path:
         if not path.is_file():
             raise InputError(f"There is no model file {kind}. Expected the path of a Python file with one model class.")
         return path
-    if kind not in kinds():
+    places = [Path(folder) / f"{kind}.py" for folder in __path__]
+    own = next((place for place in places if place.is_file()), None)
+    if own is None or not _is_kind(own):
         raise InputError(f"There is no model '{kind}'.{nearest(kind, kinds())} `segue models` lists them.")
-    return _files()[kind]
+    return own
 
 
 def model_class(kind: str) -> type[Model]:

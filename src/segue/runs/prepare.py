@@ -144,8 +144,9 @@ def _tokenizer(recipe: Recipe, corpus: Corpus, path: Path, progress: Progress) -
 def _texts(recipe: Recipe, corpus: Corpus) -> Iterator[str]:
     """Yield the training text for the tokenizer; several corpora are mixed by their weights, so that a sample is
     fair."""
+    task = recipe.task
     for example in corpus.mixed() if len(corpus.parts) > 1 else corpus.examples("train"):
-        yield from recipe.task.texts(example)
+        yield from task.texts(example)
 
 
 def _speller(recipe: Recipe, tokenizer: Tokenizer, corpus: Corpus, path: Path) -> Speller | None:

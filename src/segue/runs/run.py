@@ -138,7 +138,7 @@ class Run:
         recipe = self.recipe
         return Opened(self.model, self.codec, recipe.decode, recipe.batches.length, recipe.task, self.device)
 
-    @property
+    @cached_property
     def task(self) -> Task:
         return self.recipe.task
 
