@@ -185,11 +185,25 @@ class Task(ABC):
         """Predict examples in batches; yield one prediction an example, in order."""
         raise InputError(f"A model made for {self.name} predicts no labels, tags or translations.")
 
-    @abstractmethod
     def evaluate(
         self, opened: Opened, corpus: Corpus, split: str, done: Done = nothing, limit: int = 0, **how: Any
     ) -> Evaluation:
-        """Compute the figures on one split of a corpus, or on its first `limit` tokens (0: all)."""
+        """Evaluate on one split of a corpus; `limit`: tokens that are enough (0: all)."""
+        return self.judged(opened, list(corpus.examples(split)), done)
+
+    def judged(self, opened: Opened, rows: Sequence[Example], done: Done = nothing) -> Evaluation:
+        """Evaluate on some rows; tokens that the model does not read are counted."""
+        if not rows:
+            raise InputError("There are no rows to evaluate on.")
+        predictions = with_progress(self.predict(opened, rows), len(rows), done)
+        evaluation = self.figures(opened, rows, predictions)
+        if cut := sum(self.cut(opened, row) for row in rows):
+            evaluation.result["tokens_cut"] = cut
+        return evaluation
+
+    def figures(self, opened: Opened, rows: Sequence[Example], predictions: Sequence[Any]) -> Evaluation:
+        """Compute the figures of predictions, row by row."""
+        raise TypeError(f"{self.name} has no rows")
 
     def questions(self, opened: Opened, data: Any) -> Evaluation | None:
         """Compute the figures on a file of questions; None if `data` is not one."""

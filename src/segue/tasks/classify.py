@@ -30,7 +30,7 @@ from segue.linear.features import rows_of_lengths
 from segue.look.explain.leave_one_out import mattered, most_moving, words_read
 from segue.models.base import Counted, Model
 from segue.models.counted_classifier import CountedClassifier
-from segue.tasks.base import Done, HeldOut, Task, Values, nothing, with_progress
+from segue.tasks.base import Done, HeldOut, Task, Values, nothing
 from segue.tasks.labels import (
     calibrated,
     check_known,
@@ -201,21 +201,9 @@ class Classify(Task):
             raise InputError(f"{name} judges pairs: '{text[:60]}' has {found}. Expected a tab between two.")
         return Example(text=texts[0], target=texts[1])
 
-    def evaluate(
-        self, opened: Opened, corpus: Corpus, split: str, done: Done = nothing, limit: int = 0, **how: Any
-    ) -> Evaluation:
-        return self.judged(opened, list(corpus.examples(split)), done)
-
-    def judged(self, opened: Opened, rows: Sequence[Example], done: Done = nothing) -> Evaluation:
-        """Compute the figures on some rows."""
-        if not rows:
-            raise InputError("There are no rows to evaluate on.")
-        predictions = with_progress(self.predict(opened, rows), len(rows), done)
+    def figures(self, opened: Opened, rows: Sequence[Example], predictions: Sequence[Any]) -> Evaluation:
         kinds = {"class": self._classes, "classes": _several, "number": _numbers}
-        evaluation: Evaluation = kinds[opened.codec.sizes.label](opened, rows, predictions)
-        if cut := sum(self.cut(opened, row) for row in rows):
-            evaluation.result["tokens_cut"] = cut
-        return evaluation
+        return kinds[opened.codec.sizes.label](opened, rows, predictions)
 
     def _classes(self, opened: Opened, rows: Sequence[Example], predictions: Sequence[Label]) -> Evaluation:
         labels = opened.codec.labels

@@ -13,14 +13,12 @@ from segue.batches.batch import IGNORE, Batch
 from segue.batches.codec import Codec
 from segue.batches.collate import mask_of, pad
 from segue.batches.store import Column, Columns, id_dtype
-from segue.data.corpus import Corpus
 from segue.data.example import Example
 from segue.data.shapes import PARALLEL, Shape
-from segue.errors import InputError
 from segue.inference import metrics
 from segue.inference.evaluation import Evaluation
 from segue.inference.opened import Opened
-from segue.tasks.base import Done, Task, nothing, with_progress
+from segue.tasks.base import Task
 
 SHOWN = 20
 _ROWS = 64
@@ -90,16 +88,7 @@ class Seq2seq(Task):
             for text in generate(opened.model, starts, codec.sizes, decode, *given, opened.device, forbid=forbid):
                 yield Translation(codec.tokenizer.decode(text.ids), text.logprob)
 
-    def evaluate(
-        self, opened: Opened, corpus: Corpus, split: str, done: Done = nothing, limit: int = 0, **how: Any
-    ) -> Evaluation:
-        return self.judged(opened, list(corpus.examples(split)), done)
-
-    def judged(self, opened: Opened, rows: Sequence[Example], done: Done = nothing) -> Evaluation:
-        """Compute the figures on some pairs."""
-        if not rows:
-            raise InputError("There are no rows to evaluate on.")
-        predictions = with_progress(self.predict(opened, rows), len(rows), done)
+    def figures(self, opened: Opened, rows: Sequence[Example], predictions: Sequence[Any]) -> Evaluation:
         written, references = [p.text for p in predictions], [row.target for row in rows]
         scores = metrics.bleu_chrf(written, references)
         table = metrics.bleu_statistics(written, references)
@@ -112,8 +101,6 @@ class Seq2seq(Task):
             sentences=len(rows),
             signature=scores["signature"],
         )
-        if cut := sum(self.cut(opened, row) for row in rows):
-            evaluation.result["tokens_cut"] = cut
         evaluation.examples.extend(
             {"source": row.text, "reference": row.target, "output": w}
             for row, w in list(zip(rows, written, strict=True))[:SHOWN]

@@ -24,7 +24,7 @@ from segue.inference import metrics
 from segue.inference.evaluation import Evaluation
 from segue.inference.opened import Opened
 from segue.models.base import Model
-from segue.tasks.base import Done, Task, Values, nothing, with_progress
+from segue.tasks.base import Task, Values
 from segue.tasks.labels import (
     calibrated,
     check_known,
@@ -146,17 +146,8 @@ class Tag(Task):
     def cut(self, opened: Opened, example: Example) -> int:
         return max(0, len(example.words) - opened.limit)
 
-    def evaluate(
-        self, opened: Opened, corpus: Corpus, split: str, done: Done = nothing, limit: int = 0, **how: Any
-    ) -> Evaluation:
-        return self.judged(opened, list(corpus.examples(split)), done)
-
-    def judged(self, opened: Opened, rows: Sequence[Example], done: Done = nothing) -> Evaluation:
-        """Compute the figures on some sentences."""
-        if not rows:
-            raise InputError("There are no rows to evaluate on.")
+    def figures(self, opened: Opened, rows: Sequence[Example], predictions: Sequence[Any]) -> Evaluation:
         labels, label = opened.codec.labels, opened.codec.sizes.label
-        predictions = with_progress(self.predict(opened, rows), len(rows), done)
         check_known(rows, [tuple(tags_of(row, label)) for row in rows], labels)
         # Words beyond the limit count as wrong, so that the figure covers every word.
         guesses = [p.tags + ("",) * (len(row.tags) - len(p.tags)) for row, p in zip(rows, predictions, strict=True)]
@@ -175,8 +166,6 @@ class Tag(Task):
             evaluation.result.update(_several_tags(labels, [row.tags for row in rows], guesses))
         else:
             evaluation.result.update(_by_tag(labels, rows, guesses, predictions))
-        if cut := sum(self.cut(opened, row) for row in rows):
-            evaluation.result["tokens_cut"] = cut
         evaluation.examples.extend(_errors(rows, guesses, predictions)[:SHOWN])
         return evaluation
 
