@@ -141,10 +141,13 @@ def print_result(run: Any, result: dict[str, Any], corpora: Sequence[dict[str, A
     done, of = result["steps"], "step"
     if result.get("figure") == "cloze":  # it has no steps; where time was over first, its last epoch is not whole
         done, of = round(result["epochs"], 2), "epoch"
-    trained = f"{number(result['train_seconds'], 1)} s, {done:,g} {of}{'s' if done != 1 else ''}"
+    wall = f" ({number(result['wall_seconds'], 1)} s with validations)" if "wall_seconds" in result else ""
+    trained = f"{number(result['train_seconds'], 1)} s{wall}, {done:,g} {of}{'s' if done != 1 else ''}"
     console.print(f"{result['model']}: {size(result['parameters'])} parameters, trained {trained}.")
     if result.get("stopped_early"):
         console.print(f"Stopped early: the best validation was at step {result['best_step']}.")
+    if "seconds_left" in result:
+        console.print(f"{number(result['seconds_left'], 0)} s of its budget are left: more would not have helped.")
     print_figures({key: value for key, value in result.items() if key not in _TRAINED})
     if "epochs_by_corpus" in result:
         _print_corpora(corpora)
@@ -158,6 +161,7 @@ def print_result(run: Any, result: dict[str, Any], corpora: Sequence[dict[str, A
 
 _TRAINED = {"model", "parameters", "train_seconds", "steps", "epochs", "tokens_per_second", "best_step"}
 _TRAINED |= {"validation_loss", "stopped_early", "finished_before", "profile", "epochs_by_corpus"}
+_TRAINED |= {"wall_seconds", "seconds_left"}
 
 
 def _print_profile(profile: dict[str, Any]) -> None:

@@ -40,6 +40,14 @@ class Prepared(NamedTuple):
         counts = self.corpus.counts
         return next((split for split in ("test", "validation") if counts[split]), "")
 
+    def validating(self, recipe: Recipe, path: Path) -> Prepared:
+        """Return the same with as much validation data as the recipe now asks for."""
+        if self.held_out is None:
+            return self
+        limit = recipe.train.validate_tokens
+        held_out = recipe.task.held_out(self.corpus, "validation", self.codec, path / "store" / "planned", limit)
+        return self._replace(held_out=held_out)
+
     def epochs(self, begun: Begun, trainer: Any) -> dict[str, Any]:
         """Return how often each of several corpora was read, and write it into the ledger."""
         if len(self.corpus.parts) == 1:

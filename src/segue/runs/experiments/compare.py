@@ -132,7 +132,7 @@ def _recipes(
         values = {asdict(recipe.data)[key] for recipe in first if recipe.data.canonical}
         if values:
             base["data"][key] = values.pop()
-    recipes = [budgeted(load_recipe(name, overrides, base, trust), budget) for name in expanded]
+    recipes = [budgeted(load_recipe(name, overrides, base, trust), budget, plan="size") for name in expanded]
     _check_same_data(recipes)
     return recipes
 
