@@ -271,6 +271,7 @@ def test_the_examples_work(call: Segue, tmp_path: Path, monkeypatch: pytest.Monk
         ("evaluate runs/bow reviews.tsv", ["accuracy", "macro F1", "predicted"]),
         ("evaluate runs/window_tagger tags.conll", ["accuracy"]),
         ("evaluate runs/rnn_seq2seq pairs.tsv", ["BLEU", "chrF"]),
+        ("evaluate runs/rnn_seq2seq pairs.tsv decode.beam=2", ["BLEU", "beam=2"]),
         ("score runs/ngram other.txt", ["log p", "total", "</s>"]),
         ("generate runs/ngram --prompt 'the ' --max-tokens 5", ["the "]),
         ("look runs/ngram the", ["█"]),

@@ -125,7 +125,7 @@ def train(
 @app.command()
 def evaluate(
     run: Annotated[str, typer.Argument(metavar="RUN[+RUN…]", help="A run folder; several with --mix.")],
-    rest: Annotated[list[str] | None, typer.Argument(metavar="[DATA] [data.key=value …]")] = None,
+    rest: Annotated[list[str] | None, typer.Argument(metavar="[DATA] [data.key=value …] [decode.key=value …]")] = None,
     mix: Annotated[
         bool, typer.Option("--mix", help="Score RUN+RUN… as one mixture; its weights are found on validation text.")
     ] = False,
@@ -149,6 +149,8 @@ def evaluate(
     segue evaluate runs/rnn_lm-book other.txt
 
     segue evaluate runs/bow-reviews other.tsv data.columns=2,1     (the label stands second there)
+
+    segue evaluate runs/rnn_seq2seq-pairs other.tsv decode.beam=5
 
     segue evaluate runs/ngram-book+runs/rnn_lm-book other.txt --mix --cache
     """
@@ -263,7 +265,12 @@ def generate(
 @app.command()
 def predict(
     run: RunArgument,
-    file: FileArgument = "-",
+    rest: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILE] [decode.key=value …]", help="A file with one text a line; without one, standard input."
+        ),
+    ] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Also print the words that mattered most (classifiers).")
     ] = False,
@@ -274,11 +281,16 @@ def predict(
     """Print labels, tags or translations, one a line; with --json their probabilities too.
 
     printf 'a fine film\\n' | segue predict runs/bow-reviews - --explain
+
+    segue predict runs/rnn_seq2seq-pairs source.txt decode.beam=5 decode.length_penalty=1
     """
     from segue.look.terminal import explained_line
     from segue.runs.run import load
 
+    data, settings = _data_and_settings(rest)
+    file = data or "-"
     loaded = load(run, device, trust)
+    decoding = {"decode": used} if (used := loaded.decoding(settings)) else {}
     cut = 0
 
     def counted() -> Iterator[str]:
@@ -291,11 +303,11 @@ def predict(
             yield line
 
     texts, again = tee(counted())  # the predictor reads a batch ahead
-    answers = loaded.explain(texts) if explain else ((answer, None) for answer in loaded.predict(texts))
+    answers = loaded.explain(texts) if explain else ((answer, None) for answer in loaded.predict(texts, settings))
     for text, (answer, words) in zip(again, answers, strict=True):
         if json:
             evidence = {} if words is None else {"words": [word._asdict() for word in words]}
-            _print({"text": text, **answer.json(), **evidence})
+            _print({"text": text, **answer.json(), **evidence, **decoding})
         elif words is not None:
             typer.echo(explained_line(answer, words))
         else:

@@ -197,7 +197,9 @@ def print_figures(result: dict[str, Any]) -> None:
             continue
         if value is None and key == "span_f1":
             continue
-        if isinstance(value, dict):
+        if key == "decode":
+            words.append("decode: " + ", ".join(f"{name}={setting}" for name, setting in value.items()))
+        elif isinstance(value, dict):
             words += [f"weight {part:.3f} of {name}" for name, part in value.items()]
         elif isinstance(value, str):
             words.append(f"{NAMES.get(key, key)}: {value}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -16,6 +16,7 @@ from segue.batches.store import Column, Columns, id_dtype
 from segue.data.example import Example
 from segue.data.shapes import PARALLEL, Shape
 from segue.inference import metrics
+from segue.inference.decode_settings import Config as Decode
 from segue.inference.evaluation import Evaluation
 from segue.inference.opened import Opened
 from segue.tasks.base import Task
@@ -51,6 +52,7 @@ class Seq2seq(Task):
     ladder = ("rnn_seq2seq/elman", "rnn_seq2seq", "rnn_seq2seq/every")
     by = "source"
     added = 1
+    decodes = ("beam", "length_penalty", "max_tokens")
 
     @property
     def shape(self) -> Shape:
@@ -74,12 +76,16 @@ class Seq2seq(Task):
         targets = [np.concatenate([row.astype(np.int64), stop])[: limit + 1] for row in text]
         return Batch(pad(inputs), pad(targets, IGNORE), mask_of(inputs), None, pad(source), mask_of(source))
 
+    def decoding(self, opened: Opened) -> dict[str, Any]:
+        """Return beam, length penalty and the most tokens. A translation is searched for, never drawn: without a beam
+        it is greedy, which is a beam of 1."""
+        values = super().decoding(opened)
+        return values | {"beam": max(1, opened.decode.beam)}
+
     def predict(self, opened: Opened, examples: Iterable[Example]) -> Iterator[Translation]:
         from segue.inference.decode import generate
 
-        codec, decode, source = opened.codec, opened.decode, iter(examples)
-        if decode.beam == 0:  # translations are greedy by default, not sampled
-            decode = replace(decode, beam=1, temperature=1.0, top_k=0, top_p=1.0)
+        codec, decode, source = opened.codec, Decode(**self.decoding(opened)), iter(examples)
         while group := list(islice(source, _ROWS)):
             rows = self.encode(group, codec, labelled=False)["source"].rows(opened.limit)
             starts: list[list[int]] = [[] for _ in rows]
