@@ -171,9 +171,11 @@ def score(
     device: DeviceOption = "auto",
     trust: TrustOption = False,
 ) -> None:
-    """Print the log probability of each line, token by token (language models).
+    """Print the log probability of each line, token by token: of a language model, or of a translator.
 
     echo "the cows eat grass" | segue score runs/ngram-book -
+
+    printf 'the cow\\tdie Kuh\\n' | segue score runs/rnn_seq2seq-pairs -     (log p of the target given the source)
     """
     import dataclasses
 
@@ -182,7 +184,7 @@ def score(
 
     loaded = load(run, device, trust)
     for line in loaded.score(_lines(file)):
-        _print(dataclasses.asdict(line)) if json else print_line(line)
+        _print({**dataclasses.asdict(line), "perplexity": line.perplexity}) if json else print_line(line)
 
 
 @app.command()

@@ -299,6 +299,7 @@ def print_line(line: Any) -> None:
         table.add_row(Text(repr(token)[1:-1]), f"{logp:.4f}", f"{bits:.3f}")
     table.add_row("total", f"{line.logprob:.4f}", f"{line.bits:.3f}", style="bold")
     _console().print(table)
+    _console().print(f"perplexity {number(line.perplexity)} per token")
 
 
 def print_nearest(found: dict[str, list[tuple[str, float]]]) -> None:

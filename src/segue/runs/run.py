@@ -25,7 +25,7 @@ from segue.errors import InputError
 from segue.inference.decode_settings import Config as Decode
 from segue.inference.evaluation import Evaluation
 from segue.inference.opened import Opened
-from segue.inference.score import stream_logprobs
+from segue.inference.score import Line, stream_logprobs
 from segue.inference.words import Words, words_of
 from segue.look.explain.leave_one_out import Mattered, explained
 from segue.look.inside.view import View
@@ -42,21 +42,6 @@ from segue.training.log import Progress, silent
 
 _READING = ("data.format", "data.columns", "data.encoding", "data.on_error")
 """Settings that may be given for a file that a run is evaluated on."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Line:
-    """One scored text: its tokens (the last, empty one is its end), their natural log probabilities, and the totals."""
-
-    text: str
-    tokens: list[str]
-    logprobs: list[float]
-    token_bits: list[float]
-    """Bits of each token, with those of spelling it if it is unknown."""
-    logprob: float
-    bits: float
-    """All bits, including those of spelling unknown words."""
-    bytes: int
 
 
 class Run:
@@ -271,9 +256,13 @@ class Run:
     # Scoring
 
     def score(self, texts: Iterable[str]) -> Iterator[Line]:
-        """Score each text by itself: its tokens with their log probabilities, and the totals (with the end)."""
+        """Score each text by itself: its tokens with their log probabilities, and the totals (with the end). For a
+        translator each text is a source, a tab and a target, of which the target is scored given the source."""
         self._must("score")
         for text in _listed(texts):
+            if (line := self.task.scored(self.opened, text)) is not None:
+                yield line
+                continue
             if self.recipe.data.canonical:
                 text = " ".join(text.split())
             ids, surfaces = self.tokenizer.pieces(text)

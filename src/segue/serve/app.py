@@ -177,7 +177,8 @@ def _add_routes(app: FastAPI, engine: Engine) -> None:
 
     @app.post("/api/score")
     async def score(ask: Score) -> StrictJSON:
-        """Score a text: {tokens: [{token, logprob, bits}], logprob, bits, bytes, unknown}; the last is the end."""
+        """Score a text: {tokens: [{token, logprob, bits}], logprob, bits, bytes, perplexity, unknown}; the last is the
+        end. Of a translator: the target of a text "source<TAB>target", given the source."""
         served = engine[ask.run]
         return StrictJSON(await served.do(served.score, ask.text))
 

@@ -143,6 +143,7 @@ class Served:
             "logprob": line.logprob,
             "bits": line.bits,
             "bytes": line.bytes,
+            "perplexity": line.perplexity,
             "unknown": self.run.unknown(text),
         }
 

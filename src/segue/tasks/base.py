@@ -28,6 +28,7 @@ from segue.data.shapes import Shape
 from segue.errors import InputError
 from segue.inference.evaluation import Evaluation
 from segue.inference.opened import Opened
+from segue.inference.score import Line
 from segue.models.base import Model, TaskName
 from segue.tokens.file_format import Kind
 from segue.tokens.tokenizer import Tokenizer
@@ -215,6 +216,10 @@ class Task(ABC):
 
     def questions(self, opened: Opened, data: Any) -> Evaluation | None:
         """Compute the figures on a file of questions; None if `data` is not one."""
+        return None
+
+    def scored(self, opened: Opened, text: str) -> Line | None:
+        """Score a typed row token by token; None: the text is no row but running text."""
         return None
 
     def asked(self, text: str, data: Data, name: str = "This run") -> Example:
