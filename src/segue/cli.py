@@ -167,6 +167,13 @@ def evaluate(
 def score(
     run: RunArgument,
     file: FileArgument = "-",
+    lattice: Annotated[
+        bool,
+        typer.Option(
+            "--lattice", help="A line has alternatives, the (cow|caw) eats: score every path, print the best first."
+        ),
+    ] = False,
+    top: Annotated[int, typer.Option(help="With --lattice: how many paths to print.")] = 10,
     json: JsonOption = False,
     device: DeviceOption = "auto",
     trust: TrustOption = False,
@@ -176,13 +183,21 @@ def score(
     echo "the cows eat grass" | segue score runs/ngram-book -
 
     printf 'the cow\\tdie Kuh\\n' | segue score runs/rnn_seq2seq-pairs -     (log p of the target given the source)
+
+    echo "the (cow|caw) eats (grass|glass)" | segue score runs/ngram-book - --lattice
     """
     import dataclasses
 
-    from segue.look.terminal import print_line
+    from segue.look.terminal import print_line, print_paths
     from segue.runs.run import load
 
     loaded = load(run, device, trust)
+    if lattice:
+        for text in _lines(file):
+            found = loaded.score_paths(text)
+            best = [_totals(line) for line in found[: _checked_top(top, "path")]]
+            _print({"lattice": text, "count": len(found), "paths": best}) if json else print_paths(best, len(found))
+        return
     for line in loaded.score(_lines(file)):
         _print({**dataclasses.asdict(line), "perplexity": line.perplexity}) if json else print_line(line)
 
@@ -619,10 +634,15 @@ def _data_and_settings(rest: list[str] | None) -> tuple[str | None, list[str]]:
     return (paths[0] if paths else None), settings
 
 
-def _checked_top(top: int) -> int:
+def _checked_top(top: int, what: str = "word") -> int:
     if top < 1:
-        raise InputError(f"--top {top} asks for no word: expected 1 or more.")
+        raise InputError(f"--top {top} asks for no {what}: expected 1 or more.")
     return top
+
+
+def _totals(line: Any) -> dict[str, Any]:
+    """The totals of a scored text, without its tokens."""
+    return {name: vars(line)[name] for name in ("text", "logprob", "bits")} | {"perplexity": line.perplexity}
 
 
 def _checked_task(task: str) -> Any:

@@ -302,6 +302,15 @@ def print_line(line: Any) -> None:
     _console().print(f"perplexity {number(line.perplexity)} per token")
 
 
+def print_paths(paths: Sequence[dict[str, Any]], count: int) -> None:
+    """The best paths of a lattice, a row each, and how many there are."""
+    table = _headed("path", "log p", "bits", "perplexity")
+    for path in paths:
+        table.add_row(Text(path["text"]), f"{path['logprob']:.4f}", f"{path['bits']:.3f}", number(path["perplexity"]))
+    _console().print(table)
+    _console().print(f"{count:,} path{'s' if count != 1 else ''} scored; perplexity is per token")
+
+
 def print_nearest(found: dict[str, list[tuple[str, float]]]) -> None:
     """A column of words, and one of their cosines or scores, for each that was asked about."""
     table = Table(box=None, header_style="bold", pad_edge=False)

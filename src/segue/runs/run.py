@@ -24,6 +24,7 @@ from segue.data.from_list import write_rows
 from segue.errors import InputError
 from segue.inference.decode_settings import Config as Decode
 from segue.inference.evaluation import Evaluation
+from segue.inference.lattice import paths
 from segue.inference.opened import Opened
 from segue.inference.score import Line, stream_logprobs
 from segue.inference.words import Words, words_of
@@ -279,6 +280,11 @@ class Run:
                     bits[place] += self.speller.bits(word)
             size = len(text.encode()) + STOP_BYTES[self.recipe.data.unit]
             yield Line(text, [*surfaces, ""], logp, bits, math.fsum(logp), math.fsum(bits), size)
+
+    def score_paths(self, lattice: str) -> list[Line]:
+        """Score every path of a lattice such as "the (cow|caw) eats", the most probable first, that is the one with the
+        fewest bits; where words are unknown, those of spelling them count."""
+        return sorted(self.score(paths(lattice)), key=lambda line: line.bits)
 
     # Generating
 
