@@ -406,16 +406,33 @@ def nearest_words(
     run: RunArgument,
     words: Annotated[list[str], typer.Argument(metavar="WORD…", help="One word or more.")],
     top: Annotated[int, typer.Option(help="How many words.")] = 10,
+    by: Annotated[
+        str,
+        typer.Option(
+            help="cosine: the nearest to each word, itself left out; prediction: the likeliest to stand among all of "
+            "them, none left out (in skip-gram the product of what each predicts)."
+        ),
+    ] = "cosine",
     json: JsonOption = False,
 ) -> None:
     """Print the words whose vectors are nearest to those of the given words, with their cosines (word2vec).
 
     segue nearest runs/word2vec-book king queen
+
+    segue nearest runs/word2vec-book the of England --by prediction
     """
     from segue.look.terminal import print_nearest
     from segue.runs.run import load
 
+    by = _checked_by(by, "cosine", "prediction")
     asked = load(run).words
+    if by == "prediction":
+        likeliest = asked.predicted(words, _checked_top(top))
+        if json:
+            _print({"context": words, "predicted": [{"word": word, "probability": p} for word, p in likeliest]})
+        else:
+            print_nearest({" … ".join(words): likeliest}, digits=5)
+        return
     found = {word: asked.nearest(word, _checked_top(top)) for word in words}
     if json:
         _print({word: [{"word": name, "cosine": cosine} for name, cosine in near] for word, near in found.items()})
@@ -428,7 +445,13 @@ def analogy(
     run: RunArgument,
     expression: Annotated[str, typer.Argument(help="Words with spaces and signs between: king - man + woman")],
     top: Annotated[int, typer.Option(help="How many words.")] = 10,
-    multiply: Annotated[bool, typer.Option("--multiply", help="Use 3CosMul instead of 3CosAdd.")] = False,
+    by: Annotated[
+        str,
+        typer.Option(
+            help="3cosadd or 3cosmul: rank by cosines, the question's own words left out; prediction: rank by the "
+            "probability that the model gives each word after the sum of the vectors, none left out."
+        ),
+    ] = "3cosadd",
     json: JsonOption = False,
 ) -> None:
     """Answer an analogy by adding and subtracting word vectors (word2vec): Paris is to France as what is to Japan?
@@ -439,13 +462,14 @@ def analogy(
     from segue.look.terminal import print_nearest
     from segue.runs.run import load
 
+    how: Any = _checked_by(by, "3cosadd", "3cosmul", "prediction")
     plus, minus = signed(expression)
-    found = load(run).words.analogy(plus, minus, _checked_top(top), multiply)
+    found = load(run).words.analogy(plus, minus, _checked_top(top), how)
     if json:
         answers = [{"word": name, "score": score} for name, score in found]
-        _print({"plus": plus, "minus": minus, "method": "3CosMul" if multiply else "3CosAdd", "answers": answers})
+        _print({"plus": plus, "minus": minus, "by": by, "answers": answers})
     else:
-        print_nearest({expression: found})
+        print_nearest({expression: found}, digits=5 if by == "prediction" else 3)
 
 
 @app.command()
@@ -638,6 +662,12 @@ def _checked_top(top: int, what: str = "word") -> int:
     if top < 1:
         raise InputError(f"--top {top} asks for no {what}: expected 1 or more.")
     return top
+
+
+def _checked_by(by: str, *known: str) -> str:
+    if by not in known:
+        raise InputError(f"--by {by} is not known.{nearest(by, known)}")
+    return by
 
 
 def _totals(line: Any) -> dict[str, Any]:

@@ -311,14 +311,14 @@ def print_paths(paths: Sequence[dict[str, Any]], count: int) -> None:
     _console().print(f"{count:,} path{'s' if count != 1 else ''} scored; perplexity is per token")
 
 
-def print_nearest(found: dict[str, list[tuple[str, float]]]) -> None:
-    """A column of words, and one of their cosines or scores, for each that was asked about."""
+def print_nearest(found: dict[str, list[tuple[str, float]]], digits: int = 3) -> None:
+    """A column of words, and one of their cosines, scores or probabilities, for each that was asked about."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     for asked in found:
         table.add_column(Text(asked), no_wrap=True)
         table.add_column("", justify="right")
     for row in zip(*found.values(), strict=True):
-        table.add_row(*(cell for word, score in row for cell in (Text(word.strip()), f"{score:.3f}")))
+        table.add_row(*(cell for word, score in row for cell in (Text(word.strip()), f"{score:.{digits}f}")))
     _console().print(table)
 
 
