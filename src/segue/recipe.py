@@ -27,6 +27,7 @@ from segue import models, tasks
 from segue.data.config import Config as Data
 from segue.data.config import Label
 from segue.errors import InputError, nearest
+from segue.inference.decode_settings import Config as Decode
 from segue.models.base import Counted, Model
 
 if TYPE_CHECKING:
@@ -144,6 +145,15 @@ def data_section(settings: Sequence[str], **own: Any) -> Data:
     for setting in settings:
         _override(values, setting)
     config: Data = make(Data, values["data"], "data")
+    return config
+
+
+def decode_section(settings: Sequence[str], **own: Any) -> Decode:
+    """Make a [decode] section by itself: values of the caller's own, with `decode.key=value` on top."""
+    values = {"decode": own}
+    for setting in settings:
+        _override(values, setting)
+    config: Decode = make(Decode, values["decode"], "decode")
     return config
 
 

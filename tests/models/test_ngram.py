@@ -337,6 +337,28 @@ def test_kneser_ney_by_hand():
 
 
 @pytest.mark.parametrize("smoothing", DISTRIBUTIONS)
+def test_what_is_pruned_goes_to_the_lower_order(smoothing):
+    """After every context of a text of which pruning takes some followers and leaves others, the sum is one."""
+    tokens = random_text(300).tolist()
+    model = fitted(tokens, 9, order=3, smoothing=smoothing, min_count=(2,), **given_settings(smoothing, 3))
+    for order in model.orders[1:]:
+        total, lost = order.level.profiles[:, 0], order.level.profiles[:, 4]
+        assert ((lost > 0) & (total > lost)).sum() > 5  # or the test would show nothing
+    for first in range(9):
+        for second in range(9):
+            assert model.distribution([first, second]).sum() == pytest.approx(1, abs=1e-12)
+
+
+def test_pruned_witten_bell_by_hand():
+    """After "a" (2) come b (3) twice, and c (4) once, which is pruned: 1 of the 3 goes to the lower order."""
+    model = fitted([2, 3, STOP, 2, 3, STOP, 2, 4, STOP], 5, order=2, smoothing="witten_bell", min_count=(2,))
+    lower = (np.array([3, 0, 3, 2, 1]) + 4 / 5) / (9 + 4)
+    assert model.distribution([]) == pytest.approx(lower, abs=1e-12)
+    expected = (np.array([0, 0, 0, 2, 0]) + (1 + 1) * lower) / (3 + 1)
+    assert model.distribution([2]) == pytest.approx(expected, abs=1e-12) and expected.sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("smoothing", DISTRIBUTIONS)
 @settings(max_examples=40, deadline=None)
 @given(texts, st.integers(1, 4), st.lists(st.integers(0, 6), max_size=6), st.booleans())
 def test_sums_to_one_after_any_context(smoothing, tokens, order, context, buckets):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -30,6 +31,26 @@ _TOGETHER = 1 << 14
 """Tokens in the windows of one batch."""
 
 Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One scored text: its tokens (the last, empty one is its end), their natural log probabilities, and the totals."""
+
+    text: str
+    tokens: list[str]
+    logprobs: list[float]
+    token_bits: list[float]
+    """Bits of each token, with those of spelling it if it is unknown."""
+    logprob: float
+    bits: float
+    """All bits, including those of spelling unknown words."""
+    bytes: int
+
+    @property
+    def perplexity(self) -> float:
+        """Perplexity per token, the end included; spelling is not in it."""
+        return perplexity_of(-self.logprob / len(self.tokens))
 
 
 class PartScored(NamedTuple):
@@ -66,8 +87,12 @@ class Scored(NamedTuple):
     @property
     def perplexity(self) -> float:
         """Perplexity as in the literature: the end of each unit is a token, its beginning is not, UNK is a word."""
-        mean = self.nats / self.tokens
-        return math.exp(mean) if mean < 700 else math.inf
+        return perplexity_of(self.nats / self.tokens)
+
+
+def perplexity_of(nats: float) -> float:
+    """Compute the perplexity from the mean -log p of a token."""
+    return math.exp(nats) if nats < 700 else math.inf
 
 
 def score_held_out(

@@ -201,7 +201,9 @@ def print_figures(result: dict[str, Any]) -> None:
             continue
         if value is None and key == "span_f1":
             continue
-        if isinstance(value, dict):
+        if key == "decode":
+            words.append("decode: " + ", ".join(f"{name}={setting}" for name, setting in value.items()))
+        elif isinstance(value, dict):
             words += [f"weight {part:.3f} of {name}" for name, part in value.items()]
         elif isinstance(value, str):
             words.append(f"{NAMES.get(key, key)}: {value}")
@@ -301,16 +303,26 @@ def print_line(line: Any) -> None:
         table.add_row(Text(repr(token)[1:-1]), f"{logp:.4f}", f"{bits:.3f}")
     table.add_row("total", f"{line.logprob:.4f}", f"{line.bits:.3f}", style="bold")
     _console().print(table)
+    _console().print(f"perplexity {number(line.perplexity)} per token")
 
 
-def print_nearest(found: dict[str, list[tuple[str, float]]]) -> None:
-    """A column of words, and one of their cosines or scores, for each that was asked about."""
+def print_paths(paths: Sequence[dict[str, Any]], count: int) -> None:
+    """The best paths of a lattice, a row each, and how many there are."""
+    table = _headed("path", "log p", "bits", "perplexity")
+    for path in paths:
+        table.add_row(Text(path["text"]), f"{path['logprob']:.4f}", f"{path['bits']:.3f}", number(path["perplexity"]))
+    _console().print(table)
+    _console().print(f"{count:,} path{'s' if count != 1 else ''} scored; perplexity is per token")
+
+
+def print_nearest(found: dict[str, list[tuple[str, float]]], digits: int = 3) -> None:
+    """A column of words, and one of their cosines, scores or probabilities, for each that was asked about."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     for asked in found:
         table.add_column(Text(asked), no_wrap=True)
         table.add_column("", justify="right")
     for row in zip(*found.values(), strict=True):
-        table.add_row(*(cell for word, score in row for cell in (Text(word.strip()), f"{score:.3f}")))
+        table.add_row(*(cell for word, score in row for cell in (Text(word.strip()), f"{score:.{digits}f}")))
     _console().print(table)
 
 

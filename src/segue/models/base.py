@@ -206,6 +206,14 @@ class WordVectors(ABC):
     counts: Array
     """(V,) how often each was seen."""
 
+    @abstractmethod
+    def predicted(self, x_D: Array) -> Array:
+        """(V,) p of the words that a vector predicts; 0 for STOP and UNK."""
+
+    @abstractmethod
+    def between(self, ids: Sequence[int]) -> Array:
+        """(V,) p of the word that stands among these neighbours; 0 for STOP and UNK."""
+
 
 class Body(ABC):
     """A model with hidden states."""
