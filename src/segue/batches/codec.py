@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from segue.data.config import Config as Data
 from segue.data.config import Label
@@ -23,6 +23,10 @@ class Sizes:
     """Labels or tags that can be predicted; 0 where there are none."""
     label: Label = "class"
     """What a row is labelled with: one class, several, or a number (which counts as one class)."""
+    unknown: Literal["here", "elsewhere", "never"] = "here"
+    """Where a token can be unknown (UNK). never: the tokens can write any text. elsewhere: every token of the run's text
+    is in the vocabulary, and nothing was held out, so that only another text has unknown ones. here: in held-out text,
+    or in the training text itself."""
     marks: tuple[str, ...] = ()
     """Names of the special ids from vocab_size on, which no text contains and no model predicts: a mask, a start."""
 
@@ -35,6 +39,11 @@ class Sizes:
     def stop(self) -> int:
         """The id that ends a text."""
         return 0
+
+    @property
+    def unk(self) -> int:
+        """The id of what is not in the vocabulary."""
+        return 1
 
     @property
     def start(self) -> int:

@@ -384,11 +384,12 @@ def print_equations(run: Any) -> None:
     from segue.look.explain.equations import EQUATIONS, example, holdings
 
     model, config, console = run.model, run.model.config, _console()
-    tokens = f"{run.tokenizer.kind} tokens, V = {model.sizes.vocab_size:,}"
+    tokens = f"{run.tokenizer.kind} tokens, V = {model.can_follow:,}"
     console.print(Text(f"{run.recipe.name}: {config.smoothing}, order {config.order}, over {tokens}\n", "bold"))
     for line in EQUATIONS[config.smoothing]:
         console.print(Text(f"  {line}"), soft_wrap=True)
     orders = holdings(model)
+    console.print(Text(_about_v(model)), soft_wrap=True)
     for sentence in _about_numbers(model, orders):
         console.print(Text(sentence), soft_wrap=True)
     console.print("")
@@ -401,6 +402,19 @@ def print_equations(run: Any) -> None:
     console.print(Text(f"The likeliest token {after} is “{_shown(worked.token)}”:\n"), soft_wrap=True)
     for line in worked.lines:
         console.print(Text(f"  {line}"), soft_wrap=True)
+
+
+def _about_v(model: Any) -> str:
+    """What V counts."""
+    tokens = f"V counts {model.sizes.vocab_size - 2:,} tokens and STOP"
+    if model.unknown_follows:
+        return f"{tokens}, and UNK, for what is not in the vocabulary."
+    if model.sizes.unknown == "never":
+        return f"{tokens}, not UNK: these tokens can write any text."
+    return (
+        f"{tokens}, not UNK: every token of the text is in the vocabulary, and nothing was held out. An unknown token of "
+        "another text has probability 0."
+    )
 
 
 def _about_numbers(model: Any, orders: Sequence[Any]) -> list[str]:

@@ -189,6 +189,16 @@ class NgramCounts(ABC):
     orders: list[Any]
     """One for each order, the first is that of single tokens."""
 
+    @property
+    @abstractmethod
+    def can_follow(self) -> int:
+        """V: the number of tokens that can follow."""
+
+    @property
+    @abstractmethod
+    def unknown_follows(self) -> bool:
+        """Whether UNK is one of them."""
+
     @abstractmethod
     def distribution(self, context_ids: Sequence[int]) -> Array:
         """(V,) probabilities of what comes after these tokens."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,6 +69,8 @@ def prepare(begun: Begun, world: World, progress: Progress) -> Prepared:
         *(corpus, "train", codec, store / "train", recipe.batches.length),
         lambda rows: progress("encoding", min(1.0, rows / total)),
     )
+    if tokenizer.closed and not encoded.unknown and not corpus.counts["validation"] + corpus.counts["test"]:
+        codec = codec._replace(sizes=replace(codec.sizes, unknown="elsewhere"))
     _check_tokens(corpus, encoded.store, encoded.tokens)
     task.check_store(encoded.store, recipe.data)
     corpus.overlap()
@@ -93,7 +96,8 @@ def _read(begun: Begun) -> Prepared:
 def _codec(recipe: Recipe, tokenizer: Tokenizer, labels: tuple[str, ...], speller: Speller | None) -> Codec:
     label = recipe.data.label
     classes = 1 if label == "number" else len(labels)
-    sizes = Sizes(tokenizer.vocab_size, classes, label, recipe.model_class.marks(recipe.model))
+    unknown: Any = "here" if tokenizer.closed else "never"
+    sizes = Sizes(tokenizer.vocab_size, classes, label, unknown, recipe.model_class.marks(recipe.model))
     return Codec(tokenizer, labels, recipe.data, sizes, speller)
 
 
