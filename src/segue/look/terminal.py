@@ -412,8 +412,8 @@ def _about_v(model: Any) -> str:
     if model.sizes.unknown == "never":
         return f"{tokens}, not UNK: these tokens can write any text."
     return (
-        f"{tokens}, not UNK: every token of the text is in the vocabulary, and nothing was held out. An unknown token of "
-        "another text has probability 0."
+        f"{tokens}, not UNK: every token of the text is in the vocabulary, and nothing was held out. An unknown token "
+        "of another text has probability 0."
     )
 
 

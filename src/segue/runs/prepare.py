@@ -135,7 +135,7 @@ def _tokenizer(recipe: Recipe, corpus: Corpus, path: Path, progress: Progress) -
         if init:
             files.check_run(Path(init))
             tokenizer = Tokenizer.load(Path(init) / "tokenizer.json")
-            recipe.task.check_tokens(tokenizer, init)
+            recipe.task.check_tokens(tokenizer, init, recipe.data)
         else:
             progress("learning the tokens", 0.0)
             tokenizer = Tokenizer.train(recipe.tokens, _texts(recipe, corpus))
