@@ -7,6 +7,7 @@ split as often as it is asked to. Running text may come from several corpora, wi
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
@@ -98,6 +99,14 @@ class Corpus:
         if others or not isinstance(source, Made) or not any(True for _ in self.examples(split)):
             return None
         return source.best(self.examples(split))
+
+    def sha256(self, split: str) -> str:
+        """The checksum of a split as it is read: of its texts and labels, whatever file they stand in."""
+        found = hashlib.sha256()
+        for row in self.examples(split):
+            parts = (row.text, row.target, row.label, *row.words, *row.tags) if not self.shape.running else (row.text,)
+            found.update("\0".join(parts).encode() + (b"\n\0" if row.ends else b""))
+        return found.hexdigest()
 
     def overlap(self) -> dict[str, float]:
         """For each held-out split: the share of its rows (or longer lines of running text) that are in training too."""

@@ -146,6 +146,8 @@ def print_result(run: Any, result: dict[str, Any], corpora: Sequence[dict[str, A
     if result.get("stopped_early"):
         console.print(f"Stopped early: the best validation was at step {result['best_step']}.")
     print_figures({key: value for key, value in result.items() if key not in _TRAINED})
+    if result.get("had_a_say"):
+        console.print(f"This text had a say in the run: {_SAY}", soft_wrap=True)
     if "epochs_by_corpus" in result:
         _print_corpora(corpora)
     if "profile" in result:
@@ -155,6 +157,8 @@ def print_result(run: Any, result: dict[str, Any], corpora: Sequence[dict[str, A
     page = run.path / "report.html"
     console.print(f"The run: {run.path}" + (f"    its page: {page}" if page.exists() else ""))
 
+
+_SAY = "it chose among weights or settings. For a figure of text that chose nothing, hold some out: data.test=0.1"
 
 _TRAINED = {"model", "parameters", "train_seconds", "steps", "epochs", "tokens_per_second", "best_step"}
 _TRAINED |= {"validation_loss", "stopped_early", "finished_before", "profile", "epochs_by_corpus"}
@@ -173,7 +177,8 @@ def _print_profile(profile: dict[str, Any]) -> None:
     )
 
 
-_NO_FIGURES = ("task", "figure", "confusion", "calibration", "labels", "static", "by_corpus", "sections")
+_NO_FIGURES = {"task", "figure", "confusion", "calibration", "labels", "static", "by_corpus", "sections"}
+_NO_FIGURES |= {"amount", "sha256", "had_a_say"}
 
 
 def print_figures(result: dict[str, Any]) -> None:
@@ -184,16 +189,7 @@ def print_figures(result: dict[str, Any]) -> None:
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
     words = []
     for key, value in result.items():
-        if key in (
-            "task",
-            "figure",
-            "confusion",
-            "calibration",
-            "labels",
-            "static",
-            "by_corpus",
-            "sections",
-        ) or key.endswith("_ci"):
+        if key in _NO_FIGURES or key.endswith("_ci"):
             continue
         if value is None and key == "span_f1":
             continue
@@ -456,21 +452,36 @@ def _holdings_table(orders: Sequence[Any]) -> Table:
 
 
 def print_runs(found: list[dict[str, Any]], folder: str) -> None:
-    """A row a run."""
+    """A row a run; a blank line between groups, within which figures can be compared."""
     if not found:
         print(f"There are no runs in {folder}.")
         return
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for heading in ("run", "model", "figure", "value", "seconds"):
+    for heading in ("run", "model", "figure", "value", "", "scored on", "of", "seconds"):
         table.add_column(heading, justify="right" if heading in ("value", "seconds") else "left")
-    for row in found:
-        if row["finished"]:
-            value = number(row["value"]) if row["figure"] else ""  # what was imported, or held nothing out, has none
-            table.add_row(row["run"], row["model"], row["figure"] or "", value, number(row["train_seconds"], 1))
-        else:
-            damaged = "result.json is damaged: restore it, or train again" if "damaged" in row else ""
-            table.add_row(row["run"], damaged or "not finished: go on with --resume", "", "", "")
-    _console().print(table)
+    for row, above in zip(found, [None, *found], strict=False):
+        if above and row["group"] != above["group"]:
+            table.add_row()
+        table.add_row(*map(Text, _run_cells(row)))
+    console = _console()
+    console.print(table)
+    if sum(row["value"] is not None for row in found) > 1:
+        console.print("\nFigures can be compared where no blank line stands between: the same text was scored.")
+    if any(row["had_a_say"] for row in found):
+        console.print(f"* The text had a say in the run: {_SAY}", soft_wrap=True)
+
+
+def _run_cells(row: dict[str, Any]) -> tuple[str, ...]:
+    if "damaged" in row:
+        return row["run"], "result.json is damaged: restore it, or train again"
+    if not row["finished"]:
+        return row["run"], "not finished: go on with --resume"
+    seconds, data = number(row["train_seconds"], 1), row["data"].rpartition("/")[2]
+    if not row["figure"]:  # what was imported, or held nothing out, has none
+        return row["run"], row["model"], "", "", "", "", data, seconds
+    say = "*" if row["had_a_say"] else ""
+    scored = ", ".join(filter(None, (row["split"], row["amount"])))
+    return row["run"], row["model"], row["figure"], number(row["value"]), say, scored, data, seconds
 
 
 def print_novelty(prompt: str, texts: list[str], report: Any) -> None:

@@ -125,6 +125,11 @@ class Counted(Model):
     ) -> Iterator[Record]:
         """Train on a store. `held_out`: ids of validation text, or a store of rows, or None; `done`: progress."""
 
+    @property
+    def held_out_chooses(self) -> bool:
+        """Whether `fit` chooses anything (a weight, a cost) on the held-out data that it is given."""
+        return True
+
     @abstractmethod
     def save(self, folder: Path) -> None:
         """Write model.safetensors."""

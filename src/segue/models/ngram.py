@@ -233,11 +233,11 @@ class Ngram(Counted, MarkovLm, NgramCounts):
         check_text(words, self.sizes.vocab_size)
         memory = max(_LEAST_MEMORY, bytes_of(train.memory) - _taken() - _CODE)
         with tempfile.TemporaryDirectory(prefix=".counting-", dir=getattr(store, "folder", None)) as folder:
-            if self._held_out_decides and held_out is None:
+            if self.held_out_chooses and held_out is None:
                 most = max(1, len(words) * 9 // 10)
                 self._choose(self._count(words[:most], Path(folder), memory, done)[0], words[most:])
             levels, counts_of_counts = self._count(words, Path(folder), memory, done)
-            if self._held_out_decides and held_out is not None:
+            if self.held_out_chooses and held_out is not None:
                 self._choose(levels, held_out)
             self.discounts = np.array([self._discounts(n) for n in counts_of_counts])
             self._ready(levels)
@@ -283,7 +283,8 @@ class Ngram(Counted, MarkovLm, NgramCounts):
         return (0.0, 0.0, 0.0)
 
     @property
-    def _held_out_decides(self) -> bool:
+    def held_out_chooses(self) -> bool:
+        """Whether held-out text chooses the a of add_alpha, or the l of interpolation."""
         smoothing = self.config.smoothing
         return (smoothing == "add_alpha" and not self.config.alpha) or (
             smoothing == "interpolation" and not self.config.lambdas

@@ -18,6 +18,7 @@ from segue.models.base import Counted
 from segue.recipe import Recipe
 from segue.runs import folder as files
 from segue.runs.resume import Begun
+from segue.runs.run import Run
 from segue.tasks.base import HeldOut
 from segue.tokens.spelling import Speller
 from segue.tokens.tokenizer import Tokenizer
@@ -40,6 +41,17 @@ class Prepared(NamedTuple):
         """The split for the final figures, test or validation; empty if nothing was held out."""
         counts = self.corpus.counts
         return next((split for split in ("test", "validation") if counts[split]), "")
+
+    def scored(self, run: Run, split: str) -> dict[str, Any]:
+        """Say which text the final figures are of: how much, its checksum, and whether it had a say in the run.
+        Validation text chooses the best weights of a network, and what a counted model leaves to it; test text has no
+        say."""
+        chooses = run.model.held_out_chooses if isinstance(run.model, Counted) else True
+        return {
+            "amount": run.task.amount(run.evaluation),
+            "sha256": self.corpus.sha256(split),
+            "had_a_say": split == "validation" and chooses,
+        }
 
     def epochs(self, begun: Begun, trainer: Any) -> dict[str, Any]:
         """Return how often each of several corpora was read, and write it into the ledger."""
