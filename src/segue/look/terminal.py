@@ -178,7 +178,7 @@ def _print_profile(profile: dict[str, Any]) -> None:
 
 
 _NO_FIGURES = {"task", "figure", "confusion", "calibration", "labels", "static", "by_corpus", "sections"}
-_NO_FIGURES |= {"amount", "sha256", "had_a_say"}
+_NO_FIGURES |= {"amount", "sha256", "had_a_say", "leak"}
 
 
 def print_figures(result: dict[str, Any]) -> None:
@@ -204,6 +204,12 @@ def print_figures(result: dict[str, Any]) -> None:
     _console().print(table)
     for line in words:
         _console().print(Text(line))
+    for run, share in result.get("leak", {}).get("runs", {}).items():
+        what = result["leak"]["of"]
+        _console().print(
+            Text(f"Warning: {share:.0%} {what} stood in the training data of {run}: this is no figure of unseen text."),
+            soft_wrap=True,
+        )
     if result.get("labels") and len(result["labels"]) <= 12:
         _print_confusion(result["labels"], result["confusion"])
     if "sections" in result:

@@ -14,9 +14,11 @@ from segue.data.corpus import Corpus
 from segue.data.files import describe_file
 from segue.data.ledger import elapsed
 from segue.errors import InputError
+from segue.inference.evaluation import Evaluation
 from segue.models.base import Counted
 from segue.recipe import Recipe
 from segue.runs import folder as files
+from segue.runs.leaks import write_hashes
 from segue.runs.resume import Begun
 from segue.runs.run import Run
 from segue.tasks.base import HeldOut
@@ -42,13 +44,13 @@ class Prepared(NamedTuple):
         counts = self.corpus.counts
         return next((split for split in ("test", "validation") if counts[split]), "")
 
-    def scored(self, run: Run, split: str) -> dict[str, Any]:
+    def scored(self, run: Run, evaluation: Evaluation, split: str) -> dict[str, Any]:
         """Say which text the final figures are of: how much, its checksum, and whether it had a say in the run.
         Validation text chooses the best weights of a network, and what a counted model leaves to it; test text has no
         say."""
         chooses = run.model.held_out_chooses if isinstance(run.model, Counted) else True
         return {
-            "amount": run.task.amount(run.evaluation),
+            "amount": run.task.amount(evaluation),
             "sha256": self.corpus.sha256(split),
             "had_a_say": split == "validation" and chooses,
         }
@@ -87,6 +89,7 @@ def prepare(begun: Begun, world: World, progress: Progress) -> Prepared:
     task.check_store(encoded.store, recipe.data)
     corpus.overlap()
     corpus.repeats()
+    write_hashes(corpus, path, recipe.train.init)
     corpus.ledger.tokens_cut = encoded.cut
     held_out = None
     if corpus.counts["validation"]:

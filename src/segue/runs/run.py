@@ -33,6 +33,7 @@ from segue.models import check_trust, fingerprint
 from segue.models.base import Counted
 from segue.recipe import Recipe, load_recipe, make, read_recipe
 from segue.runs import folder as files
+from segue.runs.leaks import leak
 from segue.tasks.base import Task
 from segue.tokens.spelling import Speller
 from segue.tokens.tokenizer import Tokenizer
@@ -187,7 +188,8 @@ class Run:
             return questions.result
         with self.corpus_for(data, progress, settings) as (corpus, split):
             result = self.evaluate_split(corpus, split, progress).result
-        return {**({} if split == "all" else {"split": split}), **result}
+            leaked = leak([self.path], corpus, split) if data is not None else {}
+        return {**({} if split == "all" else {"split": split}), **result, **leaked}
 
     @contextmanager
     def corpus_for(

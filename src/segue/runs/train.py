@@ -137,7 +137,7 @@ def finish(begun: Begun, prepared: Prepared, trainer: Any, device: str, world: W
         result: dict[str, Any] = {"model": begun.recipe.name, **trainer.summary(), **prepared.epochs(begun, trainer)}
         if split := prepared.tested:
             run.evaluation = run.evaluate_split(prepared.corpus, split, progress)
-            result |= {"split": split, **run.evaluation.result, **prepared.scored(run, split)}
+            result |= {"split": split, **run.evaluation.result, **prepared.scored(run, run.evaluation, split)}
             gather.write_run_page(run, run.evaluation, prepared.corpus, split, result)
         begun.finish(result)
     world.wait()
