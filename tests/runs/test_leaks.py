@@ -10,7 +10,9 @@ import pytest
 import segue
 from segue.cli import main
 from segue.data import grammar
+from segue.errors import InputError
 from segue.interop.archive import export_zip, import_zip
+from segue.models.ngram import Ngram
 from segue.runs.leaks import FILE, MUCH
 
 TEXT = [example.text for example in grammar.sentences("text", 600)]
@@ -80,3 +82,18 @@ def test_a_run_without_hashes_is_not_asked_and_an_archive_keeps_them(place: Path
     assert segue.load(tmp_path / "run").evaluate(place / "book.txt")["leak"]["share"] == 1
     (tmp_path / "run" / FILE).unlink()
     assert "leak" not in segue.load(tmp_path / "run").evaluate(place / "book.txt")
+
+
+def test_a_file_that_changes_while_it_trains_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = tmp_path / "book.txt"
+    text.write_text("\n".join(TEXT[:100]), encoding="utf-8")
+    fit = Ngram.fit
+
+    def changing(*given: Any) -> Any:
+        yield from fit(*given)
+        text.write_text("\n".join(TEXT[100:]), encoding="utf-8")
+
+    monkeypatch.setattr(Ngram, "fit", changing)
+    with pytest.raises(InputError, match=r"book\.txt has changed while the run was made"):
+        segue.train("ngram", text, tmp_path / "run", SMALL)
+    assert not (tmp_path / "run").exists()

@@ -96,6 +96,7 @@ def prepare(begun: Begun, world: World, progress: Progress) -> Prepared:
         held_out = task.held_out(corpus, "validation", codec, store / "validation", recipe.train.validate_tokens)
         corpus.ledger.unknown_rate = held_out.unknown_rate
     _note_vectors(recipe, corpus)
+    corpus.check_unchanged()
     write_ledger(corpus, path)
     begun.broadcast(world, codec.labels, held_out is not None)
     return Prepared(corpus, codec, encoded.store, held_out)
