@@ -144,7 +144,8 @@ def evaluate(
 ) -> None:
     """Evaluate a run on a file, or on the test or validation data that it held out itself.
 
-    With --adapt or --cache the figures are marked as adapted, and the static ones are printed beside them.
+    With --adapt or --cache the figures are marked as adapted, and the static ones are printed beside them. It warns if
+    much of the text stood in the training data of a run.
 
     segue evaluate runs/rnn_lm-book other.txt
 
@@ -536,7 +537,7 @@ def list_recipes() -> None:
 
 @app.command("runs")
 def list_runs(folder: Annotated[str, typer.Argument(help="Where to look.")] = "runs", json: JsonOption = False) -> None:
-    """List the runs in a folder, with their figures."""
+    """List the runs in a folder, with their figures: those of the same text together, best first."""
     from segue.look.terminal import print_runs
     from segue.runs.find import find_runs
 
