@@ -13,6 +13,7 @@ from segue.data import grammar
 from segue.errors import InputError
 from segue.interop.archive import export_zip, import_zip
 from segue.models.ngram import Ngram
+from segue.runs.folder import read_json
 from segue.runs.leaks import FILE, MUCH
 
 TEXT = [example.text for example in grammar.sentences("text", 600)]
@@ -74,6 +75,11 @@ def test_the_run_that_training_began_from_counts(place: Path, tmp_path: Path) ->
     for text in ("book.txt", "unseen.txt"):
         assert second.evaluate(place / text)["leak"]["share"] == 1
     assert "leak" not in first.evaluate(place / "unseen.txt")
+    tested = {**small, "train.init": str(first.path), "data.test": 0.5}
+    third = segue.train("rnn_lm", place / "book.txt", tmp_path / "third", tested)
+    result = read_json(third.path / "result.json")
+    assert result["leak"] == third.evaluate()["leak"]
+    assert result["leak"]["runs"] == {str(first.path): 1.0}
 
 
 def test_a_run_without_hashes_is_not_asked_and_an_archive_keeps_them(place: Path, tmp_path: Path) -> None:

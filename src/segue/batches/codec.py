@@ -23,11 +23,11 @@ class Sizes:
     """Labels or tags that can be predicted; 0 where there are none."""
     label: Label = "class"
     """What a row is labelled with: one class, several, or a number (which counts as one class)."""
+    marks: tuple[str, ...] = ()
+    """Names of the special ids from vocab_size on, which no text contains and no model predicts: a mask, a start."""
     unknown: Literal["here", "elsewhere", "never"] = "here"
     """Where tokens can be unknown (UNK). never: the tokens can write any text. elsewhere: every token of the run's text
     is in the vocabulary, and nothing was held out, so that only another text can have unknown ones. here: otherwise."""
-    marks: tuple[str, ...] = ()
-    """Names of the special ids from vocab_size on, which no text contains and no model predicts: a mask, a start."""
 
     @property
     def ids(self) -> int:

@@ -1,4 +1,4 @@
-"""Leaks: text that is scored and stood in the training data of a run.
+"""Data leaks: text that is scored and stood in the training data of a run.
 
 A run's own test or validation split is left to its ledger (`overlap`). What any other text shares with the training
 data is looked up in train_hashes.safetensors (data/seen_text.py).
@@ -12,6 +12,7 @@ from typing import Any
 
 from segue.data.corpus import Corpus
 from segue.data.seen_text import WINDOW, Sample, hashes_of, sample
+from segue.recipe import Recipe
 
 FILE = "train_hashes.safetensors"
 MUCH = 0.1
@@ -26,6 +27,13 @@ def write_hashes(corpus: Corpus, path: Path, init: str) -> None:
     own = sample(hashes_of(corpus, "train"))
     first = Path(init) / FILE
     (own.joined(Sample.read(first)) if init and first.exists() else own).write(path / FILE)
+
+
+def trained_runs(path: Path, recipe: Recipe, own: bool) -> list[Path]:
+    """List the runs whose training data a text is looked up in: the run itself; for what it held out itself (`own`),
+    only the run that it began from (train.init)."""
+    init = [Path(recipe.train.init)] if recipe.train.init else []
+    return init if own else [path]
 
 
 def leak(runs: Sequence[Path], corpus: Corpus, split: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from segue.inference.evaluation import Evaluation
 from segue.models.base import Counted
 from segue.recipe import Recipe
 from segue.runs import folder as files
-from segue.runs.leaks import write_hashes
+from segue.runs.leaks import leak, trained_runs, write_hashes
 from segue.runs.resume import Begun
 from segue.runs.run import Run
 from segue.tasks.base import HeldOut
@@ -53,6 +53,7 @@ class Prepared(NamedTuple):
             "amount": run.task.amount(evaluation),
             "sha256": self.corpus.sha256(split),
             "had_a_say": split == "validation" and chooses,
+            **leak(trained_runs(run.path, run.recipe, own=True), self.corpus, split),
         }
 
     def epochs(self, begun: Begun, trainer: Any) -> dict[str, Any]:
@@ -113,7 +114,7 @@ def _codec(recipe: Recipe, tokenizer: Tokenizer, labels: tuple[str, ...], spelle
     label = recipe.data.label
     classes = 1 if label == "number" else len(labels)
     unknown: Any = "here" if tokenizer.closed else "never"
-    sizes = Sizes(tokenizer.vocab_size, classes, label, unknown, recipe.model_class.marks(recipe.model))
+    sizes = Sizes(tokenizer.vocab_size, classes, label, recipe.model_class.marks(recipe.model), unknown)
     return Codec(tokenizer, labels, recipe.data, sizes, speller)
 
 

@@ -33,7 +33,7 @@ from segue.models import check_trust, fingerprint
 from segue.models.base import Counted
 from segue.recipe import Recipe, load_recipe, make, read_recipe
 from segue.runs import folder as files
-from segue.runs.leaks import leak
+from segue.runs.leaks import leak, trained_runs
 from segue.tasks.base import Task
 from segue.tokens.spelling import Speller
 from segue.tokens.tokenizer import Tokenizer
@@ -188,7 +188,7 @@ class Run:
             return questions.result
         with self.corpus_for(data, progress, settings) as (corpus, split):
             result = self.evaluate_split(corpus, split, progress).result
-            leaked = leak([self.path], corpus, split) if data is not None else {}
+            leaked = leak(trained_runs(self.path, self.recipe, data is None), corpus, split)
         return {**({} if split == "all" else {"split": split}), **result, **leaked}
 
     @contextmanager
