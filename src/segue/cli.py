@@ -144,7 +144,8 @@ def evaluate(
 ) -> None:
     """Evaluate a run on a file, or on the test or validation data that it held out itself.
 
-    With --adapt or --cache the figures are marked as adapted, and the static ones are printed beside them.
+    With --adapt or --cache the figures are marked as adapted, and the static ones are printed beside them. It warns if
+    much of the text stood in the training data of a run.
 
     segue evaluate runs/rnn_lm-book other.txt
 
@@ -589,7 +590,7 @@ def list_recipes() -> None:
 
 @app.command("runs")
 def list_runs(folder: Annotated[str, typer.Argument(help="Where to look.")] = "runs", json: JsonOption = False) -> None:
-    """List the runs in a folder, with their figures."""
+    """List the runs in a folder, with their figures: those of the same text together, best first."""
     from segue.look.terminal import print_runs
     from segue.runs.find import find_runs
 
@@ -722,6 +723,9 @@ def _warn_unknown(run: Any, text: str) -> None:
     if unknown:
         shown = ", ".join(repr(word) for word in dict.fromkeys(unknown))
         typer.echo(f"Unknown to this model, and read as such: {shown[:200]}.", err=True)
+        if len(run.unknown(f" {text}")) < len(unknown):
+            # Word tokens hold the blank before the word, which the first word of a text lacks.
+            typer.echo(f"With a blank before it {unknown[0]!r} is known: begin the text with a blank.", err=True)
 
 
 def _warn_too_long(run: Any, prompt: str) -> None:

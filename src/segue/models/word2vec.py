@@ -151,6 +151,10 @@ class Word2vec(Counted, WordVectors):
 
     # Learning
 
+    @property
+    def held_out_chooses(self) -> bool:
+        return False
+
     def fit(
         self,
         store: Any,

@@ -23,6 +23,7 @@ from segue.errors import InputError
 from segue.inference.lm_mixture import Mixture, probabilities
 from segue.models.base import Body
 from segue.ngrams.em import em_weights
+from segue.runs.leaks import leak, trained_runs
 from segue.runs.resume import Settings, setting_lines
 from segue.runs.run import Run, evaluate_opened
 from segue.training.log import Progress, silent
@@ -64,6 +65,8 @@ class Mixing:
                 kept = ("bits_per_byte", "bits_per_byte_ci", "perplexity", "weights")
                 result = self._score(corpus, split, held_out, True, progress)
                 result["static"] = {key: static[key] for key in kept if key in static}
+            others = [run.path for run in self.runs[1:]]
+            result |= leak([*trained_runs(first.path, first.recipe, data is None), *others], corpus, split)
         if held_out is not None and validation is None and split == "validation":
             result["way"] += "; the weights are found on this text too, for nothing else was held out"
         return result

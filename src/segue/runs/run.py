@@ -34,6 +34,7 @@ from segue.models import check_trust, fingerprint
 from segue.models.base import Counted
 from segue.recipe import Recipe, decode_section, load_recipe, make, read_recipe
 from segue.runs import folder as files
+from segue.runs.leaks import leak, trained_runs
 from segue.runs.resume import Settings, setting_lines
 from segue.tasks.base import Task
 from segue.tokens.spelling import Speller
@@ -178,7 +179,8 @@ class Run:
         reading = [line for line in lines if line not in decoding]
         with self.corpus_for(data, progress, reading) as (corpus, split):
             result = evaluate_opened(self.recipe, opened, corpus, split, progress).result
-        return {**({} if split == "all" else {"split": split}), **result}
+            leaked = leak(trained_runs(self.path, self.recipe, data is None), corpus, split)
+        return {**({} if split == "all" else {"split": split}), **result, **leaked}
 
     @contextmanager
     def corpus_for(

@@ -122,7 +122,7 @@ class Task(ABC):
         """List every label or tag that can be predicted; refuse labels that nothing can be learnt from."""
         return ()
 
-    def check_tokens(self, tokenizer: Tokenizer, init: str) -> None:  # noqa: B027
+    def check_tokens(self, tokenizer: Tokenizer, init: str, data: Data) -> None:  # noqa: B027
         """Refuse the tokenizer of train.init if the task cannot use it."""
 
     # Ids

@@ -17,14 +17,23 @@ from segue.batches.encode import Encoded, encode_mixed, encode_split, encode_tex
 from segue.batches.store import Columns, Store
 from segue.batches.streams import Streams
 from segue.data.builtin import MADE
+from segue.data.config import Config as Data
 from segue.data.corpus import Corpus
 from segue.data.example import Example
 from segue.data.shapes import TEXT, Shape
+from segue.errors import InputError
 from segue.inference.evaluation import Evaluation
 from segue.inference.opened import Opened
 from segue.inference.score import LONG_ROW, SHORT_ROW, Scored, score_held_out
 from segue.models.base import Model
 from segue.tasks.base import Done, HeldOut, Task, Values, nothing
+from segue.tokens.tokenizer import Tokenizer
+
+LOSES_BLANKS = (
+    "data.canonical=false does not go with {kind}: these tokens lose doubled blanks and those at the ends of lines, so "
+    "that the bytes of the text could not be scored. Set data.canonical=true, or choose tokens.kind=word, which loses "
+    "nothing."
+)
 
 
 class RunningText(Task):
@@ -85,6 +94,15 @@ class Lm(RunningText):
     rows = 32
     length = 128
     spells = True
+
+    def defaults(self, values: Values, model: type[Model]) -> None:
+        super().defaults(values, model)
+        if values["tokens"]["kind"] == "space" and str(values["data"]["canonical"]).lower() == "false":
+            raise InputError(LOSES_BLANKS.format(kind="tokens.kind=space"))
+
+    def check_tokens(self, tokenizer: Tokenizer, init: str, data: Data) -> None:
+        if tokenizer.kind == "space" and not data.canonical:
+            raise InputError(LOSES_BLANKS.format(kind=f"the space tokens of train.init={init}"))
 
     def held_out(self, corpus: Corpus, split: str, codec: Codec, folder: Path, limit: int) -> HeldOut:
         held_out = encode_split(corpus, split, codec.tokenizer, codec.speller, folder, limit)

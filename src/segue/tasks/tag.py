@@ -105,7 +105,7 @@ class Tag(Task):
         check_test(corpus, labels, of)
         return labels
 
-    def check_tokens(self, tokenizer: Tokenizer, init: str) -> None:
+    def check_tokens(self, tokenizer: Tokenizer, init: str, data: Data) -> None:
         if tokenizer.kind != "space":
             raise InputError(f"train.init={init} has {tokenizer.kind} tokens; a tagger needs words (space tokens).")
 

@@ -57,6 +57,17 @@ def test_if_one_model_reads_canonical_text_all_do() -> None:
     assert all(one.canonical and one.unit == "line" for one in data)
 
 
+def test_all_models_score_the_same_bytes_although_space_tokens_lose_blanks() -> None:
+    Path("blanks.txt").write_text(TEXT.replace("the", " the  "))
+    spaces = toml("spaces", '[tokens]\nkind = "space"')
+    segue.compare("blanks.txt", ["ngram", spaces], out="c")
+    ours, theirs = (folder.read_json(Path("c", name, "result.json")) for name in ("ngram", "spaces"))
+    assert (ours["bytes"], ours["sha256"]) == (theirs["bytes"], theirs["sha256"])
+    with pytest.raises(segue.InputError, match=r"data\.canonical=false does not go with tokens\.kind=space"):
+        segue.compare("blanks.txt", ["ngram", spaces], out="d", settings=["data.canonical=false"])
+    assert not Path("d").exists()
+
+
 def test_tokens_that_lose_text_come_last_and_without_bits(capsys: pytest.CaptureFixture[str]) -> None:
     pieces = toml("pieces", '[tokens]\nkind = "wordpiece"')
     assert main(["compare", "book.txt", "--models", f"{pieces},ngram", "--seeds", "2", "--out", "c"]) == 0
