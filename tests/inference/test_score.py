@@ -51,7 +51,7 @@ def held_of(tokens: Any, sizes: Any, folder: Path, spelled: dict[int, float] | N
     writer = StoreWriter(folder, {"text": "uint16", "bytes": "uint32"})
     writer.append("text", np.asarray(tokens))
     writer.append("bytes", np.asarray(sizes))
-    return HeldOutText(writer.close(), spelled or {}, int(np.sum(sizes)))
+    return HeldOutText(writer.close(), spelled or {}, int(np.sum(sizes)), carry=True)
 
 
 def encoded(texts: list[str], unit: str, folder: Path, kind: str = "char", speller: Speller | None = None) -> Any:

@@ -84,9 +84,15 @@ def slow_cache(events: list, asked: tuple, target: int, p: float, decay: float) 
     return p
 
 
+def after_stop(history: list[int]) -> list[int]:
+    stops = [i for i, word in enumerate(history) if word == 0]
+    return list(history)[stops[-1] + 1 :] if stops else list(history)
+
+
 def views(model: ClassNgram, history: list[int], word: int) -> list[tuple[tuple, int]]:
     """(context, target) of the five parts, for a word after a history: three that count and two caches."""
-    h = [0] * 9 + [int(w) for w in history]
+    own = list(history) if model.sizes.carry else after_stop(history)
+    h = [0] * 9 + [int(w) for w in own]
     classes = [int(c) for c in model.classes]
     w = [h[-lag] for lag in range(1, 7)]
     c = [classes[i] for i in w]

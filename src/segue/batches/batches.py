@@ -1,7 +1,7 @@
 """The interface between training data and trainer: the batch of any step, computed directly.
 
 A batch is a function of the seed and the step. Nothing is drawn in advance and nothing is remembered, so a resumed run
-reads exactly the batches that it would have read. Streams makes batches of running text, Rows of everything else.
+reads exactly the batches that it would have read. Streams and UnitRows make batches of running text, Rows of all else.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ class Batches(ABC):
     """Rows in one update."""
     per_epoch: int
     """Steps in one epoch."""
+    carries = False
+    """Whether each row goes on where it ended in the step before, so that a model carries its state to it."""
 
     @property
     @abstractmethod

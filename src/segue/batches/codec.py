@@ -25,6 +25,8 @@ class Sizes:
     """What a row is labelled with: one class, several, or a number (which counts as one class)."""
     marks: tuple[str, ...] = ()
     """Names of the special ids from vocab_size on, which no text contains and no model predicts: a mask, a start."""
+    carry: bool = False
+    """Whether a language model carries its context over the end of a unit (data.carry)."""
 
     @property
     def ids(self) -> int:

@@ -93,7 +93,7 @@ def _read(begun: Begun) -> Prepared:
 def _codec(recipe: Recipe, tokenizer: Tokenizer, labels: tuple[str, ...], speller: Speller | None) -> Codec:
     label = recipe.data.label
     classes = 1 if label == "number" else len(labels)
-    sizes = Sizes(tokenizer.vocab_size, classes, label, recipe.model_class.marks(recipe.model))
+    sizes = Sizes(tokenizer.vocab_size, classes, label, recipe.model_class.marks(recipe.model), recipe.data.carry)
     return Codec(tokenizer, labels, recipe.data, sizes, speller)
 
 
