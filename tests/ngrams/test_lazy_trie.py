@@ -232,12 +232,6 @@ def test_a_step_goes_along_the_gradient():
     nodes, kept = trie.finished()
     learnt = (nodes, kept, beginning(order), BREAK, discounts, weights.values, weights.squares, rate)
     score(*learnt, tokens, targets, V, logp)
-        *(nodes, kept, beginning(order), BREAK, discounts, weights.values, weights.squares, rate),
-        tokens,
-        targets,
-        V,
-        logp,
-    )
     assert moved > 5
     assert weights.values == pytest.approx(expected, abs=1e-7)
     assert logp[3] == pytest.approx(normal(slow_scores(slow, history, discounts, values)[0])[symbol])

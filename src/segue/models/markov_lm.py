@@ -126,7 +126,7 @@ class MarkovLm(LanguageModel):
         begins with as many tokens as the model sees, so that no target sees another row."""
         skip = text_BT.shape[1] - targets_BT.shape[1]
         targets = np.concatenate((np.full((len(text_BT), skip), IGNORE), targets_BT), axis=1).ravel()
-        p = self._unigram[np.maximum(targets, 0)]
+        p: Floats = self._unigram[np.maximum(targets, 0)]
         for _ in self._walk(text_BT.ravel(), targets, p):
             pass
         return p.reshape(text_BT.shape)[:, skip:]
