@@ -24,7 +24,7 @@ class Config:
     accumulate: int = 1
     """Gradient accumulation: compute an update in this many parts, to save memory; the result is the same."""
     vary: bool = False
-    """Draw the length of each step at random near `length` and scale the learning rate by it (AWD-LSTM)."""
+    """Streams: draw the length of each step at random near `length` and scale the learning rate by it (AWD-LSTM)."""
     noise: Noise = "none"
     """Noise on the input of running text; blank: read some tokens as UNK, against overfitting (Xie et al. 2017)."""
     share: float = 0.15

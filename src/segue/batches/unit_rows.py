@@ -21,7 +21,6 @@ from segue.batches.batches import Batches, Config
 from segue.batches.noise import blank_places
 from segue.batches.order import MULTIPLE, TokenBatches
 from segue.batches.store import Store
-from segue.errors import InputError
 from segue.tokens.file_format import STOP, UNK
 
 SPAN = 1 << 18
@@ -54,11 +53,6 @@ class UnitRows(Batches):
     """Every batch of units, by its step."""
 
     def __init__(self, store: Store, config: Config, seed: int) -> None:
-        if config.vary:
-            raise InputError(
-                "batches.vary=true draws how much of a stream a step reads, and with data.carry=false units as short "
-                "as these are rows. Set batches.vary=false, or data.carry=true."
-            )
         self.store, self.config, self.seed, self.size = store, config, seed, config.size
         begins, widths, counts = _by_width(store, config.length)
         self.token_batches = TokenBatches(begins, widths[:, None], counts, config.size * config.length, seed)
