@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +18,10 @@ from segue.batches.batches import Config
 from segue.batches.store import Store, StoreWriter
 from segue.batches.streams import Streams
 from segue.batches.unit_rows import UnitRows, are_short, unit_borders
+from segue.models.base import Sizes
+from segue.models.gpt import Gpt
+from segue.models.neural_lm import NeuralLm
+from segue.models.rnn_lm import Penalty, RnnLm
 from segue.tasks import task as task_named
 from segue.tokens.file_format import STOP, UNK
 
@@ -131,3 +137,25 @@ def test_short_units_are_rows_and_long_ones_a_stream(
 def test_a_state_is_carried_by_streams_alone(tmp_path: Path) -> None:
     store = store_of(tmp_path, [5] * 20)
     assert Streams(store, Config(2, 5), 0).carries and not UnitRows(store, Config(2, 5), 0).carries
+
+
+def test_padding_on_the_right_changes_no_loss(tmp_path: Path) -> None:
+    """A model may skip the mask of such a batch: its loss is the same as with the mask, and so are the gradients."""
+    torch.manual_seed(0)
+    sizes = Sizes(400)
+    penalty = {"ar": 2.0, "tar": 1.0}
+    models = [
+        RnnLm(RnnLm.Config(width=6, embedding=5, penalty=Penalty(**penalty)), sizes),
+        NeuralLm(NeuralLm.Config(width=6, embedding=5), sizes),
+        Gpt(Gpt.Config(layers=1, width=8, heads=2, context=16), sizes),
+    ]
+    batch = UnitRows(store_of(tmp_path, [3, 9, 1, 16, 7, 2, 12] * 3), Config(8, 16), 0).at(0)[0]
+    assert batch.right_padded and not batch.unpadded
+    for model in models:
+        losses = []
+        for right_padded in (True, False):
+            terms = model.loss(replace(batch, right_padded=right_padded).to("cpu")).terms
+            loss = sum(term.weight * term.total / term.count for term in terms)
+            losses.append([loss, *torch.autograd.grad(loss, list(model.parameters()))])
+        for one, other in zip(*losses, strict=True):
+            torch.testing.assert_close(one, other)

@@ -81,7 +81,9 @@ class UnitRows(Batches):
         if self.config.noise != "none":
             before[blank_places(self.config.share, self.seed, epoch, place, before.shape)] = UNK
         fresh = np.ones(len(begins), dtype=bool)
-        return Batch(np.where(real, before, 0), np.where(real, own, IGNORE), real, fresh, unpadded=bool(real.all()))
+        whole = bool(real.all())
+        inputs, targets = np.where(real, before, 0), np.where(real, own, IGNORE)
+        return Batch(inputs, targets, real, fresh, unpadded=whole, right_padded=True)
 
 
 def _by_width(store: Store, length: int) -> tuple[Ints, Ints, Ints]:

@@ -188,14 +188,14 @@ class Reading:
     def _read_rows(self, text: tuple[Ints, Ints], begins: Ints, lengths: Ints, firsts: Ints, found: Floats) -> None:
         """Read one batch of units, the longest first; long ones in several steps, with the state carried on."""
         state: Any = None
-        for begin in range(0, int(lengths[0]), _WIDEST):
-            columns = np.arange(begin, min(begin + _WIDEST, int(lengths[0])))
+        longest = int(lengths[0])
+        for begin in range(0, longest, _WIDEST):
+            columns = np.arange(begin, min(begin + _WIDEST, longest))
             real = columns < lengths[:, None]
+            mask = real | (columns == begin)  # a row that has ended reads on, since no row of a batch may be empty
+            fresh, last = np.full(len(begins), begin == 0), begin + _WIDEST >= longest
             batch = _units(text, begins, columns, real)
-            # A row that has ended reads a token more, since no row of a batch may be empty.
-            mask = real | (columns == begin)
-            whole = bool(mask.all())
-            batch = replace(batch, mask_BT=mask, fresh_B=np.full(len(begins), begin == 0), unpadded=whole)
+            batch = replace(batch, mask_BT=mask, fresh_B=fresh, unpadded=bool(mask.all()), right_padded=last)
             logp, state = self.model.logprobs(batch.to(self.device) if _is_network(self.model) else batch, state)
             places = begins[:, None] + columns
             found[places[real]] = np.asarray(logp.cpu() if _is_network(self.model) else logp, np.float64)[real]

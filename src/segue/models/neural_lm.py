@@ -129,7 +129,7 @@ class NeuralLm(Network, LanguageModel):
 
     def _windows(self, batch: Batch, state: WindowState | None) -> tuple[Tensor, WindowState]:
         """The last tokens at every place, and after the last."""
-        mask_BT = None if batch.unpadded else batch.mask_BT
+        mask_BT = None if batch.unpadded or batch.right_padded else batch.mask_BT
         history, state = self._history(batch.tokens_BT, mask_BT, state, batch.fresh_B)
         windows_BTK = history.unfold(1, self.config.words, 1)[:, 1:]
         if mask_BT is not None and not bool(mask_BT.all()):
