@@ -53,8 +53,8 @@ IDS = {word: i for i, word in enumerate(sorted({word for sentence in SENTENCES f
 COWS = [i for sentence in SENTENCES for i in [*(IDS[word] for word in sentence), STOP]]
 
 
-def fitted(tokens, vocab_size: int, **config) -> Ngram:
-    model = Ngram(Ngram.Config(**config), Sizes(vocab_size))
+def fitted(tokens, vocab_size: int, carry: bool = False, **config) -> Ngram:
+    model = Ngram(Ngram.Config(**config), Sizes(vocab_size, carry=carry))
     list(model.fit(SimpleNamespace(tokens=np.asarray(tokens)), Ngram.Train()))
     return model
 
@@ -246,23 +246,26 @@ class Slow:
     alpha: float = 0.5
     lambdas: tuple[float, ...] = ()
     least: int = 1
+    carry: bool = False
 
     def __post_init__(self):
         raw: Counter[tuple] = Counter()
-        unit: list[object] = ["START"]
+        start = STOP if self.carry else "START"
+        unit: list[object] = [start]
         for place, token in enumerate(self.tokens):
             unit.append(token)
-            if token == STOP or place == len(self.tokens) - 1:
+            if (token == STOP and not self.carry) or place == len(self.tokens) - 1:
                 for k in range(1, self.order + 1):
                     raw.update(tuple(unit[i : i + k]) for i in range(len(unit) - k + 1))
-                unit = ["START"]
-        del raw[("START",)]
+                raw[(start,)] -= 1
+                unit = [start]
+        raw = +raw
         before = defaultdict(set)
         for gram in raw:
             before[gram[1:]].add(gram[0])
         plain = "kneser_ney" not in self.smoothing
         self.counts = {
-            gram: n if plain or len(gram) == self.order or gram[0] == "START" else len(before[gram])
+            gram: n if plain or len(gram) == self.order or not before[gram] else len(before[gram])
             for gram, n in raw.items()
         }
         self.followers, self.lost = defaultdict(dict), Counter()
@@ -313,6 +316,9 @@ class Slow:
 
     def next(self, text: list[int]) -> list[float]:
         """The distribution after a text that begins with STOP."""
+        if self.carry:
+            context = tuple(text[-(self.order - 1) :]) if self.order > 1 else ()
+            return [self.p(word, context) for word in range(self.vocab_size)]
         last = len(text) - 1 - text[::-1].index(STOP)
         context = ("START", *text[last + 1 :])[-(self.order - 1) :] if self.order > 1 else ()
         return [self.p(word, context) for word in range(self.vocab_size)]
@@ -329,12 +335,13 @@ def given_settings(smoothing: str, order: int) -> dict:
 
 @pytest.mark.parametrize("smoothing", SMOOTHINGS)
 @settings(max_examples=40, deadline=None)
-@given(texts, st.integers(1, 4), texts, st.integers(1, 3))
-def test_equals_the_slow_reference(smoothing, tokens, order, other, least):
-    """Also pruned, with empty units, a last unit without its STOP, contexts never seen and a token never seen (6)."""
+@given(texts, st.integers(1, 4), texts, st.integers(1, 3), st.booleans())
+def test_equals_the_slow_reference(smoothing, tokens, order, other, least, carry):
+    """Also pruned, with empty units, a last unit without its STOP, contexts never seen and a token never seen (6), and
+    with context carried over STOP."""
     chosen = given_settings(smoothing, order)
-    slow = Slow(tokens, order, 7, smoothing, least=least, **chosen)
-    fast = fitted(tokens, 7, order=order, smoothing=smoothing, min_count=(least,), **chosen)
+    slow = Slow(tokens, order, 7, smoothing, least=least, carry=carry, **chosen)
+    fast = fitted(tokens, 7, carry, order=order, smoothing=smoothing, min_count=(least,), **chosen)
     assert fast.discounts == pytest.approx(np.array([slow.discounts(k) for k in range(1, order + 1)]), abs=1e-14)
     for text in ([STOP], [STOP, *tokens], [STOP, *other], [STOP, 6], [STOP, *tokens, 6, 1]):
         assert fast.distribution(text) == pytest.approx(slow.next(text), abs=1e-12)
@@ -572,10 +579,10 @@ def random_text(length: int, vocab_size: int = 9, seed: int = 0) -> np.ndarray:
     return np.array(tokens)
 
 
-@pytest.mark.parametrize("order", [1, 2, 4])
+@pytest.mark.parametrize(("order", "carry"), [(1, False), (2, False), (4, False), (4, True)])
 @pytest.mark.parametrize("smoothing", SMOOTHINGS)
-def test_logprobs_equal_distribution_equal_step(smoothing, order):
-    model = fitted(random_text(300), 9, order=order, smoothing=smoothing)
+def test_logprobs_equal_distribution_equal_step(smoothing, order, carry):
+    model = fitted(random_text(300), 9, carry, order=order, smoothing=smoothing)
     text = random_text(60, seed=1)
     logp, _ = model.logprobs(text_batch(text))
     state = model.start(1, len(text))

@@ -82,6 +82,36 @@ def test_a_pruned_model_that_reads_on_sums_to_one(smoothing):
             assert p == pytest.approx(model.distribution([STOP]), abs=1e-6)
 
 
+@settings(max_examples=40, deadline=None)
+@given(texts, texts, st.integers(1, 4), st.booleans())
+def test_reading_counts_over_stop_where_context_is_carried(before, text, order, carry):
+    """By hand: the share of a token among what followed the longest context that was seen."""
+    model = Ngram(Ngram.Config(order=order, smoothing="maximum_likelihood"), Sizes(V, carry=carry))
+    list(model.fit(SimpleNamespace(tokens=np.asarray(before)), Ngram.Train()))
+    logp, _ = model.adapted().logprobs(stream(text))
+    for place, token in enumerate(text):
+        read = contexts_of([STOP, *text[:place]], order, carry)
+        events = [event for tokens in (before, text[:place]) for event in events_of([STOP, *tokens], order, carry)]
+        longest = next((context for context in read if context in dict(events)), None)
+        counts = [w for c, w in events if c == longest]
+        expected = counts.count(token) / len(counts) if counts else 1 / V
+        assert math.exp(logp[0, place]) == pytest.approx(expected, abs=1e-12)
+
+
+def contexts_of(tokens: list[int], order: int, carry: bool) -> list[tuple[int, ...]]:
+    """The contexts at the end of a text, the longest first; none goes on over a STOP unless it is carried."""
+    last = 0 if carry else len(tokens) - 1 - tokens[::-1].index(STOP)
+    return [tuple(tokens[max(last, len(tokens) - k) :]) for k in range(order - 1, 0, -1)] + [()]
+
+
+def events_of(tokens: list[int], order: int, carry: bool) -> list[tuple[tuple[int, ...], int]]:
+    return [
+        (context, tokens[i])
+        for i in range(1, len(tokens))
+        for context in dict.fromkeys(contexts_of(tokens[:i], order, carry))
+    ]
+
+
 def at(reading, both: Ngram, context) -> np.ndarray:
     """log p after a context, without counting it: step by step over ids that both models know."""
     import copy

@@ -28,6 +28,8 @@ class Sizes:
     unknown: Literal["here", "elsewhere", "never"] = "here"
     """Where tokens can be unknown (UNK). never: the tokens can write any text. elsewhere: every token of the run's text
     is in the vocabulary, and nothing was held out, so that only another text can have unknown ones. here: otherwise."""
+    carry: bool = False
+    """Whether a language model carries its context over the end of a unit (data.carry)."""
 
     @property
     def ids(self) -> int:

@@ -12,8 +12,8 @@ is k one-hot vectors side by side, and the first matrix, kV wide, holds a row fo
 Sharing is that form with A_j = C H_j^T, where H_j are the columns of H that read place j: fewer weights, and what is
 learnt of a word at one place is known at all others.
 
-The window runs over the ends of texts as over any token; before the first token of all stands STOP. What is carried
-from batch to batch are the last k tokens.
+Before the first token of a text stand STOPs. With data.carry=true the window runs over the ends of units as over any
+token. What is carried from batch to batch are the last k tokens.
 
 Departures: learnt by the trainer's optimiser, not by plain SGD with a falling rate, and without the paper's mixture
 with a trigram (`segue evaluate --mix` makes one).
@@ -137,7 +137,7 @@ class NeuralLm(Network, LanguageModel):
 
     def _windows(self, batch: Batch, state: WindowState | None) -> tuple[Tensor, WindowState]:
         """The last tokens at every place, and after the last."""
-        mask_BT = None if batch.unpadded else batch.mask_BT
+        mask_BT = None if batch.unpadded or batch.right_padded else batch.mask_BT
         history, state = self._history(batch.tokens_BT, mask_BT, state, batch.fresh_B)
         windows_BTK = history.unfold(1, self.config.words, 1)[:, 1:]
         if mask_BT is not None and not bool(mask_BT.all()):

@@ -27,7 +27,8 @@ validation text; where there is none, the last tenth of the training text, which
 
 A text is START w1 … wn STOP. There is one START, so the context of w1 is START alone and that of w2 is START w1: the
 context is shortened at the start. START is never predicted and no part of V. In the ids, STOP after a context is
-STOP, and STOP inside a context is START: nothing follows the one, nothing precedes the other.
+STOP, and STOP inside a context is START: nothing follows the one, nothing precedes the other. With data.carry=true all
+units are one such text: STOP between two is a token like others, and contexts go on over it.
 
 V counts STOP, every token of the vocabulary, and UNK, the unknown token, where UNK can follow. It cannot with byte, bpe
 and unigram tokens, which can write any text. With char, space and word tokens it can, since another text may hold what
@@ -251,7 +252,7 @@ class Ngram(Counted, MarkovLm, NgramCounts):
     ) -> tuple[list[Level], list[NDArray[np.int64]]]:
         """Count and pack all orders; also return, for each, how many n-grams have a count of 1, 2, 3, 4."""
         order, continuation = self.config.order, self.config.smoothing.endswith("kneser_ney")
-        tables = count_orders(words, order, self.sizes.vocab_size, self.sizes.stop, folder, memory, done)
+        tables = count_orders(words, order, self.sizes, folder, memory, done)
         levels, counts_of_counts = [], []
         table, contexts = next(tables), np.array([len(words)])
         for k in range(1, order + 1):
@@ -317,7 +318,7 @@ class Ngram(Counted, MarkovLm, NgramCounts):
             totals[k][seen] = total[level.profile[contexts[seen]]]
             totals[k][contexts == UNKNOWN] = -1
             plain = _Order(level, np.where(total > 0, 1.0, -1.0), np.zeros(len(total)), np.zeros(4))
-            score_order(*plain.arrays, DISCOUNTED, 0.0, text, targets, self.sizes.stop, contexts, counts[k])
+            score_order(*plain.arrays, DISCOUNTED, 0.0, text, targets, self.restart, contexts, counts[k])
         return counts, totals
 
     def _ready(self, levels: list[Level]) -> None:
@@ -424,7 +425,7 @@ class Ngram(Counted, MarkovLm, NgramCounts):
 
     def _score_order(self, k: int, text: Ids, targets: Ids, contexts: Ids, p: Floats) -> None:
         even = 1.0 / self.can_follow
-        score_order(*self.orders[k].arrays, self._mode, even, text, targets, self.sizes.stop, contexts, p)
+        score_order(*self.orders[k].arrays, self._mode, even, text, targets, self.restart, contexts, p)
         self._leave_out_unknown(targets == self.sizes.unk, p)
 
     def _add_order(self, k: int, context: int, p: Floats) -> None:
@@ -442,6 +443,7 @@ class _Adapted(Reading, LanguageModel):
 
     task = "lm"
     inputs = ("fresh_B",)
+    in_order = True
 
     @property
     def parameters_count(self) -> int:

@@ -228,7 +228,8 @@ class RnnLm(Network, LanguageModel, Body):
     ) -> tuple[Tensor, Tensor | None, RecurrentState | None]:
         if state is not None and batch.fresh_B is not None:
             state = state.forget(batch.fresh_B)
-        return self._embedded(batch.tokens_BT), None if batch.unpadded else batch.mask_BT, state
+        mask_BT = None if batch.unpadded or batch.right_padded else batch.mask_BT
+        return self._embedded(batch.tokens_BT), mask_BT, state
 
     def _embedded(self, tokens_BT: Tensor) -> Tensor:
         drop = self.config.drop

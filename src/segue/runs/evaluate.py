@@ -10,7 +10,6 @@ an n-gram cache (ngrams/cache.py), and a neural cache for every network with hid
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -58,7 +57,7 @@ class Mixing:
         held_out = None
         if self.cache or len(self.runs) > 1:
             with first.held_out(validation, HELD_OUT, progress) as text:
-                held_out = np.array(text.store.tokens)
+                held_out = text  # its mapped file outlives its folder
         with first.corpus_for(data, progress, settings) as (corpus, split):
             result = static = self._score(corpus, split, held_out, False, progress)
             if self.adapt or self.cache:
@@ -84,9 +83,8 @@ class Mixing:
         model = parts[0].model
         if len(parts) > 1:
             model = Mixture([part.model for part in parts], weights, [part.device for part in parts])
-        row = {"row": sys.maxsize} if adapted else {}
         opened = first.opened._replace(model=model)
-        evaluated = evaluate_opened(first.recipe, opened, corpus, split, progress, normalised=True, **row)
+        evaluated = evaluate_opened(first.recipe, opened, corpus, split, progress, normalised=True)
         result = {"model": self.name, **evaluated.result}
         if len(parts) > 1:
             result["weights"] = {part.name: weight for part, weight in zip(parts, weights, strict=True)}
@@ -197,7 +195,7 @@ def _check(runs: Sequence[Run]) -> None:
                 f"{run.tokenizer.kind}, {run.sizes.vocab_size:,}), so that their probabilities are of other things. "
                 "Expected runs with the same tokenizer, trained on the same text with the same [tokens]."
             )
-        for key in ("unit", "canonical"):
+        for key in ("unit", "canonical", "carry"):
             one, other = asdict(first.recipe.data)[key], asdict(run.recipe.data)[key]
             if one != other:
                 raise InputError(f"{first.path} was made with data.{key}={one}, {run.path} with {other}. Expected one.")

@@ -122,7 +122,8 @@ def _codec(recipe: Recipe, tokenizer: Tokenizer, labels: tuple[str, ...], spelle
     label = recipe.data.label
     classes = 1 if label == "number" else len(labels)
     unknown: Any = "here" if tokenizer.closed else "never"
-    sizes = Sizes(tokenizer.vocab_size, classes, label, recipe.model_class.marks(recipe.model), unknown)
+    marks = recipe.model_class.marks(recipe.model)
+    sizes = Sizes(tokenizer.vocab_size, classes, label, marks, unknown, recipe.data.carry)
     return Codec(tokenizer, labels, recipe.data, sizes, speller)
 
 

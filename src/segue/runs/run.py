@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
+from itertools import tee
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from segue.inference.decode_settings import Config as Decode
 from segue.inference.evaluation import Evaluation
 from segue.inference.lattice import paths
 from segue.inference.opened import Opened
-from segue.inference.score import Line, stream_logprobs
+from segue.inference.score import Line, texts_logprobs
 from segue.inference.words import Words, words_of
 from segue.look.explain.leave_one_out import Mattered, explained
 from segue.look.inside.view import View
@@ -259,23 +260,32 @@ class Run:
     # Scoring
 
     def score(self, texts: Iterable[str]) -> Iterator[Line]:
-        """Score each text by itself: its tokens with their log probabilities, and the totals (with the end). For a
+        """Score texts: the tokens of each with their log probabilities, and the totals (with the end). Each text is
+        scored by itself; if the run was made with data.carry=true, each is read on from those before it. For a
         translator each text is a source, a tab and a target, of which the target is scored given the source."""
         self._must("score")
+        if self.task.shape.running:
+            yield from self._score(_listed(texts), self.recipe.data.carry)
+            return
         for text in _listed(texts):
-            if (line := self.task.scored(self.opened, text)) is not None:
-                yield line
-                continue
-            if self.recipe.data.canonical:
-                text = " ".join(text.split())
-            ids, surfaces = self.tokenizer.pieces(text)
-            stream = np.append(ids, self.sizes.stop)
-            logp = [
-                float(p)
-                for _, rows, real in stream_logprobs(self.model, stream, 1, self.sizes.vocab_size, self.device)
-                for p in rows[0][real[0]]
-            ]
-            bits = [-p / math.log(2) for p in logp]
+            line = self.task.scored(self.opened, text)
+            assert line is not None
+            yield line
+
+    def score_paths(self, lattice: str) -> list[Line]:
+        """Score every path of a lattice such as "the (cow|caw) eats", each by itself, the most probable first, that is
+        the one with the fewest bits; where words are unknown, those of spelling them count."""
+        self._must("generate")
+        return sorted(self._score(paths(lattice), carry=False), key=lambda line: line.bits)
+
+    def _score(self, texts: Iterable[str], carry: bool) -> Iterator[Line]:
+        read, ahead = tee(map(self._pieces_of, texts))
+        streams = (np.append(ids, self.sizes.stop) for _, ids, _ in ahead)
+        scored = texts_logprobs(self.model, streams, self.sizes.vocab_size, self.device, carry)
+        for found in scored:
+            text, ids, surfaces = next(read)
+            logp = found.tolist()
+            bits = [0.0 - p / math.log(2) for p in logp]  # not -0.0 where p is 1
             if self.speller:
                 unknown = self.tokenizer.unknown(text, ids)
                 for place, word in zip(np.flatnonzero(ids == self.tokenizer.unk), unknown, strict=True):
@@ -283,10 +293,11 @@ class Run:
             size = len(text.encode()) + STOP_BYTES[self.recipe.data.unit]
             yield Line(text, [*surfaces, ""], logp, bits, math.fsum(logp), math.fsum(bits), size)
 
-    def score_paths(self, lattice: str) -> list[Line]:
-        """Score every path of a lattice such as "the (cow|caw) eats", the most probable first, that is the one with the
-        fewest bits; where words are unknown, those of spelling them count."""
-        return sorted(self.score(paths(lattice)), key=lambda line: line.bits)
+    def _pieces_of(self, text: str) -> tuple[str, Any, list[str]]:
+        """Return a text as the model reads it, with its ids and what each stands for."""
+        if self.recipe.data.canonical:
+            text = " ".join(text.split())
+        return text, *self.tokenizer.pieces(text)
 
     # Generating
 

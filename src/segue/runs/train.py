@@ -136,7 +136,7 @@ def _network(recipe: Recipe, prepared: Prepared, device: str, world: World, prog
     setup.freeze(model, train.freeze)
     model.to(device)
     world.seed(train.seed)
-    batches = recipe.task.batches(prepared.store, recipe.batches, train.seed)
+    batches = recipe.task.batches(prepared.store, recipe.batches, train.seed, recipe.data.carry)
     if isinstance(batches, Streams):
         world.check(batches.size, recipe.batches.accumulate)
         if device != "cpu" and world.size == 1:

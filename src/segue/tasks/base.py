@@ -155,8 +155,8 @@ class Task(ABC):
         encoded = self.store(corpus, split, codec, folder)
         return HeldOut(encoded.store, encoded.unknown / max(1, encoded.tokens))
 
-    def batches(self, store: Store, config: BatchConfig, seed: int) -> Batches:
-        """Return the training batches, by their step."""
+    def batches(self, store: Store, config: BatchConfig, seed: int, carry: bool = True) -> Batches:
+        """Return the training batches, by their step. `carry`: as data.carry, for running text."""
         return Rows(store, config, seed, lambda columns: self.collate(columns, config.length), self.by, self.added)
 
     # Judging

@@ -16,6 +16,7 @@ from segue.batches.codec import Codec
 from segue.batches.encode import Encoded, encode_mixed, encode_split, encode_text
 from segue.batches.store import Columns, Store
 from segue.batches.streams import Streams
+from segue.batches.unit_rows import UnitRows, are_short
 from segue.data.builtin import MADE
 from segue.data.config import Config as Data
 from segue.data.corpus import Corpus
@@ -108,8 +109,12 @@ class Lm(RunningText):
         held_out = encode_split(corpus, split, codec.tokenizer, codec.speller, folder, limit)
         return HeldOut(held_out, len(held_out.spelled) / max(1, len(held_out.store.tokens)))
 
-    def batches(self, store: Store, config: BatchConfig, seed: int) -> Batches:
-        return Streams(store, config, seed)
+    def batches(self, store: Store, config: BatchConfig, seed: int, carry: bool = True) -> Batches:
+        """Without carry, units that are short are rows. Long ones are read as streams, which go on over their ends:
+        these are rare. So are units of several corpora, which share the rows of each step."""
+        if carry or "weight" in store.columns or not are_short(store.tokens, config.length):
+            return Streams(store, config, seed)
+        return UnitRows(store, config, seed)
 
     def validate(
         self, opened: Opened, held_out: HeldOut, config: BatchConfig, limit: int, done: Done = nothing
@@ -126,17 +131,16 @@ class Lm(RunningText):
         split: str,
         done: Done = nothing,
         limit: int = 0,
-        row: int = LONG_ROW,
         normalised: bool | None = None,
         **how: Any,
     ) -> Evaluation:
-        """Score every token of a split once, in rows of at least `row` tokens."""
+        """Score every token of a split once."""
         codec = opened.codec
         lossless = codec.tokenizer.lossless
         normalised = opened.model.normalised if normalised is None else normalised
         with tempfile.TemporaryDirectory(prefix="segue-") as folder:
             held_out = encode_split(corpus, split, codec.tokenizer, codec.speller, Path(folder), limit)
-            scored = score_held_out(opened.model, held_out, codec.sizes.vocab_size, opened.device, row, done)
+            scored = score_held_out(opened.model, held_out, codec.sizes.vocab_size, opened.device, LONG_ROW, done)
         evaluation = of_scored(scored, lossless, normalised)
         if scored.parts and normalised:
             names = [part.name for part in corpus.parts_of(split)]

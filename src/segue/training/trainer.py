@@ -240,7 +240,7 @@ class Trainer:
             with phase(self.profile, "backward"):
                 (total * self.world.size).backward()  # type: ignore[no-untyped-call]
             self.log.add(shares)
-            if loss.state is not None:
+            if loss.state is not None and self.batches.carries:
                 self.carried.append(loss.state.detach())
         with phase(self.profile, "optimiser"):
             norm = rates.gradient_norm(self.model, self.config.optimizer.clip)
