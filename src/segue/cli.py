@@ -348,6 +348,8 @@ def look(
 
     segue look runs/gpt-book "The cows eat" --view attention --layer 1 --html attention.html
 
+    segue look runs/ngram-book "i want to eat" --view counts
+
     segue look runs/bow-reviews "a fine film" --view leave_one_out
 
     segue look runs/ngram-book "The cows" --with runs/rnn_lm-book

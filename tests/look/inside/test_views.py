@@ -44,8 +44,8 @@ RUNS: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
     "words": ("word2vec", TEXTS, {**COUNTED, "model.width": 8, "train.threads": 1}),
 }
 APPLY = {
-    "ngram": ["next", "evidence", "surprisal"],
-    "scores": ["next", "evidence"],
+    "ngram": ["next", "counts", "evidence", "surprisal"],
+    "scores": ["next", "counts", "evidence"],
     "gpt": ["next", "attention", "surprisal"],
     "relative": ["next", "attention", "surprisal"],
     "lstm": ["next", "gates", "surprisal"],
@@ -141,6 +141,92 @@ def test_surprisal_is_that_of_score(runs: dict[str, Run], name: str) -> None:
     shown = checked(runs[name].look("the cow eats", "surprisal"))
     assert shown.columns == (*line.tokens[:-1], "</s>")
     assert shown.values_PRC[0, 0] == pytest.approx(line.token_bits, rel=1e-4)
+
+
+# Counts
+
+
+WORDS = ["i", "want", "to", "eat", "chinese", "food", "lunch", "spend"]
+BERKELEY = [
+    *([5, 827, 0, 9, 0, 0, 0, 2], [2, 0, 608, 1, 6, 6, 5, 1], [2, 0, 4, 686, 2, 0, 6, 211], [0, 0, 2, 0, 16, 2, 42, 0]),
+    *([1, 0, 0, 0, 0, 82, 1, 0], [15, 0, 15, 0, 1, 4, 0, 0], [2, 0, 0, 0, 0, 1, 0, 0], [1, 0, 1, 0, 0, 0, 0, 0]),
+]
+"""How often the column's word followed the row's in the Berkeley Restaurant corpus."""
+PLAIN = ["data.unit=line", "tokens.kind=space", "data.validation=0", "model.order=2"]
+
+
+@pytest.fixture(scope="module")
+def berkeley(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with a line for each time that one word followed another."""
+    path = tmp_path_factory.mktemp("berkeley") / "berkeley.txt"
+    pairs = [(a, b, n) for a, row in zip(WORDS, BERKELEY, strict=True) for b, n in zip(WORDS, row, strict=True)]
+    path.write_text("".join(f"{a} {b}\n" * n for a, b, n in pairs))
+    return path
+
+
+def counted(path: Path, out: Path, *settings: str) -> dict[str, Any]:
+    """Train an n-gram model by the command, and look at its counts by the command; the view as JSON."""
+    assert main(["train", "ngram", str(path), *PLAIN, *settings, "--out", str(out)]) == 0
+    return json.loads(segue.load(out).look(" ".join(WORDS), "counts").json())
+
+
+def test_n9_the_berkeley_table_comes_from_a_file(
+    berkeley: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = counted(berkeley, tmp_path / "run", "model.smoothing=maximum_likelihood")
+    alone, *columns = np.array(shown["values"][0]).T
+    table = np.array(columns).T
+    assert shown["rows"] == WORDS and shown["columns"] == ["alone", *WORDS]
+    assert table.tolist() == BERKELEY and table.sum(1).tolist() == [843, 629, 911, 62, 84, 35, 3, 2]
+    assert "32 of these 64 counts are 0." in shown["note"] and table.sum() == 2569
+    # A word stands in a line as often as it is followed by one of the words, and as often as it follows one.
+    assert alone.tolist() == (table.sum(0) + table.sum(1)).tolist()
+    p = np.array(shown["values"][1])[:, 1:]
+    assert p == pytest.approx(table / alone[:, None], abs=1e-12)  # the second words are followed by STOP
+    # 32 pairs of words, 8 first words after START, 8 last ones before STOP; 8 words, START or STOP, and UNK.
+    assert "the model has 48 of 100, 48 %." in shown["note"]
+    capsys.readouterr()
+    assert main(["look", str(tmp_path / "run"), "i want", "--view", "counts"]) == 0
+    drawn = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in drawn[2:6]] == [
+        *(["count"], ["alone", "i", "want"], ["i", "871", "5", "827"], ["want", "1,456", "2", "0"]),
+    ]
+
+
+def test_n12_adding_one_takes_most_from_what_was_often_seen(berkeley: Path, tmp_path: Path) -> None:
+    """The effective count, p(w|h) c(h), beside the plain one."""
+    shown = counted(berkeley, tmp_path / "run", "model.smoothing=add_alpha", "model.alpha=1")
+    counts, p = np.array(shown["values"])[:, :, 1:]
+    totals = np.array(shown["values"])[0, :, 0]
+    size = round(1 / p[0, 2] - totals[0])  # "to" never followed "i": p = 1 / (c(i) + V)
+    assert size in (9, 10)  # the words and STOP; with UNK
+    assert p == pytest.approx((counts + 1) / (totals[:, None] + size), abs=1e-12)
+    effective = p * totals[:, None]
+    assert (effective[counts == 0] > 0).all() and effective[0, 1] < 827
+
+
+def test_counts_of_a_longer_context_and_of_the_commonest_words(runs: dict[str, Run]) -> None:
+    run = runs["scores"]
+    shown = checked(run.look("cows | eat hay", "counts"))
+    assert shown.rows == (" eat", " hay") and shown.columns == ("alone", " eat", " hay")
+    # Of every three texts two have "cows eat"; one of them goes on with "hay".
+    assert shown.values_PRC[0].tolist() == [[16.0, 0.0, 8.0], [0.0, 0.0, 0.0]] and shown.panels == ("count", "score")
+    assert shown.values_PRC[1, 0, 2] == 0.5
+    words = " ".join(TEXTS[:3]).split()
+    most = checked(run.look(view="counts", top=2))
+    assert {word.strip() for word in most.rows} <= {word for word in words if words.count(word) >= 2}
+    assert "Kneser-Ney" in run_note(runs["ngram"]) and "Kneser-Ney" not in run_note(run)
+    with pytest.raises(InputError, match="at most 1 before the bar"):
+        run.look("the cows | eat", "counts")
+    assert run.look("cows zebra", "counts").rows == (" cows",)
+    with pytest.raises(InputError, match="never saw “zebra”"):
+        run.look("zebra", "counts")
+    with pytest.raises(InputError, match="asks for no token"):
+        run.look("cows", "counts", top=0)
+
+
+def run_note(run: Run) -> str:
+    return run.look("cows", "counts").note
 
 
 # Attention

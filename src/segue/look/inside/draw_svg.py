@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from segue.look.inside.view import Floats, View, finite, largest, longest_bar, scaled
+import numpy as np
+
+from segue.look.inside.view import Floats, LogAxis, View, finite, largest, log_axis, longest_bar, scaled, written
 from segue.look.page.markup import figure, text, visible
 
 _HUES = ("#4f83d6", "#d9792f", "#2f9e67", "#c9559f", "#8a63d2", "#1f93a8", "#d65656", "#a08b1d", "#9a6b47", "#6b7a8f")
@@ -22,6 +24,8 @@ _WIDE = 1000.0
 _GAP = 28.0
 _MOST_LABEL = 16
 _PLANE = 560.0
+_ACROSS, _UP = 720.0, 400.0
+"""Pixels of a plane with axes."""
 
 
 class _Sheet:
@@ -133,6 +137,29 @@ def _matrix(
             sheet.box(x + _CELL * c, y + _CELL * r, _CELL - 1, _CELL - 1, fill, opaque, said)
 
 
+def _table(sheet: _Sheet, view: View, whole: View, left: float, top: float) -> float:
+    """A panel below the other: the numbers, each on a ground that is the stronger the greater it is."""
+    label = _LETTER * max((len(_short(row)) for row in view.rows), default=0) + 8
+    for name, values_RC in zip(view.panels, view.values_PRC, strict=True):
+        numbers = written(values_RC)
+        longest = max((len(cell) for cells in (*numbers, map(_short, view.columns)) for cell in cells), default=1)
+        width = _LETTER * longest + 10
+        sheet.write(left, top + 14, name)
+        for c, column in enumerate(view.columns):
+            sheet.write(left + label + width * (c + 1) - 5, top + 34, _short(column), 'text-anchor="end"')
+        shares_RC = np.sqrt(np.abs(finite(values_RC)) / (np.abs(finite(values_RC)).max(initial=0.0) or 1.0))
+        for r, row in enumerate(view.rows):
+            y = top + 40 + _LINE * r
+            sheet.write(left, y + 13, _short(row))
+            for c, column in enumerate(view.columns):
+                said = f"{visible(row)} · {visible(column)}: {numbers[r][c]}"
+                x = left + label + width * c
+                sheet.box(x, y, width - 1, _LINE - 1, _AGAINST, 0.6 * float(shares_RC[r, c]), said)
+                sheet.write(x + width - 5, y + 13, numbers[r][c], 'text-anchor="end"')
+        top += 40 + _LINE * len(view.rows) + 12
+    return top
+
+
 def _lines(sheet: _Sheet, view: View, whole: View, left: float, top: float) -> float:
     """A chart a panel; a colour a row."""
     high, low = largest(whole), min(0.0, *(float(finite(one.values_PRC).min(initial=0.0)) for one in whole.all))
@@ -192,6 +219,41 @@ def _points(sheet: _Sheet, view: View, whole: View, left: float, top: float) -> 
     return top
 
 
+def _scatter(sheet: _Sheet, view: View, whole: View, left: float, top: float) -> float:
+    """A dot and a name a row on logarithmic axes, with lines at the powers of ten."""
+    for values_RC in view.values_PRC:
+        x_axis, y_axis = log_axis(values_RC[:, 0]), log_axis(values_RC[:, 1])
+        sheet.write(left, top + 14, view.columns[1])
+        corner = (left + 48, top + 24)
+        _grid(sheet, x_axis, y_axis, corner)
+        for r, (row, (x, y)) in enumerate(zip(view.rows, values_RC[:, :2].tolist(), strict=True)):
+            a, b = x_axis.place(x), y_axis.place(y)
+            if a is not None and b is not None:
+                at = (corner[0] + a * _ACROSS, corner[1] + (1 - b) * _UP)
+                hue = _HUES[r % len(_HUES)]
+                said = f"<title>{text(f'{row}: {x:.3g}, {y:.3g}')}</title>"
+                sheet.marks.append(f'<circle cx="{at[0]:.1f}" cy="{at[1]:.1f}" r="4" fill="{hue}">{said}</circle>')
+                sheet.write(at[0] + 7, at[1] + 4, row, f'fill="{hue}"')
+        top = corner[1] + _UP + 44
+        sheet.write(corner[0] + _ACROSS, top - 8, view.columns[0], 'text-anchor="end"')
+    return top
+
+
+def _grid(sheet: _Sheet, x_axis: LogAxis, y_axis: LogAxis, corner: tuple[float, float]) -> None:
+    """A line and a number at each power of ten."""
+    left, top = corner
+    faint = 'stroke="currentColor" stroke-opacity="0.2"'
+    for power in range(x_axis.low, x_axis.high + 1):
+        x = left + _ACROSS * (power - x_axis.low) / (x_axis.high - x_axis.low)
+        sheet.marks.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{top:.1f}" y2="{top + _UP:.1f}" {faint}/>')
+        sheet.write(x, top + _UP + 16, f"1e{power}", 'text-anchor="middle"')
+    for power in range(y_axis.low, y_axis.high + 1):
+        y = top + _UP * (y_axis.high - power) / (y_axis.high - y_axis.low)
+        sheet.marks.append(f'<line x1="{left:.1f}" x2="{left + _ACROSS:.1f}" y1="{y:.1f}" y2="{y:.1f}" {faint}/>')
+        sheet.write(left - 6, y + 4, f"1e{power}", 'text-anchor="end"')
+    sheet.grow(left + _ACROSS + 90, top + _UP)
+
+
 def _bars(sheet: _Sheet, view: View, whole: View, left: float, top: float) -> float:
     """A bar a row, made of its columns in their colours, which a legend names where there are several."""
     scale, names = longest_bar(whole), [_short(row) for row in view.rows]
@@ -216,4 +278,12 @@ def _bars(sheet: _Sheet, view: View, whole: View, left: float, top: float) -> fl
     return top
 
 
-_PANELS = {"heat": _heat, "lines": _lines, "text": _text, "points": _points, "bars": _bars}
+_PANELS = {
+    "heat": _heat,
+    "table": _table,
+    "lines": _lines,
+    "text": _text,
+    "points": _points,
+    "scatter": _scatter,
+    "bars": _bars,
+}
