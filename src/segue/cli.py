@@ -504,15 +504,17 @@ def claim(
 
     segue claim residual
 
+    segue claim length     (seconds and memory of a step against the length of the text, measured on this machine)
+
     segue claim size book.txt --out runs/claim-size     (again with the same --out: what is trained is kept)
     """
-    from segue.look.terminal import print_claim, print_claims
-    from segue.runs.experiments.claim import claim_names, read_claim, run_claim
+    from segue.look.terminal import print_claim, print_named
+    from segue.runs.experiments.claim import claim_names, run_claim, says
 
     if what is None:
-        claims = [read_claim(name) for name in claim_names()]
-        listed = [{"claim": one.name, "says": one.says} for one in claims]
-        return _print({"claims": listed}) if json else print_claims(claims)
+        listed = [{"claim": name, "says": says(name)} for name in claim_names()]
+        rows = [(one["claim"], one["says"]) for one in listed]
+        return _print({"claims": listed}) if json else print_named("claim", rows, "what it says")
     data, settings = _data_and_settings(rest)
     with _progress() as progress:
         result = run_claim(what, data, settings, budget, Path(out) if out else None, progress, trust)

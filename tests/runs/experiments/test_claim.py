@@ -27,7 +27,7 @@ from segue.models.base import Sizes
 from segue.models.rnn_lm import RnnLm
 from segue.recipe import load_recipe, recipe_names
 from segue.runs.experiments import claim as claims
-from segue.runs.experiments.claim import Claim, Outcome, claim_names, read_claim, run_claim
+from segue.runs.experiments.claim import Claim, Outcome, claim_names, read_claim, run_claim, trained_names
 
 SMALL = """
 says = "A trigram knows more than
@@ -91,11 +91,12 @@ def refused(folder: Path, text: str, **arguments: Any) -> str:
 
 
 def test_all_the_lectures_claims_are_there_and_are_no_recipes() -> None:
-    assert claim_names() == ["data", "depth", "forget", "norm", "repeats", "residual", "size"]
+    trained = ["data", "depth", "forget", "norm", "repeats", "residual", "size"]
+    assert trained_names() == trained and claim_names() == sorted([*trained, "length"])
     assert not [name for name in recipe_names() if name.startswith("claims")]
 
 
-@pytest.mark.parametrize("name", claim_names())
+@pytest.mark.parametrize("name", trained_names())
 def test_every_shipped_claim_is_of_one_text_and_counts_its_steps(name: str) -> None:
     """Budgets in steps, so that a table can be made again; at least two seeds; every variant another recipe."""
     claim = read_claim(name)

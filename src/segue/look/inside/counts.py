@@ -60,7 +60,8 @@ def _encoded(opened: Opened, text: str) -> list[int]:
     """The tokens of a text. Where a blank is part of the word after it, the first word has one too: inside a text that
     is the commoner token."""
     encode, unk = opened.codec.tokenizer.encode, opened.codec.tokenizer.unk
-    plain, blank = encode(text).tolist(), encode(f" {text}").tolist()
+    plain: list[int] = encode(text).tolist()
+    blank: list[int] = encode(f" {text}").tolist()
     return blank if len(blank) == len(plain) and blank[:1] != [unk] else plain
 
 

@@ -5,9 +5,22 @@ from __future__ import annotations
 import math
 import unicodedata
 from collections.abc import Sequence
-from itertools import zip_longest
+from itertools import cycle, zip_longest
 
-from segue.look.inside.view import Floats, LogAxis, View, finite, largest, log_axis, longest_bar, scaled, written
+import numpy as np
+
+from segue.look.inside.view import (
+    Floats,
+    LogAxis,
+    View,
+    finite,
+    largest,
+    log_axis,
+    longest_bar,
+    numbers_of,
+    scaled,
+    written,
+)
 from segue.look.page.markup import visible
 
 _SHADES = " ░▒▓█"
@@ -52,6 +65,8 @@ def _panels(one: View, whole: View, width: int, colour: bool) -> list[str]:
             return _points(one, width)
         case "scatter":
             return _scatter(one, width)
+        case "growth":
+            return _growth(one, width)
         case "bars":
             return _bars(one, longest_bar(whole))
 
@@ -254,23 +269,40 @@ def _points(view: View, width: int) -> list[str]:
 
 def _scatter(view: View, width: int) -> list[str]:
     """Points with their names on logarithmic axes: powers of ten to the left and below."""
-    width, drawn = min(width, _WIDTH) - _MARGIN, []
+    drawn = []
     for values_RC in view.values_PRC:
-        across, up = log_axis(values_RC[:, 0]), log_axis(values_RC[:, 1])
-        plane = [[" "] * width for _ in range(_HEIGHT)]
-        placed = [(row, across.place(x), up.place(y)) for row, (x, y) in zip(view.rows, values_RC[:, :2], strict=True)]
-        points = [
-            (row, round((1 - b) * (_HEIGHT - 1)), round(a * (width - 1)))
-            for row, a, b in placed
-            if a is not None and b is not None
-        ]
-        for _, line, place in points:
-            plane[line][place] = "●"
-        for row, line, place in points:
-            _name(plane[line], place, shown(row))
-        drawn += [shown(view.columns[1]), *_framed(plane, up), *_below(across, width)]
-        drawn.append(f"{shown(view.columns[0]):>{width + _MARGIN}}")
+        points = [(row, "●", float(x), float(y)) for row, (x, y) in zip(view.rows, values_RC[:, :2], strict=True)]
+        drawn += [shown(view.columns[1]), *_plane(points, min(width, _WIDTH) - _MARGIN)]
+        drawn.append(f"{shown(view.columns[0]):>{min(width, _WIDTH)}}")
     return drawn
+
+
+def _growth(view: View, width: int) -> list[str]:
+    """Lines on logarithmic axes: a sign a row, its name at the last point."""
+    drawn = []
+    for name, values_RC in zip(view.panels, view.values_PRC, strict=True):
+        points = []
+        for row, sign, values in zip(view.rows, cycle("●○▲△◆◇"), values_RC.tolist(), strict=False):
+            places = list(zip(numbers_of(view.columns), values, strict=True))
+            points += [("" if place != places[-1] else row, sign, *place) for place in places]
+        drawn += [shown(name), *_plane(points, min(width, _WIDTH) - _MARGIN), ""]
+    return drawn[:-1]
+
+
+def _plane(points: Sequence[tuple[str, str, float, float]], width: int) -> list[str]:
+    """Points (name, sign, x, y) with their names, where there is room for them, and both axes."""
+    across, up = (log_axis(np.array([point[i] for point in points])) for i in (2, 3))
+    plane = [[" "] * width for _ in range(_HEIGHT)]
+    names = []
+    for name, sign, x, y in points:
+        a, b = across.place(x), up.place(y)
+        if math.isfinite(a + b):
+            line, place = plane[round((1 - b) * (_HEIGHT - 1))], round(a * (width - 1))
+            line[place] = sign
+            names.append((line, place, shown(name)))
+    for line, place, name in names:
+        _name(line, place, name)
+    return [*_framed(plane, up), *_below(across, width)]
 
 
 def _name(line: list[str], place: int, name: str) -> None:

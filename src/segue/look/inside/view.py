@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-Kind = Literal["heat", "table", "lines", "text", "points", "scatter", "bars"]
+Kind = Literal["heat", "table", "lines", "text", "points", "scatter", "growth", "bars"]
 Floats = NDArray[np.float64]
 
 
@@ -25,6 +26,7 @@ class View(NamedTuple):
     text      a panel is a text: the columns are its words or tokens, each shaded by its value in the first row
     points    a panel is a plane: a point a row; columns x, y and group
     scatter   a panel is a plane with logarithmic axes: a point a row; the two columns are the names of x and y
+    growth    the same axes: a line a row over the columns, whose names are the numbers x
     bars      a panel is a table: a bar a row, made of one part a column
     """
 
@@ -53,10 +55,10 @@ class View(NamedTuple):
         return draw(self, width, colour)
 
     def svg(self) -> str:
-        """Draw it as one SVG that needs no other file."""
-        from segue.look.inside.draw_svg import draw
+        """Draw it as one SVG that needs no other file, on a light ground or a dark one as the reader has it."""
+        from segue.look.inside.draw_svg import alone
 
-        return draw(self)
+        return alone(self)
 
     def html(self) -> str:
         """Draw it as a page of its own."""
@@ -66,7 +68,9 @@ class View(NamedTuple):
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        return self.svg()
+        from segue.look.inside.draw_svg import draw
+
+        return draw(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; what is no finite number is None."""
@@ -133,11 +137,22 @@ class LogAxis(NamedTuple):
     low: int
     high: int
 
-    def place(self, value: float) -> float | None:
-        """Between 0 and 1; None for what has no logarithm."""
+    def place(self, value: float) -> float:
+        """Between 0 and 1; nan for what has no logarithm."""
         if not (math.isfinite(value) and value > 0):
-            return None
+            return math.nan
         return (math.log10(value) - self.low) / (self.high - self.low)
+
+
+def numbers_of(columns: Sequence[str]) -> list[float]:
+    """The numbers that columns are called by; nan for one that is called by a word."""
+    found = []
+    for column in columns:
+        try:
+            found.append(float(column.replace(",", "")))
+        except ValueError:
+            found.append(math.nan)
+    return found
 
 
 def log_axis(values: Floats) -> LogAxis:

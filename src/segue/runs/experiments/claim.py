@@ -2,7 +2,8 @@
 
     segue claim residual
 
-A claim is one TOML file, in recipes/claims/ or your own: a recipe that all variants share, and
+A claim that is measured, not trained, is a file beside this one (length.py). Every other is one TOML file, in
+recipes/claims/ or your own: a recipe that all variants share, and
 
     says = "Residuals let deep networks learn."      the claim
     kind = "gpt"                                     the model, or one of its recipes
@@ -41,6 +42,7 @@ from segue.look.page.report import Curve, Entry, write
 from segue.look.page.trend import Point, Trend, alone, trend_chart
 from segue.recipe import CLAIMS, RECIPES, SECTIONS, Recipe, budgeted, load_recipe
 from segue.runs import folder as files
+from segue.runs.experiments import length
 from segue.runs.experiments.compare import mean_of
 from segue.runs.gather import curve_of, entry_of, page_of
 from segue.runs.run import Run
@@ -106,9 +108,23 @@ class Outcome:
 # Reading a claim
 
 
-def claim_names() -> list[str]:
-    """The claims that are shipped."""
+MEASURED = {"length": length}
+"""Claims that code measures, by the file beside this one: its SAYS, and its `run`."""
+
+
+def trained_names() -> list[str]:
+    """The shipped claims that train variants."""
     return sorted(path.stem for path in (RECIPES / CLAIMS).glob("*.toml"))
+
+
+def claim_names() -> list[str]:
+    """All claims that are shipped."""
+    return sorted([*trained_names(), *MEASURED])
+
+
+def says(name: str) -> str:
+    """The sentence of a shipped claim."""
+    return str(MEASURED[name].SAYS) if name in MEASURED else read_claim(name).says
 
 
 def read_claim(what: str) -> Claim:
@@ -205,6 +221,13 @@ def run_claim(
     trust: bool = False,
 ) -> dict[str, Any]:
     """Train the variants that are not trained yet, write the page and the picture, and return the table."""
+    if what in MEASURED:
+        if data or settings or budget:
+            raise InputError(
+                f"`segue claim {what}` is measured on random tokens: expected no data, settings or --budget."
+            )
+        measured: dict[str, Any] = MEASURED[what].run(out, progress)
+        return measured
     claim = read_claim(what)
     recipes = {name: _recipe(claim, name, data, settings, budget, trust) for name in claim.variants}
     _check_same_text(recipes)
