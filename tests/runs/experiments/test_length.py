@@ -20,6 +20,12 @@ from segue.runs.experiments.claim import claim_names, says
 MB = 1 << 20
 
 
+@pytest.fixture(autouse=True)
+def in_haste(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time every step as seldom as possible: how fast this machine is, is no test."""
+    monkeypatch.setattr(length, "_ENOUGH", 0.0)
+
+
 def test_memory_is_measured_at_its_peak_and_at_the_end() -> None:
     held = []
 

@@ -12,12 +12,16 @@ recipes/claims/ or your own: a recipe that all variants share, and
                                                      parameters, characters (of training text), epochs (how often each
                                                      is read), or a key of the recipe such as model.layers
     law = true                                       fit figure = a · number^-b to it
-    decides = ["with < without"]                     whose figure must be less than whose; a < b < c is two comparisons
+    decides = ["with < without"]                     whose figure must be less than whose; a < b < c is two comparisons;
+                                                     a ~ b: they must be equivalent, differ by no more than the margin
+    margin = 0.02                                    for a ~ b, in units of the figure
     [variants.without]                               a variant: its name, and what it changes
     model.residual = false
 
 Everything is scored on the same test text. A comparison holds if the paired test over its pieces says so (p < 0.05),
-seeds averaged, and every seed of the one lies on the same side of every seed of the other.
+seeds averaged, and every seed of the one lies on the same side of every seed of the other. Two variants are equivalent
+if the whole 95 % interval of their difference lies within the margin, either way (a test of equivalence: that no
+difference was found would not do).
 """
 
 from __future__ import annotations
@@ -73,6 +77,9 @@ class Claim:
     against: str = "steps"
     law: bool = False
     seeds: int = 1
+    alike: tuple[tuple[str, str], ...] = ()
+    """Pairs of variants whose figures must differ by no more than the margin."""
+    margin: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -143,7 +150,7 @@ def read_claim(what: str) -> Claim:
 
 
 _KEYS: dict[str, type] = {"says": str, "kind": str, "variants": dict, "decides": list}
-_MORE: dict[str, type] = {"seeds": int, "against": str, "law": bool}
+_MORE: dict[str, type] = {"seeds": int, "against": str, "law": bool, "margin": float}
 
 
 def _checked(path: Path, values: dict[str, Any]) -> Claim:
@@ -164,18 +171,29 @@ def _checked(path: Path, values: dict[str, Any]) -> Claim:
     variants = {name: _overrides(changes) for name, changes in values["variants"].items()}
     if len(variants) < 2:
         raise InputError(f"{path} has {len(variants)} variants. Expected two or more, each as [variants.NAME].")
+    alike = [said for said in values["decides"] if "~" in str(said)]
+    if bool(alike) != (values.get("margin", 0.0) > 0):
+        raise InputError(
+            f"{path}: margin = {values.get('margin', 'nothing')}, with {len(alike)} comparisons of the form 'a ~ b' in "
+            f"decides. Expected a margin above 0 where there is such a comparison, and none elsewhere."
+        )
+    less = [said for said in values["decides"] if said not in alike]
+    if not values["decides"]:
+        raise InputError(f"{path}: decides is empty. Expected one comparison or more, such as 'with < without'.")
     return Claim(
         name=path.stem,
         says=" ".join(values["says"].split()),
         kind=values["kind"],
         variants=variants,
-        decides=_pairs(path, values["decides"], variants),
+        decides=_pairs(path, less, variants, "<"),
+        alike=tuple(_pairs(path, alike, variants, "~")),
         settings=_overrides({key: values[key] for key in SECTIONS if key in values}),
         **{key: values[key] for key in _MORE if key in values},
     )
 
 
 _TYPES = {str: "text", dict: "a table", list: "a list of texts", int: "a whole number", bool: "true or false"}
+_TYPES |= {float: "a number with a point, such as 0.02"}
 
 
 def _overrides(values: Mapping[str, Any], prefix: str = "") -> list[str]:
@@ -191,20 +209,20 @@ def _overrides(values: Mapping[str, Any], prefix: str = "") -> list[str]:
     return found
 
 
-def _pairs(path: Path, decides: Sequence[Any], variants: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _pairs(path: Path, decides: Sequence[Any], variants: Mapping[str, Any], sign: str) -> list[tuple[str, str]]:
     pairs = []
     for said in decides:
-        names = [name.strip() for name in str(said).split("<")]
+        names = [name.strip() for name in str(said).split(sign)]
         if len(names) < 2:
-            raise InputError(f"{path}: decides has '{said}'. Expected variants with < between them, such as 'a < b'.")
+            raise InputError(
+                f"{path}: decides has '{said}'. Expected variants with < between them, such as 'a < b', or with ~."
+            )
         for name in names:
             if name not in variants:
                 raise InputError(
                     f"{path}: decides has '{said}', but no variant is called '{name}'.{nearest(name, variants)}"
                 )
         pairs += list(pairwise(names))
-    if not pairs:
-        raise InputError(f"{path}: decides is empty. Expected one comparison or more, such as 'with < without'.")
     return pairs
 
 
@@ -357,7 +375,8 @@ def _mean_curve(curves: Sequence[Curve]) -> Curve:
 def _report(claim: Claim, outcomes: Sequence[Outcome], recipe: Recipe, out: Path) -> dict[str, Any]:
     main = recipe.task.figure
     metric = NAMES.get(main, main)
-    comparisons = _judged(claim, {outcome.variant: outcome for outcome in outcomes}, main)
+    by_name = {outcome.variant: outcome for outcome in outcomes}
+    comparisons = [*_judged(claim, by_name, main), *_judged_alike(claim, by_name)]
     law = _law(outcomes, main) if claim.law else None
     verdict = " ".join([_verdict(comparisons, metric), *([_said(law, claim, metric)] if law else [])])
     ranked = sorted((o for o in outcomes if not o.diverged), key=lambda o: _rank(o, main))
@@ -411,6 +430,25 @@ def _judged(claim: Claim, outcomes: Mapping[str, Outcome], main: str) -> list[di
     return found
 
 
+def _judged_alike(claim: Claim, outcomes: Mapping[str, Outcome]) -> list[dict[str, Any]]:
+    """Judge each equivalence: the interval of the difference lies within the margin (True), outside (False), or only
+    in part (None)."""
+    found = []
+    for one, other in claim.alike:
+        a, b = outcomes[one], outcomes[other]
+        low, high = math.nan, math.nan
+        held: bool | None = False if a.diverged or b.diverged else None
+        if held is None:
+            tested = compare_two(a.mean, b.mean)
+            low, high = tested.lo, tested.hi
+            if max(-low, high) < claim.margin:
+                held = True
+            elif low > claim.margin or high < -claim.margin:
+                held = False
+        found.append({"alike": [one, other], "interval": [low, high], "margin": claim.margin, "held": held})
+    return found
+
+
 def _all(held: Sequence[bool | None]) -> bool | None:
     return False if False in held else None if None in held else True
 
@@ -423,6 +461,8 @@ def _verdict(comparisons: Sequence[Mapping[str, Any]], metric: str) -> str:
 
 
 def _compared(comparison: Mapping[str, Any], metric: str) -> str:
+    if "alike" in comparison:
+        return _compared_alike(comparison, metric)
     less, more, p = comparison["less"], comparison["more"], comparison["p"]
     if p is None:
         return f"of '{less}' and '{more}' not both could be trained to the end"
@@ -432,6 +472,17 @@ def _compared(comparison: Mapping[str, Any], metric: str) -> str:
         why = "may be chance" if p >= 0.05 else "not every seed says"
         return f"'{less}' and '{more}' differ by {by}, which {why} ({sure})"
     return f"'{less}' has {by} {'less' if comparison['held'] else 'MORE'} than '{more}' ({sure})"
+
+
+def _compared_alike(comparison: Mapping[str, Any], metric: str) -> str:
+    (one, other), (low, high), margin = comparison["alike"], comparison["interval"], comparison["margin"]
+    if math.isnan(low):
+        return f"of '{one}' and '{other}' not both could be trained to the end"
+    said = {True: "are equivalent", False: "are NOT equivalent", None: "may or may not be equivalent"}
+    return (
+        f"'{one}' and '{other}' {said[comparison['held']]}: their difference lies between {low:+.3f} and {high:+.3f} "
+        f"{metric}, the margin is {margin:g}"
+    )
 
 
 def _law(outcomes: Sequence[Outcome], main: str) -> dict[str, float] | None:

@@ -113,8 +113,9 @@ def measured(reader: Reader, lengths: Sequence[int], device: str) -> list[dict[s
     rows: list[dict[str, Any]] = []
     for length in lengths:
         seconds, size = _step(model, reader, length, device)
-        row = {"variant": reader.name, "length": length, "step_seconds": seconds, "step_bytes": size}
-        rows.append(row | {"parameters": sum(weight.numel() for weight in model.parameters())})
+        parameters = sum(weight.numel() for weight in model.parameters())
+        found = {"length": length, "step_seconds": seconds, "step_bytes": size, "parameters": parameters}
+        rows.append({"variant": reader.name, **found})
     if not reader.by_equation:  # no kernel is fused for a single token
         written = _writing(model, lengths, device)
         for row, seconds in zip(rows, written, strict=True):
