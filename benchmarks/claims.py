@@ -21,15 +21,15 @@ HEAD = """# The lectures' claims, tried
 
 `segue claim NAME` makes each of these tables and pictures: it trains the variants on built-in text, scores them on the
 same held-out part of it, and says whether the claim held. A comparison holds if the paired test over blocks of text is
-clear (p < 0.05), seeds averaged, and every seed of the one is on the right side of every seed of the other; two
-variants are equivalent if the interval of their difference lies within the claim's margin. The 95 %
-interval is that of the text, which moves all variants alike: it is much wider than their differences.
+clear (p < 0.05), seeds averaged, and every seed of the one is on the right side of every seed of the other; one
+variant is as good as another if the interval of its difference lies below the claim's margin. The 95 % interval is that
+of the text, which moves all variants alike: it is much wider than their differences.
 
 Budgets are in steps, so that the figures can be made again; the seconds depend on the machine. Models and budgets are
 small, for two cores and a few minutes, and where a claim needs its own ground to show itself, the settings were chosen
 so; what was seen elsewhere is said below the picture. `length` trains nothing: it times single steps on the machine
-that it runs on. The settings are in `src/segue/recipes/claims/NAME.toml`; a file
-of your own like these works as well. `python benchmarks/claims.py` makes this page.
+that it runs on. The settings are in `src/segue/recipes/claims/NAME.toml`; a file of your own like these works as well.
+`python benchmarks/claims.py` makes this page.
 """
 
 

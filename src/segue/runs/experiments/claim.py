@@ -13,15 +13,15 @@ recipes/claims/ or your own: a recipe that all variants share, and
                                                      is read), or a key of the recipe such as model.layers
     law = true                                       fit figure = a · number^-b to it
     decides = ["with < without"]                     whose figure must be less than whose; a < b < c is two comparisons;
-                                                     a ~ b: they must be equivalent, differ by no more than the margin
-    margin = 0.02                                    for a ~ b, in units of the figure
+                                                     a <~ b: a's figure exceeds b's by no more than the margin
+    margin = 0.02                                    for a <~ b, in units of the figure
     [variants.without]                               a variant: its name, and what it changes
     model.residual = false
 
 Everything is scored on the same test text. A comparison holds if the paired test over its pieces says so (p < 0.05),
-seeds averaged, and every seed of the one lies on the same side of every seed of the other. Two variants are equivalent
-if the whole 95 % interval of their difference lies within the margin, either way (a test of equivalence: that no
-difference was found would not do).
+seeds averaged, and every seed of the one lies on the same side of every seed of the other. "As good as",
+a <~ b, holds if the whole 95 % interval of the difference a - b lies below the margin (a test of non-inferiority: that
+no difference was found would not do).
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class Claim:
     against: str = "steps"
     law: bool = False
     seeds: int = 1
-    alike: tuple[tuple[str, str], ...] = ()
-    """Pairs of variants whose figures must differ by no more than the margin."""
+    no_worse: tuple[tuple[str, str], ...] = ()
+    """Pairs of variants: the figure of the first must exceed that of the second by no more than the margin."""
     margin: float = 0.0
 
 
@@ -149,6 +149,7 @@ def read_claim(what: str) -> Claim:
     return _checked(path, values)
 
 
+NO_WORSE = "<~"
 _KEYS: dict[str, type] = {"says": str, "kind": str, "variants": dict, "decides": list}
 _MORE: dict[str, type] = {"seeds": int, "against": str, "law": bool, "margin": float}
 
@@ -171,13 +172,12 @@ def _checked(path: Path, values: dict[str, Any]) -> Claim:
     variants = {name: _overrides(changes) for name, changes in values["variants"].items()}
     if len(variants) < 2:
         raise InputError(f"{path} has {len(variants)} variants. Expected two or more, each as [variants.NAME].")
-    alike = [said for said in values["decides"] if "~" in str(said)]
-    if bool(alike) != (values.get("margin", 0.0) > 0):
+    nearly = [said for said in values["decides"] if NO_WORSE in str(said)]
+    if bool(nearly) != (values.get("margin", 0.0) > 0):
         raise InputError(
-            f"{path}: margin = {values.get('margin', 'nothing')}, with {len(alike)} comparisons of the form 'a ~ b' in "
-            f"decides. Expected a margin above 0 where there is such a comparison, and none elsewhere."
+            f"{path}: margin = {values.get('margin', 'nothing')}, and {len(nearly)} comparisons in decides are of the "
+            f"form 'a <~ b'. Expected a margin above 0 where there is such a comparison, and none elsewhere."
         )
-    less = [said for said in values["decides"] if said not in alike]
     if not values["decides"]:
         raise InputError(f"{path}: decides is empty. Expected one comparison or more, such as 'with < without'.")
     return Claim(
@@ -185,8 +185,8 @@ def _checked(path: Path, values: dict[str, Any]) -> Claim:
         says=" ".join(values["says"].split()),
         kind=values["kind"],
         variants=variants,
-        decides=_pairs(path, less, variants, "<"),
-        alike=tuple(_pairs(path, alike, variants, "~")),
+        decides=_pairs(path, [said for said in values["decides"] if said not in nearly], variants, "<"),
+        no_worse=tuple(_pairs(path, nearly, variants, NO_WORSE)),
         settings=_overrides({key: values[key] for key in SECTIONS if key in values}),
         **{key: values[key] for key in _MORE if key in values},
     )
@@ -215,7 +215,7 @@ def _pairs(path: Path, decides: Sequence[Any], variants: Mapping[str, Any], sign
         names = [name.strip() for name in str(said).split(sign)]
         if len(names) < 2:
             raise InputError(
-                f"{path}: decides has '{said}'. Expected variants with < between them, such as 'a < b', or with ~."
+                f"{path}: decides has '{said}'. Expected variants with < between them, such as 'a < b', or with <~."
             )
         for name in names:
             if name not in variants:
@@ -376,7 +376,7 @@ def _report(claim: Claim, outcomes: Sequence[Outcome], recipe: Recipe, out: Path
     main = recipe.task.figure
     metric = NAMES.get(main, main)
     by_name = {outcome.variant: outcome for outcome in outcomes}
-    comparisons = [*_judged(claim, by_name, main), *_judged_alike(claim, by_name)]
+    comparisons = [*_judged(claim, by_name, main), *_judged_no_worse(claim, by_name)]
     law = _law(outcomes, main) if claim.law else None
     verdict = " ".join([_verdict(comparisons, metric), *([_said(law, claim, metric)] if law else [])])
     ranked = sorted((o for o in outcomes if not o.diverged), key=lambda o: _rank(o, main))
@@ -430,22 +430,18 @@ def _judged(claim: Claim, outcomes: Mapping[str, Outcome], main: str) -> list[di
     return found
 
 
-def _judged_alike(claim: Claim, outcomes: Mapping[str, Outcome]) -> list[dict[str, Any]]:
-    """Judge each equivalence: the interval of the difference lies within the margin (True), outside (False), or only
-    in part (None)."""
+def _judged_no_worse(claim: Claim, outcomes: Mapping[str, Outcome]) -> list[dict[str, Any]]:
+    """Judge each a <~ b: the interval of a - b lies below the margin (True), above (False), or on both sides (None)."""
     found = []
-    for one, other in claim.alike:
+    for one, other in claim.no_worse:
         a, b = outcomes[one], outcomes[other]
         low, high = math.nan, math.nan
-        held: bool | None = False if a.diverged or b.diverged else None
+        held: bool | None = False if a.diverged else True if b.diverged else None
         if held is None:
             tested = compare_two(a.mean, b.mean)
             low, high = tested.lo, tested.hi
-            if max(-low, high) < claim.margin:
-                held = True
-            elif low > claim.margin or high < -claim.margin:
-                held = False
-        found.append({"alike": [one, other], "interval": [low, high], "margin": claim.margin, "held": held})
+            held = True if high < claim.margin else False if low > claim.margin else None
+        found.append({"no_worse": [one, other], "interval": [low, high], "margin": claim.margin, "held": held})
     return found
 
 
@@ -461,8 +457,8 @@ def _verdict(comparisons: Sequence[Mapping[str, Any]], metric: str) -> str:
 
 
 def _compared(comparison: Mapping[str, Any], metric: str) -> str:
-    if "alike" in comparison:
-        return _compared_alike(comparison, metric)
+    if "no_worse" in comparison:
+        return _compared_no_worse(comparison, metric)
     less, more, p = comparison["less"], comparison["more"], comparison["p"]
     if p is None:
         return f"of '{less}' and '{more}' not both could be trained to the end"
@@ -474,14 +470,14 @@ def _compared(comparison: Mapping[str, Any], metric: str) -> str:
     return f"'{less}' has {by} {'less' if comparison['held'] else 'MORE'} than '{more}' ({sure})"
 
 
-def _compared_alike(comparison: Mapping[str, Any], metric: str) -> str:
-    (one, other), (low, high), margin = comparison["alike"], comparison["interval"], comparison["margin"]
+def _compared_no_worse(comparison: Mapping[str, Any], metric: str) -> str:
+    (one, other), (low, high), margin = comparison["no_worse"], comparison["interval"], comparison["margin"]
     if math.isnan(low):
         return f"of '{one}' and '{other}' not both could be trained to the end"
-    said = {True: "are equivalent", False: "are NOT equivalent", None: "may or may not be equivalent"}
+    said = {True: "is as good as", False: "is NOT as good as", None: "may or may not be as good as"}
     return (
-        f"'{one}' and '{other}' {said[comparison['held']]}: their difference lies between {low:+.3f} and {high:+.3f} "
-        f"{metric}, the margin is {margin:g}"
+        f"'{one}' {said[comparison['held']]} '{other}': it has between {low:+.3f} and {high:+.3f} {metric}, and the "
+        f"margin is {margin:+g}"
     )
 
 
