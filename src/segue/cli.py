@@ -552,17 +552,22 @@ def list_runs(folder: Annotated[str, typer.Argument(help="Where to look.")] = "r
 def explain(
     model: Annotated[str, typer.Argument(metavar="KIND|RECIPE|RUN")],
     settings: Annotated[list[str] | None, typer.Argument(metavar="[section.key=value …]")] = None,
+    html: Annotated[str | None, typer.Option(metavar="FILE", help="Write a page with the picture of sizes.")] = None,
+    svg: Annotated[str | None, typer.Option(metavar="FILE", help="Write the picture alone.")] = None,
     trust: TrustOption = False,
 ) -> None:
     """Explain a model: its paper, its equations and every key of its recipe; for an n-gram run also a worked example.
 
     segue explain rnn_lm
 
+    segue explain gpt model.size=gpt3-175b     (parameters, operations and dollars of published models, as a picture)
+
     segue explain runs/ngram-book
     """
     from segue.runs.explain import explain as explain_model
 
-    explain_model(model, settings or [], trust)
+    files = [(form, file) for form, file in (("html", html), ("svg", svg)) if file]
+    explain_model(model, settings or [], trust, files)
 
 
 @app.command()

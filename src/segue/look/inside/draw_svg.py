@@ -247,17 +247,31 @@ def _scatter(sheet: _Sheet, view: View, whole: View, left: float, top: float) ->
         sheet.write(left, top + 14, view.columns[1])
         corner = (left + 48, top + 24)
         _grid(sheet, x_axis, y_axis, corner, _PLANE_WITH_AXES)
-        for r, (row, (x, y)) in enumerate(zip(view.rows, values_RC[:, :2].tolist(), strict=True)):
-            a, b = x_axis.place(x), y_axis.place(y)
-            if math.isfinite(a + b):
-                at = (corner[0] + a * across, corner[1] + (1 - b) * up)
+        places = [(x_axis.place(x), y_axis.place(y)) for x, y in values_RC[:, :2].tolist()]
+        ats = [(corner[0] + a * across, corner[1] + (1 - b) * up) for a, b in places]
+        taken = [(x - 5, x + 5, y + 4) for x, y in ats]
+        for r, (row, at, (x, y)) in enumerate(zip(view.rows, ats, values_RC[:, :2].tolist(), strict=True)):
+            if math.isfinite(sum(at)):
                 hue = _HUES[r % len(_HUES)]
                 said = f"<title>{text(f'{row}: {x:.3g}, {y:.3g}')}</title>"
                 sheet.marks.append(f'<circle cx="{at[0]:.1f}" cy="{at[1]:.1f}" r="4" fill="{hue}">{said}</circle>')
-                sheet.write(at[0] + 7, at[1] + 4, row, f'fill="{hue}"')
+                sheet.write(*_free(at, _LETTER * len(row), taken), row, f'fill="{hue}"')
         top = corner[1] + up + 44
         sheet.write(corner[0] + across, top - 8, view.columns[0], 'text-anchor="end"')
     return top
+
+
+def _free(at: tuple[float, float], width: float, taken: list[tuple[float, float, float]]) -> tuple[float, float]:
+    """Where a name of this width goes: right of its point, left, below or above, where no other name or point is."""
+    (x, y), middle = at, at[0] - width / 2
+    places = [(x + 7, y + 4), (x - 7 - width, y + 4), (middle, y + 18), (middle, y - 9)]
+    for left, foot in places:
+        if not any(left < end and begin < left + width and abs(foot - other) < 13 for begin, end, other in taken):
+            break
+    else:
+        left, foot = places[0]
+    taken.append((left, left + width, foot))
+    return left, foot
 
 
 def _growth(sheet: _Sheet, view: View, whole: View, left: float, top: float) -> float:
