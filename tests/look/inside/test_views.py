@@ -15,7 +15,9 @@ from segue.batches.batch import Batch
 from segue.cli import main
 from segue.errors import InputError
 from segue.inference.words import words_of
+from segue.layers.position import Positions
 from segue.look.inside import look, views, views_of
+from segue.look.inside.positions import by_distance
 from segue.look.inside.view import View
 from segue.runs.run import Run
 
@@ -32,6 +34,7 @@ RUNS: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
     "scores": ("ngram", TEXTS, {**COUNTED, "model.order": 3, "model.smoothing": "stupid_backoff"}),
     "gpt": ("gpt", TEXTS, SMALL | GPT),
     "relative": ("gpt", TEXTS, SMALL | GPT | {"model.position": "relative"}),
+    "placeless": ("gpt", TEXTS, SMALL | GPT | {"model.position": "none"}),
     "lstm": ("rnn_lm", TEXTS, SMALL | {"model.width": 8, "model.embedding": 8, "model.layers": 2}),
     "gru": ("rnn_lm", TEXTS, SMALL | {"model.width": 8, "model.embedding": 8, "model.cell": "gru"}),
     "elman": ("rnn_lm", TEXTS, SMALL | {"model.width": 8, "model.embedding": 8, "model.cell": "elman"}),
@@ -46,8 +49,9 @@ RUNS: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
 APPLY = {
     "ngram": ["next", "counts", "evidence", "surprisal"],
     "scores": ["next", "counts", "evidence"],
-    "gpt": ["next", "attention", "surprisal"],
-    "relative": ["next", "attention", "surprisal"],
+    "gpt": ["next", "attention", "positions", "surprisal"],
+    "relative": ["next", "attention", "positions", "surprisal"],
+    "placeless": ["next", "attention", "surprisal"],
     "lstm": ["next", "gates", "surprisal"],
     "gru": ["next", "gates", "surprisal"],
     "elman": ["next", "gates", "surprisal"],
@@ -253,6 +257,37 @@ def test_a_layer_and_a_head(runs: dict[str, Run]) -> None:
 def test_a_text_that_is_longer_than_the_window(runs: dict[str, Run]) -> None:
     shown = checked(runs["gpt"].look("the cow " * 10, "attention"))
     assert len(shown.rows) == 16 and "The first 16 of 81 tokens" in shown.note
+
+
+# Positions
+
+
+def test_close_places_are_alike_by_sinusoids() -> None:
+    """P18, over the distance 0: width 512, falling until a distance of 43."""
+    found = by_distance(Positions("sinusoidal", 200, 512, 4, 128))[0]
+    dots = [256, 249.102, 231.734, 211.749, 189.597, 173.790, 157.574, 131.091, 111.950]
+    assert found[[0, 1, 2, 3, 5, 10, 20, 50, 100]] * 256 == pytest.approx(dots, abs=5e-3)
+    assert (np.diff(found)[:43] < 0).all() and np.diff(found)[43] > 0
+
+
+def test_places_by_the_other_kinds() -> None:
+    """One-hot places have nothing in common; rotary: the mean cosine of the angles; relative: a bias a head."""
+    assert by_distance(Positions("onehot", 6, 8, 2, 4))[0].tolist() == [1, 0, 0, 0, 0, 0]
+    angles = np.arange(6)[:, None] * 10_000.0 ** -np.array([0, 0.5])
+    assert by_distance(Positions("rotary", 6, 8, 2, 4))[0] == pytest.approx(np.cos(angles).mean(1), abs=1e-6)
+    relative = Positions("relative", 6, 8, 2, 4)
+    assert by_distance(relative) == pytest.approx(relative.table.weight[:6].T.detach().numpy())
+
+
+def test_the_view_of_positions(runs: dict[str, Run]) -> None:
+    shown = checked(runs["gpt"].look("", "positions", top=5))
+    assert shown.columns == ("0", "1", "2", "3", "4") and shown.values_PRC[0, 0, 0] == pytest.approx(1)
+    weight = runs["gpt"].model.positions.table.weight.detach().double()
+    near = torch.cosine_similarity(weight[1:], weight[:-1]).mean()
+    assert shown.values_PRC[0, 0, 1] == pytest.approx(float(near))
+    assert checked(runs["relative"].look("", "positions")).rows == ("head 1", "head 2")
+    with pytest.raises(InputError, match="asks for no distance"):
+        runs["gpt"].look("", "positions", top=0)
 
 
 # Gates
