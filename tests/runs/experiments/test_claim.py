@@ -228,16 +228,16 @@ def test_a_comparison_is_held_reversed_or_open(a: Any, b: Any, held: bool | None
 @pytest.mark.parametrize(
     ("a", "margin", "held"),
     [
-        ([[201.0, 203.0] * 6], 0.05, True),  # worse by 0.02 bits per byte in every block: within the margin
-        ([[201.0, 203.0] * 6], 0.01, False),  # beyond it, for sure
-        ([[150.0, 151.0] * 6], 0.05, True),  # better by far
-        ([[180.0, 222.0] * 6], 0.05, None),  # as good on average, but the text does not tell
+        ([[201.0, 203.0] * 12] * 3, 0.05, True),  # worse by 0.02 bits per byte in every block: within the margin
+        ([[201.0, 203.0] * 12] * 3, 0.01, False),  # beyond it, for sure
+        ([[150.0, 151.0] * 12] * 3, 0.05, True),  # better by far
+        ([[180.0] * 12 + [222.0] * 12] * 3, 0.05, None),  # about as good on average, but the text does not tell
         ([], 0.05, False),  # it could not be trained
     ],
 )
 def test_as_good_as_is_an_interval_below_the_margin(a: Any, margin: float, held: bool | None) -> None:
     claim = Claim("c", "…", "gpt", {"a": [], "b": []}, [], [], no_worse=(("a", "b"),), margin=margin)
-    both = {"a": outcome("a", *a), "b": outcome("b", [199.0, 201.0] * 6)}
+    both = {"a": outcome("a", *a), "b": outcome("b", *[[199.0, 201.0] * 12] * 3)}
     [found] = claims._judged_no_worse(claim, both)
     assert found["held"] is held
     said = claims._verdict([found], "bits per byte")
