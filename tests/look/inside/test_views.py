@@ -41,6 +41,7 @@ RUNS: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
     "bow": ("bow", REVIEWS, {"train.steps": 20, "data.validation": 0}),
     "bayes": ("naive_bayes", REVIEWS, {"data.validation": 0}),
     "rnn": ("rnn_classifier", REVIEWS, SMALL | {"model.width": 8}),
+    "cnn": ("cnn_classifier", REVIEWS, {"train.steps": 20, "data.validation": 0, "model.filters": 4}),
     "tagger": ("rnn_tagger", TAGGED, SMALL | {"model.width": 8, "batches.length": 8}),
     "window": ("window_tagger", TAGGED, SMALL | {"batches.length": 8}),
     "translator": ("rnn_seq2seq", PAIRS, SMALL | {"model.width": 8, "tokens.kind": "char"}),
@@ -58,12 +59,20 @@ APPLY = {
     "bow": ["leave_one_out"],
     "bayes": ["leave_one_out"],
     "rnn": ["gates", "leave_one_out"],
+    "cnn": ["filters", "leave_one_out"],
     "tagger": ["gates"],
     "window": [],
     "translator": [],
     "words": ["word_map"],
 }
-TEXT = {"bow": "a fine film", "bayes": "a fine film", "rnn": "a fine film", "tagger": "the dog eats", "words": "cows"}
+TEXT = {
+    "bow": "a fine film",
+    "bayes": "a fine film",
+    "rnn": "a fine film",
+    "cnn": "a fine film",
+    "tagger": "the dog eats",
+    "words": "cows",
+}
 
 
 @pytest.fixture(scope="module")
@@ -342,6 +351,28 @@ def test_leaving_out_is_what_explain_says(runs: dict[str, Run], name: str) -> No
     shown = checked(runs[name].look("a fine film", "leave_one_out"))
     assert shown.columns == ("a", "fine", "film") and answer.label in shown.title
     assert shown.values_PRC[0, 0].tolist() == [word.drop for word in words]
+
+
+def test_filters_show_the_words_that_they_fit_best(runs: dict[str, Run]) -> None:
+    """Each filter by hand: its weights times the vectors of every k words, zeros beyond the ends of the text."""
+    model = runs["cnn"].model
+    shown = checked(runs["cnn"].look("a fine film", "filters", top=12))
+    ids = runs["cnn"].tokenizer.encode(" a fine film").tolist()  # a classifier reads the first word as the others
+    x_TD = model.vectors.weight[ids].detach()
+    expected = {}
+    for layer in model.convolutions:
+        k = layer.width
+        padded = torch.cat([torch.zeros(k - 1, x_TD.shape[1]), x_TD, torch.zeros(k - 1, x_TD.shape[1])])
+        c_TF = torch.stack([layer.linear(padded[t : t + k].flatten()) for t in range(3 + k - 1)]).relu().detach()
+        for number in range(4):
+            place = int(c_TF[:, number].argmax())
+            words = " ".join(["a", "fine", "film"][max(0, place - k + 1) : place + 1])
+            expected[f"{words}  (width {k}, filter {number + 1})"] = float(c_TF[place, number])
+    found = dict(zip(shown.rows, shown.values_PRC[0, :, 0].tolist(), strict=True))
+    assert found == pytest.approx(expected, abs=1e-6) and list(found.values()) == sorted(found.values(), reverse=True)
+    assert runs["cnn"].look("a fine film", "filters", top=2).rows == shown.rows[:2]
+    with pytest.raises(InputError, match="asks for no filter"):
+        runs["cnn"].look("a fine film", "filters", top=0)
 
 
 def test_the_map_has_the_nearest_words(runs: dict[str, Run]) -> None:
