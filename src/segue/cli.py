@@ -378,6 +378,8 @@ def look(
 
     segue look runs/gpt-book "The cows eat" --view attention --layer 1 --html attention.html
 
+    segue look runs/ngram-book "i want to eat" --view counts
+
     segue look runs/bow-reviews "a fine film" --view leave_one_out
 
     segue look runs/ngram-book "The cows" --with runs/rnn_lm-book
@@ -556,15 +558,17 @@ def claim(
 
     segue claim residual
 
+    segue claim length     (seconds and memory of a step against the length of the text, measured on this machine)
+
     segue claim size book.txt --out runs/claim-size     (again with the same --out: what is trained is kept)
     """
-    from segue.look.terminal import print_claim, print_claims
-    from segue.runs.experiments.claim import claim_names, read_claim, run_claim
+    from segue.look.terminal import print_claim, print_named
+    from segue.runs.experiments.claim import claim_names, run_claim, says
 
     if what is None:
-        claims = [read_claim(name) for name in claim_names()]
-        listed = [{"claim": one.name, "says": one.says} for one in claims]
-        return _print({"claims": listed}) if json else print_claims(claims)
+        listed = [{"claim": name, "says": says(name)} for name in claim_names()]
+        rows = [(one["claim"], one["says"]) for one in listed]
+        return _print({"claims": listed}) if json else print_named("claim", rows, "what it says")
     data, settings = _data_and_settings(rest)
     with _progress() as progress:
         result = run_claim(what, data, settings, budget, Path(out) if out else None, progress, trust)
@@ -602,17 +606,22 @@ def list_runs(folder: Annotated[str, typer.Argument(help="Where to look.")] = "r
 def explain(
     model: Annotated[str, typer.Argument(metavar="KIND|RECIPE|RUN")],
     settings: Annotated[list[str] | None, typer.Argument(metavar="[section.key=value …]")] = None,
+    html: Annotated[str | None, typer.Option(metavar="FILE", help="Write a page with the picture of sizes.")] = None,
+    svg: Annotated[str | None, typer.Option(metavar="FILE", help="Write the picture alone.")] = None,
     trust: TrustOption = False,
 ) -> None:
     """Explain a model: its paper, its equations and every key of its recipe; for an n-gram run also a worked example.
 
     segue explain rnn_lm
 
+    segue explain gpt model.size=gpt3-175b     (parameters, operations and dollars of published models, as a picture)
+
     segue explain runs/ngram-book
     """
     from segue.runs.explain import explain as explain_model
 
-    explain_model(model, settings or [], trust)
+    files = [(form, file) for form, file in (("html", html), ("svg", svg)) if file]
+    explain_model(model, settings or [], trust, files)
 
 
 @app.command()

@@ -87,33 +87,14 @@ def print_comparison(result: dict[str, Any]) -> None:
     console.print(f"The page: {result['report']}")
 
 
-def print_claims(claims: Sequence[Any]) -> None:
-    """The claims that can be tried, a sentence each."""
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("claim", no_wrap=True)
-    table.add_column("what it says")
-    for claim in claims:
-        table.add_row(claim.name, Text(claim.says))
-    _console().print(table)
-
-
 def print_claim(result: dict[str, Any]) -> None:
     """The variants in their order, whether the claim held, and where the page is."""
-    main, against = result["figure"], result["against"]
+    shown = result.get("table") or _variants(result)
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("variant", no_wrap=True)
-    numbered = against not in ("steps", "parameters")
-    headings = [*([against] if numbered else []), NAMES.get(main, main), "95 % interval", "seeds", "parameters", "time"]
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
-    for row in result["rows"]:
-        place = [_place(row["number"])] if numbered else []
-        if row[main] is None:
-            table.add_row(Text(row["variant"]), *place, "diverged", "–", "–", "–", "–")
-            continue
-        seeds = f"{min(row['seeds']):.3f}–{max(row['seeds']):.3f}" if len(row["seeds"]) > 1 else "–"
-        figures = (number(row[main]), interval(row[f"{main}_ci"]), seeds, size(row["parameters"]))
-        table.add_row(Text(row["variant"]), *place, *figures, f"{row['train_seconds']:,.1f} s")
+    for place, heading in enumerate(shown["head"]):
+        table.add_column(heading, justify="right" if place else "left", no_wrap=True)
+    for cells in shown["rows"]:
+        table.add_row(*map(Text, cells))
     console = _console()
     console.print(Text(result["says"]))
     console.print()
@@ -122,6 +103,23 @@ def print_claim(result: dict[str, Any]) -> None:
         console.print(f"The best possible on this text is {number(result['best_possible'])}.")
     console.print(Text(f"\n{result['verdict']}"))
     console.print(f"The page: {result['report']}    the picture: {result['picture']}")
+
+
+def _variants(result: dict[str, Any]) -> dict[str, Any]:
+    """The table of a claim that trains variants: headings, and a row a variant."""
+    main, against = result["figure"], result["against"]
+    numbered = against not in ("steps", "parameters")
+    head = ["variant", *([against] if numbered else []), NAMES.get(main, main), "95 % interval", "seeds"]
+    rows = []
+    for row in result["rows"]:
+        place = [_place(row["number"])] if numbered else []
+        if row[main] is None:
+            rows.append([row["variant"], *place, "diverged", "–", "–", "–", "–"])
+            continue
+        seeds = f"{min(row['seeds']):.3f}–{max(row['seeds']):.3f}" if len(row["seeds"]) > 1 else "–"
+        figures = (number(row[main]), interval(row[f"{main}_ci"]), seeds, size(row["parameters"]))
+        rows.append([row["variant"], *place, *figures, f"{row['train_seconds']:,.1f} s"])
+    return {"head": [*head, "parameters", "time"], "rows": rows}
 
 
 def _place(value: float) -> str:

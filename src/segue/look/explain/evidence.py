@@ -97,6 +97,12 @@ def followers(model: Any, tokenizer: Any, ids: Sequence[int], top: int = 10) -> 
     )
 
 
+def counts_of(model: Any, ids: Sequence[int], tokens: NDArray[np.int64]) -> NDArray[np.int64]:
+    """c(h,w) of some tokens w after `ids`, which are the whole of h; 0 where h was never seen."""
+    known = model.evidence(ids)
+    return _counts(known[len(ids)], tokens) if len(known) > len(ids) else np.zeros(len(tokens), np.int64)
+
+
 def terms_of(model: Any, ids: Sequence[int], token: int) -> tuple[Term, ...]:
     """What each order says of one token after `ids`, order 0 first."""
     return _terms(model, model.evidence(ids), np.array([token]))[0]

@@ -2,7 +2,8 @@
 
     segue claim residual
 
-A claim is one TOML file, in recipes/claims/ or your own: a recipe that all variants share, and
+A claim that is measured, not trained, is a file beside this one (length.py). Every other is one TOML file, in
+recipes/claims/ or your own: a recipe that all variants share, and
 
     says = "Residuals let deep networks learn."      the claim
     kind = "gpt"                                     the model, or one of its recipes
@@ -11,12 +12,16 @@ A claim is one TOML file, in recipes/claims/ or your own: a recipe that all vari
                                                      parameters, characters (of training text), epochs (how often each
                                                      is read), or a key of the recipe such as model.layers
     law = true                                       fit figure = a · number^-b to it
-    decides = ["with < without"]                     whose figure must be less than whose; a < b < c is two comparisons
+    decides = ["with < without"]                     whose figure must be less than whose; a < b < c is two comparisons;
+                                                     a <~ b: a's figure exceeds b's by no more than the margin
+    margin = 0.02                                    for a <~ b, in units of the figure
     [variants.without]                               a variant: its name, and what it changes
     model.residual = false
 
 Everything is scored on the same test text. A comparison holds if the paired test over its pieces says so (p < 0.05),
-seeds averaged, and every seed of the one lies on the same side of every seed of the other.
+seeds averaged, and every seed of the one lies on the same side of every seed of the other. "As good as",
+a <~ b, holds if the whole 95 % interval of the difference a - b lies below the margin (a test of non-inferiority: that
+no difference was found would not do).
 """
 
 from __future__ import annotations
@@ -41,6 +46,7 @@ from segue.look.page.report import Curve, Entry, write
 from segue.look.page.trend import Point, Trend, alone, trend_chart
 from segue.recipe import CLAIMS, RECIPES, SECTIONS, Recipe, budgeted, load_recipe
 from segue.runs import folder as files
+from segue.runs.experiments import length
 from segue.runs.experiments.compare import mean_of
 from segue.runs.gather import curve_of, entry_of, page_of
 from segue.runs.run import Run
@@ -71,6 +77,9 @@ class Claim:
     against: str = "steps"
     law: bool = False
     seeds: int = 1
+    no_worse: tuple[tuple[str, str], ...] = ()
+    """Pairs of variants: the figure of the first must exceed that of the second by no more than the margin."""
+    margin: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -106,9 +115,23 @@ class Outcome:
 # Reading a claim
 
 
-def claim_names() -> list[str]:
-    """The claims that are shipped."""
+MEASURED = {"length": length}
+"""Claims that code measures, by the file beside this one: its SAYS, and its `run`."""
+
+
+def trained_names() -> list[str]:
+    """The shipped claims that train variants."""
     return sorted(path.stem for path in (RECIPES / CLAIMS).glob("*.toml"))
+
+
+def claim_names() -> list[str]:
+    """All claims that are shipped."""
+    return sorted([*trained_names(), *MEASURED])
+
+
+def says(name: str) -> str:
+    """The sentence of a shipped claim."""
+    return str(MEASURED[name].SAYS) if name in MEASURED else read_claim(name).says
 
 
 def read_claim(what: str) -> Claim:
@@ -126,8 +149,9 @@ def read_claim(what: str) -> Claim:
     return _checked(path, values)
 
 
+NO_WORSE = "<~"
 _KEYS: dict[str, type] = {"says": str, "kind": str, "variants": dict, "decides": list}
-_MORE: dict[str, type] = {"seeds": int, "against": str, "law": bool}
+_MORE: dict[str, type] = {"seeds": int, "against": str, "law": bool, "margin": float}
 
 
 def _checked(path: Path, values: dict[str, Any]) -> Claim:
@@ -148,18 +172,28 @@ def _checked(path: Path, values: dict[str, Any]) -> Claim:
     variants = {name: _overrides(changes) for name, changes in values["variants"].items()}
     if len(variants) < 2:
         raise InputError(f"{path} has {len(variants)} variants. Expected two or more, each as [variants.NAME].")
+    nearly = [said for said in values["decides"] if NO_WORSE in str(said)]
+    if bool(nearly) != (values.get("margin", 0.0) > 0):
+        raise InputError(
+            f"{path}: margin = {values.get('margin', 'nothing')}, and {len(nearly)} comparisons in decides are of the "
+            f"form 'a <~ b'. Expected a margin above 0 where there is such a comparison, and none elsewhere."
+        )
+    if not values["decides"]:
+        raise InputError(f"{path}: decides is empty. Expected one comparison or more, such as 'with < without'.")
     return Claim(
         name=path.stem,
         says=" ".join(values["says"].split()),
         kind=values["kind"],
         variants=variants,
-        decides=_pairs(path, values["decides"], variants),
+        decides=_pairs(path, [said for said in values["decides"] if said not in nearly], variants, "<"),
+        no_worse=tuple(_pairs(path, nearly, variants, NO_WORSE)),
         settings=_overrides({key: values[key] for key in SECTIONS if key in values}),
         **{key: values[key] for key in _MORE if key in values},
     )
 
 
 _TYPES = {str: "text", dict: "a table", list: "a list of texts", int: "a whole number", bool: "true or false"}
+_TYPES |= {float: "a number with a point, such as 0.02"}
 
 
 def _overrides(values: Mapping[str, Any], prefix: str = "") -> list[str]:
@@ -175,20 +209,20 @@ def _overrides(values: Mapping[str, Any], prefix: str = "") -> list[str]:
     return found
 
 
-def _pairs(path: Path, decides: Sequence[Any], variants: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _pairs(path: Path, decides: Sequence[Any], variants: Mapping[str, Any], sign: str) -> list[tuple[str, str]]:
     pairs = []
     for said in decides:
-        names = [name.strip() for name in str(said).split("<")]
+        names = [name.strip() for name in str(said).split(sign)]
         if len(names) < 2:
-            raise InputError(f"{path}: decides has '{said}'. Expected variants with < between them, such as 'a < b'.")
+            raise InputError(
+                f"{path}: decides has '{said}'. Expected variants with < between them, such as 'a < b', or with <~."
+            )
         for name in names:
             if name not in variants:
                 raise InputError(
                     f"{path}: decides has '{said}', but no variant is called '{name}'.{nearest(name, variants)}"
                 )
         pairs += list(pairwise(names))
-    if not pairs:
-        raise InputError(f"{path}: decides is empty. Expected one comparison or more, such as 'with < without'.")
     return pairs
 
 
@@ -205,6 +239,13 @@ def run_claim(
     trust: bool = False,
 ) -> dict[str, Any]:
     """Train the variants that are not trained yet, write the page and the picture, and return the table."""
+    if what in MEASURED:
+        if data or settings or budget:
+            raise InputError(
+                f"`segue claim {what}` is measured on random tokens: expected no data, settings or --budget."
+            )
+        measured: dict[str, Any] = MEASURED[what].run(out, progress)
+        return measured
     claim = read_claim(what)
     recipes = {name: _recipe(claim, name, data, settings, budget, trust) for name in claim.variants}
     _check_same_text(recipes)
@@ -334,7 +375,8 @@ def _mean_curve(curves: Sequence[Curve]) -> Curve:
 def _report(claim: Claim, outcomes: Sequence[Outcome], recipe: Recipe, out: Path) -> dict[str, Any]:
     main = recipe.task.figure
     metric = NAMES.get(main, main)
-    comparisons = _judged(claim, {outcome.variant: outcome for outcome in outcomes}, main)
+    by_name = {outcome.variant: outcome for outcome in outcomes}
+    comparisons = [*_judged(claim, by_name, main), *_judged_no_worse(claim, by_name)]
     law = _law(outcomes, main) if claim.law else None
     verdict = " ".join([_verdict(comparisons, metric), *([_said(law, claim, metric)] if law else [])])
     ranked = sorted((o for o in outcomes if not o.diverged), key=lambda o: _rank(o, main))
@@ -388,6 +430,21 @@ def _judged(claim: Claim, outcomes: Mapping[str, Outcome], main: str) -> list[di
     return found
 
 
+def _judged_no_worse(claim: Claim, outcomes: Mapping[str, Outcome]) -> list[dict[str, Any]]:
+    """Judge each a <~ b: the interval of a - b lies below the margin (True), above (False), or on both sides (None)."""
+    found = []
+    for one, other in claim.no_worse:
+        a, b = outcomes[one], outcomes[other]
+        low, high = math.nan, math.nan
+        held: bool | None = False if a.diverged else True if b.diverged else None
+        if held is None:
+            tested = compare_two(a.mean, b.mean)
+            low, high = tested.lo, tested.hi
+            held = True if high < claim.margin else False if low > claim.margin else None
+        found.append({"no_worse": [one, other], "interval": [low, high], "margin": claim.margin, "held": held})
+    return found
+
+
 def _all(held: Sequence[bool | None]) -> bool | None:
     return False if False in held else None if None in held else True
 
@@ -400,6 +457,8 @@ def _verdict(comparisons: Sequence[Mapping[str, Any]], metric: str) -> str:
 
 
 def _compared(comparison: Mapping[str, Any], metric: str) -> str:
+    if "no_worse" in comparison:
+        return _compared_no_worse(comparison, metric)
     less, more, p = comparison["less"], comparison["more"], comparison["p"]
     if p is None:
         return f"of '{less}' and '{more}' not both could be trained to the end"
@@ -409,6 +468,17 @@ def _compared(comparison: Mapping[str, Any], metric: str) -> str:
         why = "may be chance" if p >= 0.05 else "not every seed says"
         return f"'{less}' and '{more}' differ by {by}, which {why} ({sure})"
     return f"'{less}' has {by} {'less' if comparison['held'] else 'MORE'} than '{more}' ({sure})"
+
+
+def _compared_no_worse(comparison: Mapping[str, Any], metric: str) -> str:
+    (one, other), (low, high), margin = comparison["no_worse"], comparison["interval"], comparison["margin"]
+    if math.isnan(low):
+        return f"of '{one}' and '{other}' not both could be trained to the end"
+    said = {True: "is as good as", False: "is NOT as good as", None: "may or may not be as good as"}
+    return (
+        f"'{one}' {said[comparison['held']]} '{other}': it has between {low:+.3f} and {high:+.3f} {metric}, and the "
+        f"margin is {margin:+g}"
+    )
 
 
 def _law(outcomes: Sequence[Outcome], main: str) -> dict[str, float] | None:
