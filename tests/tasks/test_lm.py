@@ -42,13 +42,13 @@ def test_infinite_bits_stay_infinite() -> None:
 
 def test_compare_is_a_less_b() -> None:
     worse, better = of_scored(scored([5000.0] * 30)), of_scored(scored([4000.0 + i for i in range(30)]))
-    gap = compare(worse, better)
+    gap = compare([worse], [better])
     assert gap.difference == pytest.approx(worse.result["bits_per_byte"] - better.result["bits_per_byte"])
     assert gap.lo > 0 and gap.p < 0.01
-    back = compare(better, worse)
+    back = compare([better], [worse])
     assert back.difference == pytest.approx(-gap.difference) and back.hi < 0
 
 
 def test_other_text_cannot_be_compared() -> None:
     with pytest.raises(ValueError, match="same text"):
-        compare(of_scored(scored([1.0, 2.0])), of_scored(scored([1.0, 2.0, 3.0])))
+        compare([of_scored(scored([1.0, 2.0]))], [of_scored(scored([1.0, 2.0, 3.0]))])

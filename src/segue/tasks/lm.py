@@ -137,7 +137,7 @@ def of_scored(scored: Scored, lossless: bool = True, normalised: bool = True) ->
     scores that do not sum to one have neither."""
     pieces = np.stack([scored.bits, scored.block_bytes], 1)
     result: dict[str, Any] = {"task": "lm", "figure": "bits_per_byte"}
-    evaluation = Evaluation(result, pieces)
+    evaluation = Evaluation(result, pieces, ordered=True)
     counts = {
         "tokens": scored.tokens,
         "bytes": int(scored.block_bytes.sum()),
