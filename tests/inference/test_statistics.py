@@ -96,13 +96,13 @@ def test_the_variance_of_a_mean_of_rows_is_the_textbooks() -> None:
 
 
 def test_the_cosines_are_those_of_the_definition() -> None:
-    """B = 0.3 · 50^(2/3) = 4 sums of x_t cos(pi j (t + 1/2) / n), each times sqrt(2 / n); their mean square over n."""
+    """B = 0.45 · sqrt(50) = 3 sums of x_t cos(pi j (t + 1/2) / n), each times sqrt(2 / n); their mean square over n."""
     x = np.random.default_rng(2).normal(size=50)
     t, sums = np.arange(50) + 0.5, []
-    for j in range(1, 5):
+    for j in range(1, 4):
         sums.append(math.sqrt(2 / 50) * (x * np.cos(math.pi * j * t / 50)).sum())
     variance, df = variance_of_mean(x, ordered=True)
-    assert df == 4 and float(variance) == pytest.approx(np.square(sums).mean() / 50)
+    assert df == 3 and float(variance) == pytest.approx(np.square(sums).mean() / 50)
     both, _ = variance_of_mean(np.stack([x, 2 * x]), ordered=True)  # rows of several series
     np.testing.assert_allclose(both, [variance, 4 * variance])
 
@@ -124,7 +124,7 @@ def test_the_interval_grows_with_the_correlation_as_the_truth_does() -> None:
 
 @pytest.mark.parametrize(("pieces", "rho"), [(20, 0.0), (20, 0.6), (50, 0.4), (200, 0.6)])
 def test_coverage_in_small(pieces: int, rho: float) -> None:
-    """95 % of intervals hold the truth, which is 0; benchmarks/coverage.py draws many more."""
+    """95 % of intervals hold the truth, which is 0; benchmarks/interval_coverage.py draws many more."""
     series = correlated(np.random.default_rng(6), 600, pieces, rho)
     variances, df = variance_of_mean(series, ordered=True)
     inside = np.abs(series.mean(1)) <= t_quantile(df) * np.sqrt(variances)

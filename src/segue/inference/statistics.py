@@ -8,10 +8,10 @@ answers and questions, the n-gram counts of BLEU. So all figures need only a tab
                     The variance of any figure is then the variance of a mean, that of its influences.
     text, rows      the rows of labelled data are independent: variance of a mean, n - 1 degrees of freedom
     text, ordered   blocks and sentences of running text are not: a hard block stands beside hard ones. The mean of an
-                    ordered series varies as its slowest waves do. So the variance is the mean square of its first
-                    B = 0.3 n^(2/3) cosine coefficients, with B degrees of freedom: the equal-weighted cosine estimator
-                    (EWC; Müller 2004; Lazarus, Lewis, Stock and Watson 2018; their 0.4 holds 91 % of the truth on
-                    20 skewed pieces with a correlation of 0.6, 0.3 holds 93 %: benchmarks/coverage.py)
+                    ordered series varies as its slowest waves do. So the variance is the mean square of its first B
+                    cosine coefficients, with B degrees of freedom: the equal-weighted cosine estimator (EWC; Müller
+                    2004; Lazarus, Lewis, Stock and Watson 2018). Their B = 0.4 n^(2/3) is too many for text, whose
+                    waves are as long as articles and chapters; ours is 0.45 n^(1/2) (benchmarks/interval_coverage.py)
     training        seeds and pieces are crossed random effects (method of moments, Henderson 1953):
                     V = V_seeds + max(0, V_pieces - V_seeds x pieces); V_seeds is pooled over the two models
     interval, p     Student's t of the same variance, so that they never disagree; degrees of freedom of a sum of
@@ -90,11 +90,17 @@ def variance_of_mean(series: Floats, ordered: bool) -> tuple[Floats, int]:
     n = series.shape[-1]
     if not ordered:
         return series.var(-1, ddof=1) / n, n - 1
-    waves = round(0.3 * n ** (2 / 3))
+    waves = round(0.45 * math.sqrt(n))
+    return cosine_variance(series, waves), waves
+
+
+def cosine_variance(series: Floats, waves: int) -> Floats:
+    """Compute the variance of the mean of an ordered series from its slowest waves (EWC)."""
+    n = series.shape[-1]
     j = np.arange(1, waves + 1)
     # sum over t of x_t cos(pi j (t + 1/2) / n), for j = 1 … B, by a fast Fourier transform
     cosines = (np.fft.rfft(series, 2 * n)[..., 1 : waves + 1] * np.exp(-0.5j * math.pi * j / n)).real
-    return (cosines**2).mean(-1) * 2 / n**2, waves
+    return np.asarray((cosines**2).mean(-1) * 2 / n**2, np.float64)
 
 
 def chance_of_text(series: Floats, ordered: bool) -> Chance:
@@ -147,7 +153,7 @@ def _summed(parts: Sequence[Chance]) -> Chance:
 
 
 def paired(difference: float, chance: Chance, differing: int) -> Paired:
-    """Test a difference whose series of influences is not 0 on `differing` pieces."""
+    """Compute interval and p of the paired test of two models that differ on `differing` pieces."""
     if chance is UNKNOWN:
         return Paired(difference, -math.inf, math.inf, 1.0)
     p, half = t_tails(difference, chance) if difference else 1.0, chance.half
@@ -166,8 +172,8 @@ def needed(pieces: int, found: Paired) -> int:
 
 
 def share_interval(share: float, pieces: int, chance: Chance) -> tuple[float, float]:
-    """Compute the 95 % interval of a share of right answers: Wilson's (1927), of as many answers as give this variance
-    (Korn and Graubard 1998); of as many as there are pieces, where all are right or all wrong."""
+    """Compute Wilson's interval (1927) of a share of right answers, of as many answers as give this variance (Korn and
+    Graubard 1998); of as many as there are pieces, where all are right or all wrong."""
     if chance is UNKNOWN:
         return -math.inf, math.inf
     if chance.variance < 1e-15:
