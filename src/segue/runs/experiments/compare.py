@@ -198,7 +198,8 @@ def _joined(folds: list[Evaluation]) -> Evaluation:
     result = folds[0].result | sums | _averages(folds, [fold.size for fold in folds])
     pieces = np.concatenate([fold.pieces_NK for fold in folds])
     examples = [example for fold in folds for example in fold.examples]
-    return _figures(replace(folds[0], result=result, pieces_NK=pieces, examples=examples))
+    ordered = any(fold.ordered for fold in folds)
+    return _figures(replace(folds[0], result=result, pieces_NK=pieces, examples=examples, ordered=ordered))
 
 
 def mean_of(seeds: list[Evaluation]) -> Evaluation:

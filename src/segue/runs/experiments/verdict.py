@@ -147,7 +147,8 @@ def _amount(trial: Trial, pieces: int) -> str:
     task = trial.recipe.task
     if not task.spells:
         return f"about {pieces:,} {task.pieces}"
-    each = float(trial.evaluation.pieces_NK[:, 1].max())
+    sizes = trial.evaluation.pieces_NK[:, 1]  # of blocks, all but the last as long as the longest
+    each = float(sizes.max() if trial.evaluation.ordered else sizes.mean())
     return f"about {short_count(round(pieces * each))} bytes"
 
 
