@@ -20,10 +20,10 @@ DOCS = Path(__file__).parent.parent / "docs"
 HEAD = """# The lectures' claims, tried
 
 `segue claim NAME` makes each of these tables and pictures: it trains the variants on built-in text, scores them on the
-same held-out part of it, and says whether the claim held. A comparison holds if the paired test over blocks of text is
-clear (p < 0.05), seeds averaged, and every seed of the one is on the right side of every seed of the other; one
-variant is as good as another if the interval of its difference lies below the claim's margin. The 95 % interval is that
-of the text, which moves all variants alike: it is much wider than their differences.
+same held-out part of it, and says whether the claim held. A comparison holds if the test of `segue compare --seeds` is
+clear (p < 0.05), which counts the chance of the text and that of training; one variant is as good as another if the
+interval of its difference lies below the claim's margin. The 95 % interval is mostly that of the text, which moves all
+variants alike: it is much wider than their differences.
 
 Budgets are in steps, so that the figures can be made again; the seconds depend on the machine. Models and budgets are
 small, for two cores and a few minutes, and where a claim needs its own ground to show itself, the settings were chosen

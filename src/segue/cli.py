@@ -42,7 +42,7 @@ def compare(
         str, typer.Option(help="Training budget of each model: 60s, 5min, or a number of steps.")
     ] = "60s",
     seeds: Annotated[
-        int, typer.Option(help="Train each model with this many random seeds, to see the variance of training.")
+        int, typer.Option(help="Train each model with this many random seeds: only then is a model called better.")
     ] = 1,
     folds: Annotated[int, typer.Option(help="Cross-validate with this many folds (0: one split).")] = 0,
     task: Annotated[

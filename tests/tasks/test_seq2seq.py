@@ -274,7 +274,7 @@ def test_translations_are_shown_right_or_wrong() -> None:
 
 
 def test_compare_translations() -> None:
-    gap = compare(translated(REFERENCES, REFERENCES), translated(WRITTEN, REFERENCES))
+    gap = compare([translated(REFERENCES, REFERENCES)], [translated(WRITTEN, REFERENCES)])
     expected = sacrebleu.corpus_bleu(WRITTEN, [REFERENCES]).score
     assert gap.difference == pytest.approx(100 - expected)
-    assert compare(translated(WRITTEN, REFERENCES), translated(REFERENCES, REFERENCES)).difference < 0
+    assert compare([translated(WRITTEN, REFERENCES)], [translated(REFERENCES, REFERENCES)]).difference < 0

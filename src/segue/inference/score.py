@@ -24,7 +24,7 @@ from segue.batches.unit_rows import SPAN, unit_borders
 from segue.tokens.file_format import STOP
 
 BLOCK = 2048
-"""Bytes of raw text in a block, the piece that the bootstrap resamples."""
+"""Bytes of raw text in a block, the piece that intervals and paired tests count."""
 LONG_ROW = 1 << 17
 """Least tokens of a row for exact figures."""
 SHORT_ROW = 1 << 12

@@ -60,7 +60,8 @@ def print_comparison(result: dict[str, Any]) -> None:
     more = [*(["±\nseeds"] if seeds else []), *(["spelt\nbits"] if spelling else [])]
     for heading in (NAMES.get(main, main).replace(" ", "\n", 1), "95 %\ninterval", *more):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("differs\nfrom next", no_wrap=True)
+    column = result["column"]
+    table.add_column("this run\ndiffers" if column == "this run" else "better\nthan next", no_wrap=True)
     for heading in ("params", "time", "tokens\nper s"):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in result["rows"]:
@@ -72,7 +73,7 @@ def print_comparison(result: dict[str, Any]) -> None:
             interval(row[f"{main}_ci"]),
             *noise,
             *([_spelt(row["spelling_bits_per_byte"])] if spelling else []),
-            re.sub(r"\(p (.) (.*)\)", r"p\1\2", row["differs_from_next"]),
+            re.sub(r"\(p (.) (.*)\)", r"p\1\2", row[column.replace(" ", "_")]),
             size(row["parameters"]),
             f"{row['train_seconds']:,.1f} s",
             size(row["tokens_per_second"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -78,13 +79,47 @@ class Prepared(NamedTuple):
         return {"epochs": sum(drawn) / sum(tokens), "epochs_by_corpus": by_corpus}
 
 
-def prepare(begun: Begun, world: World, progress: Progress) -> Prepared:
+class Shared:
+    """The data of runs that differ only in their seed: the first run prepares it in a folder, the others take it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.prepared: Prepared | None = None
+        self.files: list[Path] = []
+        """Tokenizer and speller of the first run, which each run has a copy of."""
+
+    def take(self, path: Path) -> Prepared | None:
+        """Return what an earlier run prepared, if any, with the files that belong into this run's folder."""
+        for file in self.files:
+            shutil.copy(file, path / file.name)
+        if self.prepared:
+            write_ledger(self.prepared.corpus, path)
+        return self.prepared
+
+    def keep(self, prepared: Prepared, path: Path) -> Prepared:
+        """Keep what a run prepared for those that follow."""
+        self.prepared = prepared
+        self.files = [file for name in ("tokenizer.json", "speller.json") if (file := path / name).exists()]
+        return prepared
+
+    def remove(self) -> None:
+        """Remove the ids."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def prepare(begun: Begun, world: World, progress: Progress, shared: Shared | None = None) -> Prepared:
     """Read the data and write ids (the first process), or read what it has written (the others)."""
     if not world.first:
         return _read(begun)
+    if shared is None:
+        return _prepare(begun, world, progress, begun.path / "store")
+    return shared.take(begun.path) or shared.keep(_prepare(begun, world, progress, shared.folder), begun.path)
+
+
+def _prepare(begun: Begun, world: World, progress: Progress, store: Path) -> Prepared:
     recipe, corpus, path = begun.recipe, begun.corpus, begun.path
     _check(recipe, corpus, progress)
-    task, store = recipe.task, path / "store"
+    task = recipe.task
     tokenizer = _tokenizer(recipe, corpus, path, progress)
     codec = _codec(recipe, tokenizer, task.labels(corpus, recipe.data), _speller(recipe, tokenizer, corpus, path))
     total = max(1, corpus.counts["train"])

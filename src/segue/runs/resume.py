@@ -98,7 +98,8 @@ class Begun:
     def _read(self, progress: Progress) -> None:
         """Read the data once: check it and count it."""
         check_named(self.recipe, self.trust)
-        self.corpus = Corpus(self.recipe.data, self.recipe.shape, progress)
+        if self.corpus is None:  # a run with another seed may have read it
+            self.corpus = Corpus(self.recipe.data, self.recipe.shape, progress)
         if self.resumed and (changed := files.changed_file(self.corpus.ledger.files, self.path)):
             raise InputError(
                 f"{changed} has changed since the run in {self.path} began. Restore it, or choose another --out."

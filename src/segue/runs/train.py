@@ -13,7 +13,7 @@ from segue.inference.opened import Opened
 from segue.models.base import Counted
 from segue.recipe import Recipe
 from segue.runs import gather, plan
-from segue.runs.prepare import Prepared, prepare
+from segue.runs.prepare import Prepared, Shared, prepare
 from segue.runs.resume import Begun, Data, Out, Settings, begin, follow
 from segue.runs.run import Run
 from segue.training import device as devices
@@ -36,23 +36,29 @@ def train(
     trust: bool = False,
     progress: Progress = silent,
     profile: bool = False,
+    shared: Shared | None = None,
 ) -> Run:
     """Train a model (a kind, a recipe or a TOML file) on data into a folder, or go on with the run in it.
 
     `data` is a path or the name of a corpus, or a list: texts, (text, label) pairs, (words, tags) pairs or
     (source, target) pairs, as the model needs. `settings` are keys of the recipe, {"train.steps": 200}. Every process
-    of torchrun calls this; only the first one reads and writes.
+    of torchrun calls this; only the first one reads and writes. Runs that differ only in train.seed may share their
+    prepared data (`shared`).
     """
     world, device = join(device)
     progress = progress if world.first else silent
     begun = begin(model, data, out, settings, resume, threads, trust) if world.first else follow(world, trust)
     recipe = begun.recipe
+    if world.size > 1:
+        shared = None  # every process reads the run's own ids
+    elif shared is not None and shared.prepared is not None:
+        begun.corpus = shared.prepared.corpus
     device = device_of(recipe, device, progress)
     threads = 0 if issubclass(recipe.model_class, Counted) else devices.set_threads(threads)
     with begun.kept(world, device, threads, progress):
         if begun.finished:
             return Run.open(begun.path, device, trust, finished_before=True)
-        prepared = prepare(begun, world, progress)
+        prepared = prepare(begun, world, progress, shared)
         if issubclass(recipe.model_class, Counted) and not world.first:
             world.wait()  # the first process alone counts
             return Run.open(begun.path, device, trust)

@@ -72,7 +72,7 @@ class Task(ABC):
     judged_one_by_one: ClassVar[str] = "rows"
     """What a confusion matrix counts."""
     pieces: ClassVar[str] = "rows"
-    """The pieces that the bootstrap and the paired test resample."""
+    """The pieces of test data that intervals and paired tests count, as sentences name them."""
     whole_epochs: ClassVar[bool] = False
     """Whether training is counted in epochs alone: there are no steps."""
     decodes: ClassVar[tuple[str, ...]] = ()

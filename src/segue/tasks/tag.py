@@ -159,7 +159,7 @@ class Tag(Task):
         right = [sum(map(str.__eq__, row.tags, guess)) for row, guess in zip(rows, guesses, strict=True)]
         pieces = np.array([right, [len(row.tags) for row in rows]], np.float64).T
         spans = metrics.span_f1([row.tags for row in rows], [[tag or "O" for tag in guess] for guess in guesses])
-        evaluation = Evaluation({"task": "tag", "figure": "accuracy"}, pieces, share=True)
+        evaluation = Evaluation({"task": "tag", "figure": "accuracy"}, pieces, share=True, ordered=True)
         evaluation.result.update(
             accuracy=float(pieces[:, 0].sum() / pieces[:, 1].sum()),
             accuracy_ci=list(evaluation.interval()),

@@ -20,7 +20,6 @@ from segue.data.corpus import Corpus
 from segue.data.shapes import LABELLED, TEXT
 from segue.errors import InputError, SegueError
 from segue.inference.evaluation import Evaluation
-from segue.inference.statistics import bootstrap
 from segue.look.page.report import Curve
 from segue.look.page.trend import Point, Trend, alone, trend_chart
 from segue.models.base import Sizes
@@ -39,7 +38,7 @@ decides = ["three < two < one"]
 [data]
 path = "grammar"
 validation = 0.05
-test = 0.05
+test = 0.1
 [variants.one]
 model.order = 1
 [variants.two]
@@ -202,21 +201,23 @@ def outcome(name: str, *seeds: list[float]) -> Outcome:
     for bits in seeds:
         table = np.stack([np.array(bits), np.full(len(bits), 100.0)], 1)
         value = float(table[:, 0].sum() / table[:, 1].sum())
-        interval = list(bootstrap(table[:, 0], table[:, 1]))
-        figures = {"figure": "bits_per_byte", "bits_per_byte": value, "bits_per_byte_ci": interval}
-        evaluations.append(Evaluation(figures, table))
+        figures = {"figure": "bits_per_byte", "bits_per_byte": value}
+        evaluations.append(Evaluation(figures, table, ordered=True).refigured())
     return Outcome(name, Path(name), evaluations, Curve([], [], []), 1.0, 1.0)
 
 
 @pytest.mark.parametrize(
     ("a", "b", "held"),
     [
-        ([[200.0] * 12, [210.0] * 12], [[220.0] * 12, [230.0] * 12], True),
-        ([[220.0] * 12, [230.0] * 12], [[200.0] * 12, [210.0] * 12], False),
-        ([[200.0] * 12, [240.0] * 12], [[220.0] * 12, [230.0] * 12], None),  # one seed says otherwise
-        ([[200.0, 240.0] * 6], [[230.0, 212.0] * 6], None),  # by less than chance
-        ([], [[220.0] * 12], False),  # the one that should be better could not be trained
-        ([[220.0] * 12], [], True),
+        ([[200.0] * 24, [202.0] * 24, [204.0] * 24], [[220.0] * 24, [222.0] * 24, [224.0] * 24], True),
+        ([[220.0] * 24, [222.0] * 24, [224.0] * 24], [[200.0] * 24, [202.0] * 24, [204.0] * 24], False),
+        ([[200.0] * 24, [230.0] * 24, [240.0] * 24], [[250.0] * 24, [280.0] * 24, [220.0] * 24], None),
+        ([[200.0] * 24, [210.0] * 24], [[220.0] * 24, [230.0] * 24], None),  # two seeds that agree are not enough
+        ([[200.0] * 24], [[220.0] * 24], None),  # one seed: another may turn it round
+        ([[200.0, 240.0] * 12] * 3, [[230.0, 212.0] * 12] * 3, None),  # by less than chance
+        ([], [[220.0] * 24], False),  # the one that should be better could not be trained
+        ([[220.0] * 24], [], True),
+        ([[200.0] * 19] * 3, [[220.0] * 19] * 3, None),  # too little text
     ],
 )
 def test_a_comparison_is_held_reversed_or_open(a: Any, b: Any, held: bool | None) -> None:
@@ -259,6 +260,20 @@ def test_as_good_as_is_read_run_and_told(tmp_path: Path) -> None:
     strict = text.replace("two <~ three", "one <~ three").replace("margin = 0.5", "margin = 0.000001")
     worse = run_claim(written(tmp_path, strict), out=tmp_path / "out")
     assert worse["held"] is False and "'one' is NOT as good as 'three'" in worse["verdict"]
+
+
+def test_one_seed_is_enough_where_training_has_no_chance() -> None:
+    claim = Claim("c", "…", "ngram", {"a": [], "b": []}, [("a", "b")], [])
+    less, more = (dataclasses.replace(outcome(name, [bits] * 24), learns=False) for name, bits in (("a", 2), ("b", 9)))
+    [found] = claims._judged(claim, {"a": less, "b": more}, "bits_per_byte")
+    assert found["held"] is True
+    [open_] = claims._judged(claim, {"a": dataclasses.replace(less, learns=True), "b": more}, "bits_per_byte")
+    assert open_["held"] is None and "which another seed may turn round (p < 0.001)" in claims._compared(open_, "bits")
+
+
+def test_shipped_claims_have_seeds_enough() -> None:
+    for name in trained_names():
+        assert read_claim(name).seeds >= 3, name
 
 
 def test_one_comparison_that_fails_is_enough() -> None:
@@ -322,7 +337,7 @@ def test_a_picture_alone_brings_its_colours_and_escapes_names() -> None:
             "Expected a margin above 0 where there is such a comparison, and none elsewhere",
         ),
         ("law = true", 'margin = "0.1"', "margin is '0.1'. Expected a number with a point"),
-        ("test = 0.05", "test = 0.0", "Nothing is held out to score the variants on."),
+        ("test = 0.1", "test = 0.0", "Nothing is held out to score the variants on."),
         ('"model.order"', '"model.smoothing"', "against = 'model.smoothing' is no number above 0"),
         ('"model.order"', '"parameter"', "Did you mean 'parameters'?"),
         ("[data]", "[data", "is not TOML: "),

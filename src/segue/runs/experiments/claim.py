@@ -7,7 +7,7 @@ recipes/claims/ or your own: a recipe that all variants share, and
 
     says = "Residuals let deep networks learn."      the claim
     kind = "gpt"                                     the model, or one of its recipes
-    seeds = 2                                        how often each variant is trained
+    seeds = 3                                        how often each variant is trained
     against = "steps"                                the picture: learning curves; or the last figure against a number:
                                                      parameters, characters (of training text), epochs (how often each
                                                      is read), or a key of the recipe such as model.layers
@@ -18,10 +18,10 @@ recipes/claims/ or your own: a recipe that all variants share, and
     [variants.without]                               a variant: its name, and what it changes
     model.residual = false
 
-Everything is scored on the same test text. A comparison holds if the paired test over its pieces says so (p < 0.05),
-seeds averaged, and every seed of the one lies on the same side of every seed of the other. "As good as",
-a <~ b, holds if the whole 95 % interval of the difference a - b lies below the margin (a test of non-inferiority: that
-no difference was found would not do).
+Everything is scored on the same test text. A comparison holds if the test of `segue compare --seeds` says so
+(p < 0.05): it counts the chance of the text and that of training. "As good as", a <~ b, holds if the whole 95 %
+interval of the difference a - b lies below the margin (a test of non-inferiority: that no difference was found would
+not do).
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from segue.data.corpus import Corpus
 from segue.errors import InputError, SegueError, nearest
 from segue.inference.evaluation import LOWER_IS_BETTER, NAMES, Evaluation
 from segue.inference.evaluation import compare as compare_two
+from segue.inference.statistics import FEWEST
 from segue.look.page.charts import Axes, Line, line_chart
 from segue.look.page.report import Curve, Entry, write
 from segue.look.page.trend import Point, Trend, alone, trend_chart
@@ -48,6 +49,7 @@ from segue.recipe import CLAIMS, RECIPES, SECTIONS, Recipe, budgeted, load_recip
 from segue.runs import folder as files
 from segue.runs.experiments import length
 from segue.runs.experiments.compare import mean_of
+from segue.runs.experiments.verdict import shown_p
 from segue.runs.gather import curve_of, entry_of, page_of
 from segue.runs.run import Run
 from segue.runs.train import train
@@ -76,7 +78,7 @@ class Claim:
     """The settings that all variants share, as section.key=value."""
     against: str = "steps"
     law: bool = False
-    seeds: int = 1
+    seeds: int = 3
     no_worse: tuple[tuple[str, str], ...] = ()
     """Pairs of variants: the figure of the first must exceed that of the second by no more than the margin."""
     margin: float = 0.0
@@ -97,6 +99,8 @@ class Outcome:
     """Its value on the x axis of the picture; 0 if that shows the steps."""
     seconds: float
     """Mean seconds of training one seed."""
+    learns: bool = True
+    """Whether there is chance in training, so that another seed gives another figure."""
 
     @property
     def diverged(self) -> bool:
@@ -318,6 +322,7 @@ def _outcome(claim: Claim, recipe: Recipe, out: Path, progress: Progress, trust:
         _mean_curve([curve_of(place, recipe.task.curve) for place in places]),
         _number(claim.against, recipe, corpus, results[0] if results else {}),
         float(np.mean([result["train_seconds"] for result in results])) if results else 0.0,
+        learns,
     )
 
 
@@ -420,13 +425,13 @@ def _judged(claim: Claim, outcomes: Mapping[str, Outcome], main: str) -> list[di
     """Judge each comparison: the claim held (True), the opposite held (False), or it may be chance (None)."""
     found = []
     for less, more in claim.decides:
-        a, b = outcomes[less].figures(main), outcomes[more].figures(main)
-        p = None
-        if not outcomes[less].diverged and not outcomes[more].diverged:
-            p = compare_two(outcomes[less].mean, outcomes[more].mean).p
-        clear = p is None or p < 0.05
-        held = True if clear and max(a) < min(b) else False if clear and min(a) > max(b) else None
-        found.append({"less": less, "more": more, "difference": float(np.mean(a) - np.mean(b)), "p": p, "held": held})
+        a, b = outcomes[less], outcomes[more]
+        difference = float(np.mean(a.figures(main)) - np.mean(b.figures(main)))
+        p = None if a.diverged or b.diverged else compare_two(a.evaluations, b.evaluations).p
+        one_seed = p is not None and any(one.learns and len(one.evaluations) == 1 for one in (a, b))
+        held = difference < 0 if p is None or (p < 0.05 and not one_seed) else None
+        pieces = 0 if p is None else len(a.evaluations[0].pieces_NK)
+        found.append({"less": less, "more": more, "difference": difference, "p": p, "held": held, "pieces": pieces})
     return found
 
 
@@ -438,9 +443,10 @@ def _judged_no_worse(claim: Claim, outcomes: Mapping[str, Outcome]) -> list[dict
         low, high = math.nan, math.nan
         held: bool | None = False if a.diverged else True if b.diverged else None
         if held is None:
-            tested = compare_two(a.mean, b.mean)
+            tested = compare_two(a.evaluations, b.evaluations)
             low, high = tested.lo, tested.hi
-            held = True if high < claim.margin else False if low > claim.margin else None
+            clear = True if high < claim.margin else False if low > claim.margin else None
+            held = None if any(side.learns and len(side.evaluations) == 1 for side in (a, b)) else clear
         found.append({"no_worse": [one, other], "interval": [low, high], "margin": claim.margin, "held": held})
     return found
 
@@ -462,10 +468,13 @@ def _compared(comparison: Mapping[str, Any], metric: str) -> str:
     less, more, p = comparison["less"], comparison["more"], comparison["p"]
     if p is None:
         return f"of '{less}' and '{more}' not both could be trained to the end"
-    sure = "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+    if comparison["pieces"] < FEWEST:
+        has = f"{comparison['pieces']} of the {FEWEST} pieces that a test takes; hold out more by data.test"
+        return f"the test data are too few to tell '{less}' from '{more}' ({has})"
+    sure = shown_p(p)
     by = f"{abs(comparison['difference']):.3f} {metric}"
     if comparison["held"] is None:
-        why = "may be chance" if p >= 0.05 else "not every seed says"
+        why = "another seed may turn round" if p < 0.05 else "may be chance"
         return f"'{less}' and '{more}' differ by {by}, which {why} ({sure})"
     return f"'{less}' has {by} {'less' if comparison['held'] else 'MORE'} than '{more}' ({sure})"
 
