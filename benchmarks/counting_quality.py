@@ -38,7 +38,8 @@ def unpacked(source: Path, target: Path) -> Path:
     return target
 
 
-def words(name: str, data: Path, place: Path, bar: float, aim: float) -> None:
+def words(name: str, data: Path, place: Path, bar: float, aim: float) -> tuple[float, float]:
+    """Print the perplexities by counting words; return those of the mixture, static and adapted."""
     stem = "ptb." if name == "ptb" else ""
     train, valid, test = (
         str(unpacked(data / name / f"{stem}{split}.txt.xz", place / f"{name}.{split}.txt"))
@@ -66,11 +67,13 @@ def words(name: str, data: Path, place: Path, bar: float, aim: float) -> None:
         f"{mixed['perplexity']:.2f} adapted (bar {bar}, aim {aim}); {seconds:.0f} s (at most {LIMIT})",
         flush=True,
     )
+    return mixed["static"]["perplexity"], mixed["perplexity"]
 
 
 def characters(
     name: str, source: Path, place: Path, order: int, splits: tuple[float, float], bars: tuple[float, float]
-) -> None:
+) -> tuple[float, float]:
+    """Print and return nats a character, static and adapted."""
     path = unpacked(source, place / f"{name}.txt")
     begun = time.perf_counter()
     run = str(place / name)
@@ -78,15 +81,16 @@ def characters(
     segue("train", "weighted_ngram", str(path), "--out", run, *settings, "tokens.kind=char", "data.unit=document")
     result = segue("evaluate", run, "--adapt")
     seconds = time.perf_counter() - begun
-    nats = [
+    static, adapted = (
         figures["bits_per_byte"] * math.log(2) * result["bytes"] / result["tokens"]
         for figures in (result["static"], result)
-    ]
+    )
     print(
-        f"{name}: {nats[0]:.4f} nats a character static (bar {bars[0]}), {nats[1]:.4f} adapted (bar {bars[1]}); "
+        f"{name}: {static:.4f} nats a character static (bar {bars[0]}), {adapted:.4f} adapted (bar {bars[1]}); "
         f"{seconds:.0f} s (at most {LIMIT})"
     )
     peer(name, path.read_bytes().decode(), order, splits)
+    return static, adapted
 
 
 def peer(name: str, text: str, order: int, splits: tuple[float, float]) -> None:
@@ -106,6 +110,19 @@ def peer(name: str, text: str, order: int, splits: tuple[float, float]) -> None:
     print(f"{name}: PPMd {best * 8 * math.log(2) / len(test):.4f} nats a character, adapted", flush=True)
 
 
+def scored(text: str, data: Path, place: Path) -> tuple[float, float]:
+    """Train and score the models of one text; return its figures, static and adapted."""
+    if text == "ptb":
+        return words("ptb", data, place, 120, 108.7)
+    if text == "wikitext-2":
+        return words("wikitext-2", data, place, 180, 160)
+    if text == "shakespeare":
+        source = data / "tinyshakespeare" / "input.txt.xz"
+        return characters("shakespeare", source, place, 9, (0.0, 0.1), (1.50, 1.40))
+    source = data / "linux-kernel" / "kernel-4.19.c.txt.xz"
+    return characters("kernel", source, place, 17, (0.05, 0.05), (1.15, 0.80))
+
+
 def main() -> None:
     if "SEGUE_DATA" not in os.environ:
         print("skipped: SEGUE_DATA does not say where the data sets are")
@@ -113,17 +130,8 @@ def main() -> None:
     data = Path(os.environ["SEGUE_DATA"])
     wanted = sys.argv[1:] or list(TEXTS)
     with tempfile.TemporaryDirectory(prefix="segue-quality-") as folder:
-        place = Path(folder)
-        if "ptb" in wanted:
-            words("ptb", data, place, 120, 108.7)
-        if "wikitext-2" in wanted:
-            words("wikitext-2", data, place, 180, 160)
-        if "shakespeare" in wanted:
-            text = data / "tinyshakespeare" / "input.txt.xz"
-            characters("shakespeare", text, place, 9, (0.0, 0.1), (1.50, 1.40))
-        if "kernel" in wanted:
-            text = next((data / "linux-kernel").glob("*.xz"))
-            characters("kernel", text, place, 17, (0.05, 0.05), (1.15, 0.80))
+        for text in wanted:
+            scored(text, data, Path(folder))
 
 
 if __name__ == "__main__":

@@ -47,16 +47,17 @@ def held(series: Floats, variances: Floats, df: int) -> float:
     return float((np.abs(series.mean(1)) <= t_quantile(df) * np.sqrt(variances)).mean())
 
 
-def line(name: str, series: Floats) -> float:
+def line(name: str, series: Floats) -> tuple[float, float]:
+    """Print the shares of intervals that hold the truth; return ours, and that of pieces taken as independent."""
     ours = held(series, *variance_of_mean(series, ordered=True))
     waves = round(0.4 * series.shape[1] ** (2 / 3))
     theirs = held(series, cosine_variance(series, waves), waves)
     independent = held(series, *variance_of_mean(series, ordered=False))
     print(f"{name:<44} {ours:>7.1%} {theirs:>13.1%} {independent:>12.1%}", flush=True)
-    return ours
+    return ours, independent
 
 
-def simulated() -> list[float]:
+def simulated() -> list[tuple[float, float]]:
     shares = []
     for skewed in (False, True):
         for pieces in (20, 50, 200):
@@ -91,17 +92,25 @@ def real(data: Path) -> Iterator[tuple[str, Floats]]:
         yield f"{name}, difference of two", bits[1] - bits[0]
 
 
+def windows(data: Path) -> dict[int, list[tuple[float, float]]]:
+    """The shares for windows of so many blocks of real texts, a pair a text."""
+    shares: dict[int, list[tuple[float, float]]] = {20: [], 50: [], 200: []}
+    for name, series in real(data):
+        for pieces, found in shares.items():
+            starts = np.random.default_rng(pieces).integers(0, len(series) - pieces, 3000)
+            centred = series[starts[:, None] + np.arange(pieces)] - series.mean()
+            found.append(line(f"{name}, {pieces} blocks", centred))
+    return shares
+
+
 def main() -> None:
     print(f"{'intervals that hold the truth':<44} {'ours':>7} {'0.4 n^(2/3)':>13} {'independent':>12}")
-    shares = simulated()
+    shares = [ours for ours, _ in simulated()]
     print(f"simulated: {min(shares):.1%} to {max(shares):.1%} (93 to 97 % expected)\n")
     if "SEGUE_DATA" not in os.environ:
         print("SEGUE_DATA is not set: no real text.")
         return
-    for name, series in real(Path(os.environ["SEGUE_DATA"])):
-        for pieces in (20, 50, 200):
-            starts = np.random.default_rng(pieces).integers(0, len(series) - pieces, 3000)
-            line(f"{name}, {pieces} blocks", series[starts[:, None] + np.arange(pieces)] - series.mean())
+    windows(Path(os.environ["SEGUE_DATA"]))
 
 
 if __name__ == "__main__":

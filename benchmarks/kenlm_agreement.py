@@ -104,6 +104,13 @@ def oracle_totals(name: str) -> list[float]:
         return [float(line.split("\t")[0]) for line in file if line[:1] in "-0123456789"]
 
 
+def perplexity(corpus: str, order: int, folder: Path) -> float:
+    """The perplexity of a corpus's test text by n-grams of its training text; the run stays in the folder."""
+    text, test = (unpacked(NAMES[corpus].format(split), folder) for split in ("train", "test"))
+    run = trained(text, order, folder / f"{corpus}-{order}")
+    return float(run.evaluate(str(test))["perplexity"])
+
+
 def main() -> None:
     if not {"SEGUE_DATA", "SEGUE_ORACLES"} <= os.environ.keys():
         print("skipped: SEGUE_DATA and SEGUE_ORACLES do not say where the data and the peers' figures are")
@@ -136,11 +143,11 @@ def main() -> None:
             gap = largest([float(line) for line in done.stdout.split()], totals(run, test))
             print(f"KenLM reads the exported file: largest difference of a total {gap:.1e}")
         for (corpus, order), expected in PERPLEXITIES.items():
-            text, other = (unpacked(NAMES[corpus].format(split), folder) for split in ("train", "test"))
-            run = trained(text, order, folder / f"{corpus}-{order}")
-            perplexity = run.evaluate(str(other))["perplexity"]
-            print(f"{corpus}, order {order}: perplexity {perplexity:.4f}, KenLM's {expected:.4f}")
+            found = perplexity(corpus, order, folder)
+            print(f"{corpus}, order {order}: perplexity {found:.4f}, KenLM's {expected:.4f}")
             if (corpus, order) == ("ptb", 5):
+                text, other = (unpacked(NAMES[corpus].format(split), folder) for split in ("train", "test"))
+                run = segue.load(folder / f"{corpus}-{order}")
                 oracle_lines = oracle_totals("ptb-test.scores-by-ptb-train.order5.tsv.xz")
                 slip = segue.load(with_slip(run, text, folder / "train-slip"))
                 gaps = [largest(totals(model, other), oracle_lines) for model in (run, slip)]

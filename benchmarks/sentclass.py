@@ -9,6 +9,12 @@ by cross-validation inside the training rows, so that they learn from all of the
 is given: then every model holds the same rows out, and an ensemble of all of them, weighed on those, comes last.
 
 Usage: SEGUE_DATA=… python benchmarks/sentclass.py [--data mr,cr] [--models naive_bayes,nbsvm] [--folds 10] [--jobs 2]
+
+The rows of docs/figures.md, CNN, DAN, nbsvm and the ensemble, are two commands, some hours on two cores; `make bench`
+runs neither, only the default, the models that count:
+
+    sentclass.py --ensemble --data mr,trec,cr --models cnn_classifier,dan,nbsvm,ngram_bag
+    sentclass.py --ensemble --data sst1,sst2 --models cnn_classifier/phrases,dan/phrases,nbsvm,ngram_bag
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@
     SEGUE_DATA=path/to/data python benchmarks/word2vec_speed.py [PAIRS] [EPOCHS] --device cuda
 
 GENSIM_PYTHON is an interpreter that can import gensim; SEGUE_DATA a folder with wikitext-2/train.txt.xz and
-wordsim/*.tsv.xz. The same text, epochs, 100 numbers, window 5, five noise words, min_count 5, two threads, rate 0.05.
+wordsim/*.tsv.xz. The same text, epochs, 100 numbers, window 5, five noise words, min_count 5, two threads,
+rate 0.05 (our default; gensim's is 0.025, so that its figures at its own default may be others).
 gensim reads the file itself (corpus_file), its fastest way. Pairs are interleaved; of each figure the median ratio is
 printed last. Seconds of all processors are given beside those of the clock, since other work on the machine disturbs
 them less. With --device our own two ways are compared instead, on that device and on two threads; gensim has no other.
