@@ -57,7 +57,8 @@ def words(name: str, data: Path, place: Path, bar: float, aim: float) -> None:
     runs = []
     for classes in (30, 100, 400):
         runs.append(str(place / f"{name}-{classes}"))
-        segue("train", "class_ngram", train, "--out", runs[-1], *common, f"model.classes={classes}")
+        counted = (f"model.classes={classes}", "data.carry=true")  # as the published mixtures
+        segue("train", "class_ngram", train, "--out", runs[-1], *common, *counted)
     mixed = segue("evaluate", "+".join(runs), test, "--mix", "--adapt")
     seconds = time.perf_counter() - begun
     print(

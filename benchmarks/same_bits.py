@@ -38,7 +38,7 @@ TENSOR_NAMES: dict[str, str] = {
 """Old names of tensors, or the first parts of names, and the new ones. "kind: name" holds for that kind alone."""
 
 RECIPE_KEYS: dict[str, tuple[str, ...]] = {
-    "": ("batches.tokens",),
+    "": ("batches.tokens", "data.carry"),
     "batches.blank": ("", "batches.noise", "batches.share"),
     "data.blank": ("data.blank_lines",),
     "ngram: model.arpa": ("",),

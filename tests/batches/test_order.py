@@ -95,7 +95,7 @@ lengths_of_rows = st.integers(1, 2).flatmap(
 def token_batches(lengths: list[list[int]], budget: int, seed: int = 0) -> TokenBatches:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of rows that are longer than the budget
-        return TokenBatches(np.array(lengths), budget, seed)
+        return TokenBatches.of_lengths(np.array(lengths), budget, seed)
 
 
 def rounded(length: int) -> int:
@@ -133,7 +133,7 @@ def test_a_step_has_the_same_token_batch_after_a_restart(lengths: list[list[int]
 
 def test_no_token_batch_could_take_the_next_row() -> None:
     lengths = np.random.default_rng(0).integers(1, 60, (500, 2))
-    batches = TokenBatches(lengths, 512, seed=0)
+    batches = TokenBatches.of_lengths(lengths, 512, seed=0)
     begin = 0
     for end, widths in zip(batches.ends[:-1], batches.widths, strict=False):
         following = [rounded(int(length)) for length in lengths[batches.order[end]]]
@@ -146,7 +146,7 @@ def test_token_batches_pad_little_have_few_shapes_and_mix_their_rows() -> None:
     draw = np.random.default_rng(0)
     source = np.maximum(1, draw.poisson(12, 20_000))
     lengths = np.stack([source, np.maximum(1, source + draw.integers(-3, 4, 20_000))], 1)
-    batches = TokenBatches(lengths, 4096, seed=0)
+    batches = TokenBatches.of_lengths(lengths, 4096, seed=0)
     epochs = [[batches.at(epoch, place) for place in range(len(batches))] for epoch in range(2)]
     room = sum(len(rows) * sum(widths) for rows, widths in epochs[0])
     assert lengths.sum() / room > 0.8
@@ -162,6 +162,6 @@ def test_rows_longer_than_the_budget_are_told_once() -> None:
     with pytest.warns(
         UserWarning, match=r"2 of 3 rows are longer than batches\.tokens=16: each is a batch of its own"
     ) as said:
-        batches = TokenBatches(np.array([[30], [3], [40]]), 16, seed=0)
+        batches = TokenBatches.of_lengths(np.array([[30], [3], [40]]), 16, seed=0)
         found = [batches.at(0, place) for place in range(len(batches))]
     assert len(said) == 1 and sorted(rows.tolist() for rows, _ in found) == [[0], [1], [2]]

@@ -12,15 +12,23 @@ import numpy as np
 import pytest
 import torch
 
+from segue.batches import unit_rows
 from segue.batches.batch import IGNORE, Batch
 from segue.batches.encode import HeldOutText, encode_held_out
 from segue.batches.scorer import Scorer
 from segue.batches.store import StoreWriter
 from segue.data.example import Example
-from segue.inference.score import BLOCK, Scored, score_held_out, stream_logprobs
+from segue.inference import score
+from segue.inference.lm_mixture import Mixture
+from segue.inference.score import BLOCK, Reading, Scored, score_held_out, stream_logprobs, texts_logprobs
 from segue.models.base import Sizes
+from segue.models.class_ngram import ClassNgram
+from segue.models.gpt import Gpt
+from segue.models.neural_lm import NeuralLm
 from segue.models.ngram import Ngram
 from segue.models.rnn_lm import RnnLm
+from segue.models.weighted_ngram import WeightedNgram
+from segue.ngrams.cache import CacheLm
 from segue.tokens.spelling import Speller
 from segue.tokens.tokenizer import Config as Tokens
 from segue.tokens.tokenizer import Tokenizer
@@ -51,7 +59,7 @@ def held_of(tokens: Any, sizes: Any, folder: Path, spelled: dict[int, float] | N
     writer = StoreWriter(folder, {"text": "uint16", "bytes": "uint32"})
     writer.append("text", np.asarray(tokens))
     writer.append("bytes", np.asarray(sizes))
-    return HeldOutText(writer.close(), spelled or {}, int(np.sum(sizes)))
+    return HeldOutText(writer.close(), spelled or {}, int(np.sum(sizes)), carry=True)
 
 
 def encoded(texts: list[str], unit: str, folder: Path, kind: str = "char", speller: Speller | None = None) -> Any:
@@ -170,6 +178,121 @@ def test_a_recurrent_state_is_carried_through_the_windows(tmp_path: Path) -> Non
     np.testing.assert_allclose(found, expected, atol=1e-4)
     scored = score_held_out(model, held_of(ids, np.ones(2500), tmp_path), 9)
     assert scored.nats == pytest.approx(-float(expected.sum()), rel=1e-5)
+
+
+# Each unit by itself
+
+
+def networks() -> list[Any]:
+    torch.manual_seed(0)
+    sizes = Sizes(9)
+    made = [
+        RnnLm(RnnLm.Config(width=8, embedding=0), sizes),
+        NeuralLm(NeuralLm.Config(words=4, width=8, embedding=4), sizes),
+        Gpt(Gpt.Config(layers=1, width=8, heads=2, context=7), sizes),
+        Gpt(Gpt.Config(layers=1, width=8, heads=2, context=6, position="rotary"), sizes),
+    ]
+    return [model.eval() for model in made]
+
+
+def counted(carry: bool = False) -> list[Any]:
+    text = SimpleNamespace(tokens=np.random.default_rng(5).integers(0, 9, 900))
+    models = (Ngram(Ngram.Config(order=4), Sizes(9, carry=carry)), ClassNgram(ClassNgram.Config(classes=3), Sizes(9)))
+    for model in (*models, WeightedNgram(WeightedNgram.Config(order=5), Sizes(9))):
+        list(model.fit(text, type(model).Train()))
+    return [*models, model]
+
+
+def units_of(lengths: list[int]) -> list[np.ndarray]:
+    draw = np.random.default_rng(6)
+    return [np.append(draw.integers(1, 9, length), 0) for length in lengths]
+
+
+LENGTHS = [3, 0, 0, 1, 45, 7, 6, 12, 5, 1, 13, 30, 2, 7, 0, 8]
+
+
+@pytest.mark.parametrize("small", [False, True], ids=["whole", "in steps"])
+def test_each_unit_is_scored_as_if_it_stood_alone(small: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In batches of units, in steps of long units, and for units over the borders of spans."""
+    if small:
+        monkeypatch.setattr(score, "_WIDEST", 9)
+        monkeypatch.setattr(score, "_TOGETHER", 40)
+        monkeypatch.setattr(unit_rows, "SPAN", 32)
+    units = units_of(LENGTHS)
+    ids = np.concatenate(units)
+    held = held_of(ids, np.full(len(ids), 100), tmp_path)._replace(carry=False, unit="line")
+    mixture = [Mixture([*networks()[1:3], *counted()[:2]], [0.4, 0.1, 0.2, 0.3], ["cpu"] * 4)]
+    for model in [*networks(), *counted(), *mixture]:
+        alone = [np.concatenate([rows[0] for _, rows, _ in stream_logprobs(model, unit, 1, 9)]) for unit in units]
+        expected = np.concatenate(alone)
+        found = np.full(len(ids), np.nan)
+        for first, logp in Reading(model, held, 9):
+            assert np.isnan(found[first : first + len(logp)]).all()
+            found[first : first + len(logp)] = logp
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+        scored = score_held_out(model, held, 9)
+        blocks = np.bincount(np.arange(len(ids)) * 100 // BLOCK, -expected / LN2)
+        np.testing.assert_allclose(scored.bits, blocks, rtol=1e-4)
+        assert scored.way.startswith("each line by itself")
+
+
+def test_a_long_unit_is_read_in_rows(tmp_path: Path) -> None:
+    """An n-gram sees a few tokens back, so that the rows say what one row says."""
+    units = units_of([900, 4, 0, 1200, 60])
+    ids = np.concatenate(units)
+    held = held_of(ids, np.ones(len(ids)), tmp_path)._replace(carry=False)
+    (model, *_) = counted()
+    many, one = (score_held_out(model, held, 9, row=row) for row in (100, 1 << 17))
+    assert many.nats == pytest.approx(one.nats, rel=1e-12)
+    assert one.way == "each document by itself"
+    assert many.way == "each document by itself, long ones in up to 12 rows, each begun 1024 tokens before its own"
+
+
+def test_one_unit_is_one_stream_with_and_without_carry(tmp_path: Path) -> None:
+    (unit,) = units_of([700])
+    for i, model in enumerate([*networks(), *counted()]):
+        held = held_of(unit, np.ones(len(unit)), tmp_path / str(i))
+        carried, alone = score_held_out(model, held, 9), score_held_out(model, held._replace(carry=False), 9)
+        assert carried.way == alone.way and carried.way.startswith("one stream")
+        np.testing.assert_array_equal(carried.bits, alone.bits)
+
+
+def test_a_corpus_that_was_cut_does_not_go_on_into_the_next(tmp_path: Path) -> None:
+    """The first unit of the second corpus begins with STOP, though the first corpus does not end with one."""
+    ids = np.array([2, 3, 0, 4, 5, 6, 2, 0, 3, 0])
+    held = held_of(ids, np.ones(10), tmp_path)._replace(carry=False, ends=(5, 10))
+    model = Told(lambda before, target: np.zeros(target.shape))
+    scored = score_held_out(model, held, 9)
+    pairs = [(0, 2), (2, 3), (3, 0), (0, 4), (4, 5), (0, 6), (6, 2), (2, 0), (0, 3), (3, 0)]
+    assert sorted(model.asked) == sorted(pairs)
+    assert [part.tokens for part in scored.parts] == [5, 5]
+
+
+@pytest.mark.parametrize("carry", [False, True])
+def test_a_model_that_learns_from_what_it_reads_takes_units_in_order(carry: bool, tmp_path: Path) -> None:
+    """A cache keeps what it has read; without carry only its history begins anew."""
+    ids = np.concatenate(units_of(LENGTHS))
+    held = held_of(ids, np.ones(len(ids)), tmp_path)._replace(carry=carry, unit="line")
+    places = [first for first, _ in Reading(CacheLm(9), held, 9)]
+    assert places == sorted(places) and len(places) == (1 if carry else len(LENGTHS))
+    scored = score_held_out(CacheLm(9), held, 9)
+    assert np.isfinite(scored.nats)
+    kept = "one stream, state carried" if carry else "each line by itself, in order, keeping what it has learnt"
+    assert scored.way == kept
+    one = CacheLm(9)
+    units = [ids] if carry else units_of(LENGTHS)
+    nats = [-rows.sum() for unit in units for _, rows, _ in stream_logprobs(one, unit, 1, 9)]
+    assert scored.nats == pytest.approx(math.fsum(nats), rel=1e-12)
+
+
+@pytest.mark.parametrize("carry", [False, True])
+def test_texts_one_by_one_add_up_to_the_whole(carry: bool, tmp_path: Path) -> None:
+    units = units_of(LENGTHS)
+    ids = np.concatenate(units)
+    held = held_of(ids, np.ones(len(ids)), tmp_path)._replace(carry=carry)
+    for model in [*networks(), *counted(carry)]:
+        found = [logp.sum() for logp in texts_logprobs(model, units, 9, "cpu", carry)]
+        assert -math.fsum(found) == pytest.approx(score_held_out(model, held, 9).nats, rel=1e-5)
 
 
 def test_a_short_text_in_rows_is_scored_whole(tmp_path: Path) -> None:

@@ -28,8 +28,10 @@ def text_of(size: int, seed: int) -> np.ndarray:
     return np.cumsum(np.random.default_rng(seed).choice([1, 1, 1, 2, 5], size)) % (VOCAB - 1)
 
 
-def fitted(tokens: np.ndarray, held: np.ndarray | None = None, vocab_size: int = VOCAB, **config) -> ClassNgram:
-    model = ClassNgram(ClassNgram.Config(**{"classes": 4, **config}), Sizes(vocab_size))
+def fitted(
+    tokens: np.ndarray, held: np.ndarray | None = None, vocab_size: int = VOCAB, carry: bool = False, **config
+) -> ClassNgram:
+    model = ClassNgram(ClassNgram.Config(**{"classes": 4, **config}), Sizes(vocab_size, carry=carry))
     list(model.fit(SimpleNamespace(tokens=np.asarray(tokens)), ClassNgram.Train(), held))
     return model
 
@@ -84,9 +86,15 @@ def slow_cache(events: list, asked: tuple, target: int, p: float, decay: float) 
     return p
 
 
+def after_stop(history: list[int]) -> list[int]:
+    stops = [i for i, word in enumerate(history) if word == 0]
+    return list(history)[stops[-1] + 1 :] if stops else list(history)
+
+
 def views(model: ClassNgram, history: list[int], word: int) -> list[tuple[tuple, int]]:
     """(context, target) of the five parts, for a word after a history: three that count and two caches."""
-    h = [0] * 9 + [int(w) for w in history]
+    own = list(history) if model.sizes.carry else after_stop(history)
+    h = [0] * 9 + [int(w) for w in own]
     classes = [int(c) for c in model.classes]
     w = [h[-lag] for lag in range(1, 7)]
     c = [classes[i] for i in w]
@@ -121,8 +129,10 @@ def slow(model: ClassNgram, train: np.ndarray, read: list[int], word: int, adapt
     return float(np.dot(a, p[0]) * np.dot(b, p[1]))
 
 
+@pytest.mark.parametrize("carry", [False, True], ids=["each unit", "carried"])
 @pytest.mark.parametrize("adapted", [False, True], ids=["static", "adapted"])
-def test_it_is_the_slow_model(model: ClassNgram, adapted: bool) -> None:
+def test_it_is_the_slow_model(adapted: bool, carry: bool) -> None:
+    model = fitted(text_of(400, 0), text_of(150, 1), decay=0.9, carry=carry)
     train, read = text_of(400, 0), np.concatenate(([0], text_of(60, 2)))
     read[30] = 11  # never seen
     found = probabilities(model, read, adapted)

@@ -29,8 +29,8 @@ def text_of(size: int, seed: int = 0) -> np.ndarray:
     return np.where(slips, rng.integers(2, 9, size), letters)
 
 
-def fitted(tokens, order: int = 6, **config) -> WeightedNgram:
-    model = WeightedNgram(WeightedNgram.Config(order=order, **config), Sizes(V))
+def fitted(tokens, order: int = 6, carry: bool = False, **config) -> WeightedNgram:
+    model = WeightedNgram(WeightedNgram.Config(order=order, **config), Sizes(V, carry=carry))
     list(model.fit(SimpleNamespace(tokens=np.asarray(tokens)), WeightedNgram.Train()))
     return model
 
@@ -39,6 +39,14 @@ def stream(text, fresh: bool = True, first: int = STOP) -> Batch:
     text = np.asarray(text)
     tokens = np.concatenate(([first], text[:-1]))[None]
     return Batch(tokens, text[None], np.ones(tokens.shape, bool), np.array([fresh]))
+
+
+def test_a_unit_sees_nothing_of_the_one_before_unless_it_is_carried():
+    for carry in (False, True):
+        model = fitted(text_of(3000), carry=carry)
+        begins, unit = ([2, 3, 4, 8, 4, 4, 0], [6, 5, 3, 0], []), [2, 3, 7, 7, 8, 0]
+        found = [model.logprobs(stream([*before, *unit]))[0][0, len(before) :] for before in begins]
+        assert (np.ptp(found, axis=0) > 1e-3).any() == carry
 
 
 def nats(model, text) -> float:

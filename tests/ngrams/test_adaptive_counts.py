@@ -66,6 +66,52 @@ def test_reading_is_training_on_both(smoothing, before, text, order, probe):
         assert found == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.parametrize("smoothing", [name for name in SMOOTHINGS if name != "stupid_backoff"])
+def test_a_pruned_model_that_reads_on_sums_to_one(smoothing):
+    """What pruning took goes to the lower order; of a first token, exactly as in the model that does not read on."""
+    rng = np.random.default_rng(0)
+    model = fitted(np.where(rng.random(300) < 0.5, 2, rng.integers(0, 6, 300)), 3, smoothing, min_count=(2,))
+    assert any((order.level.profiles[:, 4] > 0).any() for order in model.orders)
+    reading = model.adapted()
+    state = reading.start(1, 0)
+    for place, token in enumerate([STOP, 2, 2, 5, 2, 4, 4, 4]):
+        logits, state = reading.step(np.array([[token]]), np.ones((1, 1), bool), state)
+        p = logits[0].double().exp().numpy()
+        assert p.sum() == pytest.approx(1, abs=1e-6)
+        if place == 0:
+            assert p == pytest.approx(model.distribution([STOP]), abs=1e-6)
+
+
+@settings(max_examples=40, deadline=None)
+@given(texts, texts, st.integers(1, 4), st.booleans())
+def test_reading_counts_over_stop_where_context_is_carried(before, text, order, carry):
+    """By hand: the share of a token among what followed the longest context that was seen."""
+    model = Ngram(Ngram.Config(order=order, smoothing="maximum_likelihood"), Sizes(V, carry=carry))
+    list(model.fit(SimpleNamespace(tokens=np.asarray(before)), Ngram.Train()))
+    logp, _ = model.adapted().logprobs(stream(text))
+    for place, token in enumerate(text):
+        read = contexts_of([STOP, *text[:place]], order, carry)
+        events = [event for tokens in (before, text[:place]) for event in events_of([STOP, *tokens], order, carry)]
+        longest = next((context for context in read if context in dict(events)), None)
+        counts = [w for c, w in events if c == longest]
+        expected = counts.count(token) / len(counts) if counts else 1 / V
+        assert math.exp(logp[0, place]) == pytest.approx(expected, abs=1e-12)
+
+
+def contexts_of(tokens: list[int], order: int, carry: bool) -> list[tuple[int, ...]]:
+    """The contexts at the end of a text, the longest first; none goes on over a STOP unless it is carried."""
+    last = 0 if carry else len(tokens) - 1 - tokens[::-1].index(STOP)
+    return [tuple(tokens[max(last, len(tokens) - k) :]) for k in range(order - 1, 0, -1)] + [()]
+
+
+def events_of(tokens: list[int], order: int, carry: bool) -> list[tuple[tuple[int, ...], int]]:
+    return [
+        (context, tokens[i])
+        for i in range(1, len(tokens))
+        for context in dict.fromkeys(contexts_of(tokens[:i], order, carry))
+    ]
+
+
 def at(reading, both: Ngram, context) -> np.ndarray:
     """log p after a context, without counting it: step by step over ids that both models know."""
     import copy

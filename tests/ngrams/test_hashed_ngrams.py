@@ -64,7 +64,7 @@ class Slow:
 def part_of(text: np.ndarray, make: str) -> KneserNey:
     symbols, inside = MAKES[make]
     array = np.array(symbols, np.int64).reshape(-1, 2)
-    return KneserNey.count(text, SKIP, CLASSES, array, inside, base_of(inside))
+    return KneserNey.count(text, SKIP, CLASSES, array, inside, True, base_of(inside))
 
 
 def events_of(text: np.ndarray, make: str) -> list:
@@ -117,7 +117,7 @@ def test_the_cache_is_a_sum_over_what_was_read(make: str, decay: float) -> None:
     base = np.array([0.3, 0.7, 0.5, 0.4, 0.6, 0.7, 1.0]) if inside else np.array([0.1, 0.2, 0.3, 0.4])
     events = events_of(text, make)
     for word in range(VOCAB):
-        part = RecentCounts(np.array(symbols, np.int64).reshape(-1, 2), inside, base, decay)
+        part = RecentCounts(np.array(symbols, np.int64).reshape(-1, 2), inside, True, base, decay)
         p = read(part, text, SKIP, word)
         for i in range(len(events)):
             asked, target = context(text, SKIP + i + 1, *MAKES[make], word)
@@ -138,7 +138,7 @@ def test_tables_grow_and_reading_in_pieces_is_reading() -> None:
         array = np.array(symbols, np.int64).reshape(-1, 2)
         for made in (
             lambda make=make: part_of(train, make).going_on(),
-            lambda a=array, i=inside: RecentCounts(a, i, base_of(i), 0.99),
+            lambda a=array, i=inside: RecentCounts(a, i, True, base_of(i), 0.99),
         ):
             whole, pieces = made(), made()
             p = read(whole, text, SKIP, 2)

@@ -70,7 +70,7 @@ def parts(text: list[int]) -> list[tuple[list[int], int]]:
 
 
 def counted(text: list[int], order: int) -> Trie:
-    trie = Trie(order)
+    trie = Trie(order, BREAK)
     trie.count(np.array(text))
     return trie
 
@@ -117,7 +117,7 @@ def test_reading_on_is_reading_both(one, two, order):
     trie.count(np.array(two))
     for a, b in ((trie.nodes[: trie.used[0]], both.nodes[: both.used[0]]), (trie.tally, both.tally)):
         assert np.array_equal(a, b)
-    again = Trie.of(*counted(one, order).finished(), counted(one, order).tally)
+    again = Trie.of(*counted(one, order).finished(), counted(one, order).tally, BREAK)
     again.count(np.array([BREAK, *two]))
     assert strings_of(again).keys() == strings_of(counted([*one, BREAK, *two], order)).keys()
 
@@ -177,7 +177,7 @@ def test_what_stands_predicts_as_the_equations_say(text, order, history, seed):
     for weights in (Weights.plain(order), random_weights(order, seed)):
         contexts, logp = beginning(order), np.empty(V)
         for symbol in history:
-            follow(nodes, kept, contexts, symbol)
+            follow(nodes, kept, contexts, symbol, BREAK)
         score_next(nodes, kept, contexts, NONE, discounts, weights.values, logp)
         scores, kneser_ney = slow_scores(slow, history, discounts, weights.values)
         assert logp == pytest.approx(normal(scores), abs=1e-9)
@@ -230,7 +230,8 @@ def test_a_step_goes_along_the_gradient():
         moved += abs(g) > 1e-6
     tokens, targets, logp = np.array(history), np.array([-1, -1, -1, symbol]), np.zeros(4)
     nodes, kept = trie.finished()
-    score(*(nodes, kept, beginning(order), discounts, weights.values, weights.squares, rate), tokens, targets, V, logp)
+    learnt = (nodes, kept, beginning(order), BREAK, discounts, weights.values, weights.squares, rate)
+    score(*learnt, tokens, targets, V, logp)
     assert moved > 5
     assert weights.values == pytest.approx(expected, abs=1e-7)
     assert logp[3] == pytest.approx(normal(slow_scores(slow, history, discounts, values)[0])[symbol])

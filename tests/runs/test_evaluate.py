@@ -19,7 +19,7 @@ from segue.ngrams.em import em_weights
 from segue.runs.evaluate import Mixing, evaluate
 from segue.runs.run import Run
 
-COMMON = ["data.unit=line", "tokens.kind=space", "tokens.min_count=1"]
+COMMON = ["data.unit=line", "data.carry=true", "tokens.kind=space", "tokens.min_count=1"]
 
 
 def sentences(seed: int, count: int) -> str:

@@ -225,6 +225,22 @@ def test_killed_at_every_touch_of_the_disk(stable: Stable, text: Path, tmp_path:
     assert in_saving >= 30
 
 
+def test_lines_as_rows_go_on_bit_for_bit(stable: Stable, tmp_path: Path) -> None:
+    """Each line by itself (data.carry=false): nothing is carried from step to step, and the batches are the same."""
+    draw, text = random.Random(2), tmp_path / "lines.txt"
+    text.write_text("".join("".join(draw.choices("abc ", k=draw.randint(1, 12))) + "z\n" for _ in range(150)))
+    small = {"steps": 8, "every": 2}
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    finish(stable, *command(text, whole, "data.unit=line", **small))
+    kills = 0
+    for fault in (30, 12, 0):
+        code, _, _, stderr = stable.run(*command(text, killed, "data.unit=line", **small), fault=fault)
+        assert code in (0, -signal.SIGKILL), stderr
+        kills += code != 0
+    assert kills >= 2
+    check(killed, whole)
+
+
 def begin(text: Path, out: Path) -> subprocess.Popen[str]:
     """`python -m segue train …`, given back when it has saved its first checkpoint."""
     arguments = [sys.executable, "-m", "segue", *command(text, out)]

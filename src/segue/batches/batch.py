@@ -44,6 +44,9 @@ class Batch:
     """Tagging: the letters of each word, Unicode code points plus 1; 0 after its last."""
     unpadded: bool = False
     """True if no token is padding, so that a model can skip the mask without waiting for the device."""
+    right_padded: bool = False
+    """True if padding stands on the right alone and no state goes on from this batch: a model whose tokens see only
+    those before them can then skip the mask too, and return any state."""
     count: int = -1
     """Number of predicted targets (not IGNORE). Given by the maker of a batch on a device, since counting there would
     wait for the device; counted here on the host. A loss must not use it: a CUDA graph would replay the old number."""

@@ -1,7 +1,7 @@
 """The interface between training data and trainer: the batch of any step, computed directly.
 
 A batch is a function of the seed and the step. Nothing is drawn in advance and nothing is remembered, so a resumed run
-reads exactly the batches that it would have read. Streams makes batches of running text, Rows of everything else.
+reads exactly the batches that it would have read. Streams and UnitRows make batches of running text, Rows of all else.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Config:
     accumulate: int = 1
     """Gradient accumulation: compute an update in this many parts, to save memory; the result is the same."""
     vary: bool = False
-    """Draw the length of each step at random near `length` and scale the learning rate by it (AWD-LSTM)."""
+    """Streams: draw the length of each step at random near `length` and scale the learning rate by it (AWD-LSTM)."""
     noise: Noise = "none"
     """Noise on the input of running text; blank: read some tokens as UNK, against overfitting (Xie et al. 2017)."""
     share: float = 0.15
@@ -47,6 +47,8 @@ class Batches(ABC):
     """Rows in one update."""
     per_epoch: int
     """Steps in one epoch."""
+    carries = False
+    """Whether each row goes on where it ended in the step before, so that a model carries its state to it."""
 
     @property
     @abstractmethod

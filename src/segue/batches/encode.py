@@ -144,6 +144,9 @@ class HeldOutText(NamedTuple):
     """Where each corpus ends: the place behind its last token."""
     cut: bool = False
     """Whether the text was cut at the limit."""
+    unit: str = "document"
+    carry: bool = False
+    """As in [data]: what one text is, and whether context is carried over its end."""
 
 
 def encode_split(
@@ -153,7 +156,8 @@ def encode_split(
     shares = corpus.shares(split) if limit else [0.0] * len(corpus.parts_of(split))
     limits = [math.ceil(limit * share) for share in shares]
     texts = zip(corpus.texts(split), limits, strict=True)
-    return encode_held_out(texts, tokenizer, speller, corpus.config.unit, folder)
+    held_out = encode_held_out(texts, tokenizer, speller, corpus.config.unit, folder)
+    return held_out._replace(carry=corpus.config.carry)
 
 
 def encode_held_out(
@@ -188,4 +192,4 @@ def encode_held_out(
             total += int(sizes[:left].sum())
             cut = cut or len(ids) > left
         ends.append(writer.sizes["text"])
-    return HeldOutText(writer.close(), spelled, total, tuple(ends), cut)
+    return HeldOutText(writer.close(), spelled, total, tuple(ends), cut, unit)

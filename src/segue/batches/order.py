@@ -53,20 +53,26 @@ class TokenBatches:
     change. So the cuts are found once, every epoch has as many batches, and any batch can be computed directly.
     """
 
-    def __init__(self, lengths_NK: Ints, budget: int, seed: int) -> None:
-        """`lengths_NK`: the K lengths of each row that are padded, of its source and target or of its text."""
-        self.seed = seed
-        widths_NK = -(-np.maximum(lengths_NK, 1) // MULTIPLE) * MULTIPLE
-        self.order = np.lexsort(widths_NK.T[::-1])
-        widths_GK, counts_G = np.unique(widths_NK, axis=0, return_counts=True)  # sorted in the same way
+    def __init__(self, order: Ints, widths_GK: Ints, counts_G: Ints, budget: int, seed: int) -> None:
+        """`order`: the rows, those of a group together; `widths_GK`, `counts_G`: the rounded lengths of each group,
+        sorted, and how many rows it has."""
+        self.order, self.seed = order, seed
         self.group_ends = np.cumsum(counts_G)
         self.ends, self.widths = _cuts(widths_GK, counts_G, budget)
+
+    @classmethod
+    def of_lengths(cls, lengths_NK: Ints, budget: int, seed: int) -> TokenBatches:
+        """`lengths_NK`: the K lengths of each row that are padded, of its source and target or of its text."""
+        widths_NK = -(-np.maximum(lengths_NK, 1) // MULTIPLE) * MULTIPLE
+        order = np.lexsort(widths_NK.T[::-1])
+        widths_GK, counts_G = np.unique(widths_NK, axis=0, return_counts=True)  # sorted in the same way
         if too_long := int((widths_NK.sum(1) > budget).sum()):
             warnings.warn(
                 f"{too_long:,} of {len(widths_NK):,} rows are longer than batches.tokens={budget:,}: "
                 "each is a batch of its own.",
                 stacklevel=2,
             )
+        return cls(order, widths_GK, counts_G, budget, seed)
 
     def __len__(self) -> int:
         """Batches in an epoch."""

@@ -36,7 +36,7 @@ class Rows(Batches):
         if config.tokens:
             text = np.minimum(store.columns["text"].lengths(), config.length) + added
             both = [text] if by == "text" else [np.minimum(self.lengths, config.length), text]
-            self.token_batches = TokenBatches(np.stack(both, 1), config.tokens, seed)
+            self.token_batches = TokenBatches.of_lengths(np.stack(both, 1), config.tokens, seed)
         self.per_epoch = math.ceil(len(store) / self.size) if self.token_batches is None else len(self.token_batches)
 
     @property

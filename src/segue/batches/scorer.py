@@ -16,6 +16,8 @@ class Scorer(ABC):
 
     takes_tensors: ClassVar[bool] = False
     """Whether `logprobs` takes torch tensors on its device, or numpy arrays."""
+    in_order: bool = False
+    """Whether it learns from what it reads, so that it reads one row at a time, in the order of the text."""
 
     @property
     def window(self) -> int:

@@ -40,6 +40,8 @@ Bools = NDArray[np.bool_]
 class Streams(Batches):
     """Every batch of running text, by its step."""
 
+    carries = True
+
     def __init__(self, store: Store, config: Config, seed: int) -> None:
         self.store, self.config, self.seed = store, config, seed
         # If the text is shorter than the batch, use fewer rows, so that each has a few tokens.

@@ -23,7 +23,9 @@ class Config:
     label: Label = "class"
     """class: one label. classes: any number (A,B in a row, A|B on a word). number: a float. iob1, bio, bioes: spans."""
     unit: Literal["line", "paragraph", "document"] = "document"
-    """What counts as one text of running text: the model starts afresh with each unit and predicts its end."""
+    """What counts as one text of running text: a language model predicts its end, and carry says what comes next."""
+    carry: bool = False
+    """Carry the context of a language model over the end of a unit to the next; false: start afresh with each."""
     blank_lines: Literal["skip", "keep"] = "skip"
     """With unit=line: skip blank lines (and count them), or keep them as empty texts."""
     canonical: bool = False

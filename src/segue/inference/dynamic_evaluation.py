@@ -44,6 +44,8 @@ Floats = NDArray[np.float64]
 class Dynamic(Scorer):
     """A copy of a network that learns from every piece of a text once it has been scored: one text, one row."""
 
+    in_order = True
+
     def __init__(self, model: Any) -> None:
         self.model = copy.deepcopy(model).eval().requires_grad_(True)
         self.weights = list(self.model.parameters())

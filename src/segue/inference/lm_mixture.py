@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segue.batches.batch import Batch
+from segue.batches.encode import HeldOutText
 from segue.batches.scorer import Scorer
-from segue.inference.score import stream_logprobs
+from segue.inference.score import Reading
 
 Floats = NDArray[np.float64]
 
@@ -26,6 +27,10 @@ class Mixture(Scorer):
         """How a long text is read."""
         ways = list(dict.fromkeys(part.way for part in self.parts))
         return ways[0] if len(ways) == 1 else f"each part in its own way: {'; '.join(ways)}"
+
+    @property
+    def in_order(self) -> bool:  # type: ignore[override]
+        return any(part.in_order for part in self.parts)
 
     def logprobs(self, batch: Batch, state: Any = None) -> tuple[Floats, Any]:
         total: Any = 0.0
@@ -43,7 +48,9 @@ class Mixture(Scorer):
             return np.log(np.minimum(total, 1.0)), states
 
 
-def probabilities(part: Any, tokens: NDArray[Any], vocab_size: int, device: str) -> Floats:
-    """Compute p of every token of a text, read as one stream."""
-    found = [np.exp(logp[0][real[0]]) for _, logp, real in stream_logprobs(part, tokens, 1, vocab_size, device)]
-    return np.concatenate(found)
+def probabilities(part: Any, text: HeldOutText, vocab_size: int, device: str) -> Floats:
+    """Compute p of every token of a text."""
+    found = np.empty(len(text.store.tokens))
+    for first, logp in Reading(part, text, vocab_size, device):
+        found[first : first + len(logp)] = np.exp(logp)
+    return found

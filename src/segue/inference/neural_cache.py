@@ -30,6 +30,8 @@ _AT_ONCE = 256
 class NeuralCache(Scorer):
     """Reads one text with a network, which does not change; its `logprobs` are those of a language model."""
 
+    in_order = True
+
     def __init__(self, model: Any) -> None:
         """`model` is a network that is a LanguageModel and a Body."""
         self.model, self.text = model, Text(model, _AT_ONCE)

@@ -1,14 +1,17 @@
 """Score a text in bits per byte: bits of a held-out text over its bytes, each token scored once.
 
-A text is read as one stream with the state carried along. Long texts are split into rows that are read in parallel;
-each row first reads some tokens before its own, so that it begins with a warm state.
+With data.carry, or if it is one unit, a text is read as one stream with the state carried along. Without, each unit is
+read by itself: it begins with STOP and a fresh state, as a row beside units of about the same length. A text or a unit
+that is very long is split into rows that are read in parallel; each row first reads some tokens before its own, so that
+it begins with a warm state.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +19,9 @@ from numpy.typing import NDArray
 
 from segue.batches.batch import IGNORE, Batch
 from segue.batches.encode import HeldOutText
+from segue.batches.scorer import CARRIED
+from segue.batches.unit_rows import SPAN, unit_borders
+from segue.tokens.file_format import STOP
 
 BLOCK = 2048
 """Bytes of raw text in a block, the piece that the bootstrap resamples."""
@@ -27,9 +33,33 @@ _WARM = 1024
 """Tokens that a row reads before its own, to warm up its state."""
 _CELLS = 1 << 24
 _TOGETHER = 1 << 14
-"""Tokens in the windows of one batch."""
+"""Tokens in the windows or units of one batch."""
+_WIDEST = 1024
+"""Tokens that a row reads in one batch; then its state is carried to the next."""
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One scored text: its tokens (the last, empty one is its end), their natural log probabilities, and the totals."""
+
+    text: str
+    tokens: list[str]
+    logprobs: list[float]
+    token_bits: list[float]
+    """Bits of each token, with those of spelling it if it is unknown."""
+    logprob: float
+    bits: float
+    """All bits, including those of spelling unknown words."""
+    bytes: int
+
+    @property
+    def perplexity(self) -> float:
+        """Perplexity per token, the end included; spelling is not in it."""
+        return perplexity_of(-self.logprob / len(self.tokens))
 
 
 class PartScored(NamedTuple):
@@ -66,8 +96,12 @@ class Scored(NamedTuple):
     @property
     def perplexity(self) -> float:
         """Perplexity as in the literature: the end of each unit is a token, its beginning is not, UNK is a word."""
-        mean = self.nats / self.tokens
-        return math.exp(mean) if mean < 700 else math.inf
+        return perplexity_of(self.nats / self.tokens)
+
+
+def perplexity_of(nats: float) -> float:
+    """Compute the perplexity from the mean -log p of a token."""
+    return math.exp(nats) if nats < 700 else math.inf
 
 
 def score_held_out(
@@ -78,40 +112,180 @@ def score_held_out(
     row: int = LONG_ROW,
     done: Callable[[float], None] = lambda share: None,
 ) -> Scored:
-    """Score every token of a held-out text once, in rows of at least `row` tokens."""
+    """Score every token of a held-out text once; a text or unit of several times `row` tokens in so many rows."""
     tokens, sizes = held_out.store.tokens, held_out.store.columns["bytes"].flat
     blocks = max(1, math.ceil(held_out.bytes / BLOCK))
-    bits, nats, zeros = np.zeros(blocks), 0.0, 0
+    bits, nats, zeros, scored = np.zeros(blocks), 0.0, 0, 0
     corpora = list(pairwise((0, *held_out.ends))) if len(held_out.ends) > 1 else []
     nats_of = [0.0] * len(corpora)
-    rows = 1 if _window(model) else max(1, min(64, len(tokens) // row))
-    starts = _byte_starts(sizes, len(tokens), rows)
-    for begin, logp, seen in stream_logprobs(model, tokens, rows, vocab_size, device):
-        for r in range(rows):
-            logs = logp[r][seen[r]]
-            first = begin[r]
-            length = np.asarray(sizes[first : first + len(logs)], dtype=np.int64)
-            places = np.minimum((starts[r] + np.cumsum(length) - length) // BLOCK, blocks - 1)
-            starts[r] += int(length.sum())
-            bits += np.bincount(places, -logs / math.log(2), minlength=blocks)
-            nats -= float(logs.sum())
-            for i, (low, high) in enumerate(corpora):
-                nats_of[i] -= float(logs[max(low - first, 0) : max(high - first, 0)].sum())
-            zeros += int(np.isneginf(logs).sum())
-        done(float((begin[0] + logp.shape[1]) * rows / max(1, len(tokens))))
+    starts = _ByteStarts(sizes)
+    reading = Reading(model, held_out, vocab_size, device, row)
+    for first, logs in reading:
+        places = np.minimum(starts.of(first, len(logs)) // BLOCK, blocks - 1)
+        bits += np.bincount(places, -logs / math.log(2), minlength=blocks)
+        nats -= float(logs.sum())
+        for i, (low, high) in enumerate(corpora):
+            nats_of[i] -= float(logs[max(low - first, 0) : max(high - first, 0)].sum())
+        zeros += int(np.isneginf(logs).sum())
+        scored += len(logs)
+        done(scored / max(1, len(tokens)))
     spelling = _add_spelling(bits, held_out, sizes)
     block_bytes = np.full(blocks, float(BLOCK))
     block_bytes[-1] = held_out.bytes - BLOCK * (blocks - 1)
-    read = model.way
-    way = f"one stream, {read}" if rows == 1 else f"{rows} rows, each begun {_WARM} tokens before its own, {read}"
     parts = tuple(_part(held_out, low, high, part) for (low, high), part in zip(corpora, nats_of, strict=True))
-    return Scored(bits, block_bytes, nats, len(tokens), spelling, len(held_out.spelled), zeros, way, parts)
+    return Scored(bits, block_bytes, nats, len(tokens), spelling, len(held_out.spelled), zeros, reading.way, parts)
 
 
 def _part(held_out: HeldOutText, low: int, high: int, nats: float) -> PartScored:
     spelled = math.fsum(cost for place, cost in held_out.spelled.items() if low <= place < high)
     size = int(np.asarray(held_out.store.columns["bytes"].flat[low:high], dtype=np.int64).sum())
     return PartScored(nats / math.log(2) + spelled, size, nats, high - low)
+
+
+class Reading:
+    """Reads a held-out text by a model: yields (place, log p of the tokens from there on), each token once."""
+
+    def __init__(
+        self, model: Any, held_out: HeldOutText, vocab_size: int, device: str = "cpu", row: int = LONG_ROW
+    ) -> None:
+        self.model, self.held_out, self.vocab_size, self.device, self.row = model, held_out, vocab_size, device, row
+        self.rows = 1
+        """The most rows that one text or unit was read in."""
+        self.units = 1
+
+    def __iter__(self) -> Iterator[tuple[int, Floats]]:
+        tokens = self.held_out.store.tokens
+        if self.held_out.carry:
+            yield from self._stream(0, len(tokens))
+            return
+        self.units = 0
+        for borders in _groups(tokens, self.held_out.ends, 2 * self.row):
+            self.units += len(borders) - 1
+            first, last = int(borders[0]), int(borders[-1])
+            if len(borders) == 2 and (last - first >= 2 * self.row or last - first == len(tokens)):
+                yield from self._stream(first, last)
+            elif self.model.in_order:
+                for begin, end in pairwise(borders.tolist()):
+                    yield from self._stream(begin, end)
+            else:
+                yield first, self._side_by_side(np.asarray(tokens[first:last], np.int64), borders - first)
+
+    @property
+    def way(self) -> str:
+        """How the text was read, in words for the tables of figures."""
+        read, unit = self.model.way, self.held_out.unit
+        warm = f"{self.rows} rows, each begun {_WARM} tokens before its own"
+        if self.units <= 1:
+            return f"one stream, {read}" if self.rows == 1 else f"{warm}, {read}"
+        way = [f"each {unit} by itself", *([] if read == CARRIED else [read])]
+        way += [f"long ones in up to {warm}"] if self.rows > 1 else []
+        way += ["in order, keeping what it has learnt"] if self.model.in_order else []
+        return ", ".join(way)
+
+    def _stream(self, begin: int, end: int) -> Iterator[tuple[int, Floats]]:
+        """Read one text or unit, a very long one in several rows."""
+        one_row = _window(self.model) or self.model.in_order
+        rows = 1 if one_row else max(1, min(64, (end - begin) // self.row))
+        self.rows = max(self.rows, rows)
+        tokens = self.held_out.store.tokens[begin:end]
+        for firsts, logp, real in stream_logprobs(self.model, tokens, rows, self.vocab_size, self.device):
+            for first, logs, seen in zip(firsts, logp, real, strict=True):
+                yield begin + first, logs[seen]
+
+    def _side_by_side(self, text: Ints, borders: Ints) -> Floats:
+        """Compute log p of the tokens of some units, each a row; units of about the same length share a batch."""
+        budget = min(_TOGETHER, _CELLS // self.vocab_size)
+        found = np.zeros(len(text))
+        before = np.concatenate(([STOP], text[:-1]))
+        before[borders[:-1]] = STOP  # also where the corpus before was cut and has none
+        read = self._read_windows if _window(self.model) else self._read_rows
+        begins, lengths, firsts = _pieces(borders, _window(self.model))
+        order = np.argsort(-lengths, kind="stable")
+        done = 0
+        while done < len(order):
+            together = max(1, budget // min(int(lengths[order[done]]), _WIDEST))
+            some = order[done : done + together]
+            read((before, text), begins[some], lengths[some], firsts[some], found)
+            done += together
+        return found
+
+    def _read_rows(self, text: tuple[Ints, Ints], begins: Ints, lengths: Ints, firsts: Ints, found: Floats) -> None:
+        """Read one batch of units, the longest first; long ones in several steps, with the state carried on."""
+        state: Any = None
+        longest = int(lengths[0])
+        for begin in range(0, longest, _WIDEST):
+            columns = np.arange(begin, min(begin + _WIDEST, longest))
+            real = columns < lengths[:, None]
+            mask = real | (columns == begin)  # a row that has ended reads on, since no row of a batch may be empty
+            fresh, last = np.full(len(begins), begin == 0), begin + _WIDEST >= longest
+            batch = _units(text, begins, columns, real)
+            batch = replace(batch, mask_BT=mask, fresh_B=fresh, unpadded=bool(mask.all()), right_padded=last)
+            logp, state = self.model.logprobs(batch.to(self.device) if _is_network(self.model) else batch, state)
+            places = begins[:, None] + columns
+            found[places[real]] = np.asarray(logp.cpu() if _is_network(self.model) else logp, np.float64)[real]
+
+    def _read_windows(self, text: tuple[Ints, Ints], begins: Ints, lengths: Ints, firsts: Ints, found: Floats) -> None:
+        """Read one batch of windows, the longest first; each predicts its tokens from `firsts` on."""
+        from segue.models.network import Network
+
+        columns = np.arange(int(lengths[0]))
+        real = columns < lengths[:, None]
+        batch = _units(text, begins, columns, real)
+        logp = Network.logprobs(self.model, batch.to(self.device))[0].cpu().numpy()
+        new = real & (columns >= firsts[:, None])
+        found[(begins[:, None] + columns)[new]] = logp[new]
+
+
+def _groups(tokens: NDArray[Any], ends: Sequence[int], long: int) -> Iterator[Ints]:
+    """Yield the borders of consecutive units; a long unit is a group of its own."""
+    for borders in unit_borders(tokens, ends):
+        alone = np.flatnonzero(np.diff(borders) >= long)
+        for group in np.split(np.arange(len(borders) - 1), np.unique(np.concatenate((alone, alone + 1)))):
+            if len(group):
+                yield borders[group[0] : group[-1] + 2]
+
+
+def _pieces(borders: Ints, window: int) -> tuple[Ints, Ints, Ints]:
+    """List the rows that read some units: where each begins, how long it is, and its first token that is new.
+
+    A row is a unit, or for a context window a window of one, which begins in the middle of the one before.
+    """
+    lengths = np.diff(borders)
+    if not window:
+        return borders[:-1], lengths, np.zeros_like(lengths)
+    half = window - window // 2
+    counts = 1 + np.maximum(0, -(-(lengths - window) // half))
+    unit = np.repeat(np.arange(len(lengths)), counts)
+    offsets = half * (np.arange(len(unit)) - np.repeat(np.cumsum(counts) - counts, counts))
+    sizes = np.minimum(lengths[unit] - offsets, window)
+    return borders[unit] + offsets, sizes, np.where(offsets > 0, window // 2, 0)
+
+
+def _units(text: tuple[Ints, Ints], begins: Ints, columns: Ints, real: Bools) -> Batch:
+    """Make a batch of rows that begin at `begins`; `text` has, for each place, the token before it and its own."""
+    places = np.where(real, begins[:, None] + columns, 0)
+    before, own = (np.where(real, tokens[places], fill) for tokens, fill in zip(text, (STOP, IGNORE), strict=True))
+    return Batch(before, own, real, unpadded=bool(real.all()))
+
+
+def texts_logprobs(
+    model: Any, texts: Iterable[NDArray[Any]], vocab_size: int, device: str, carry: bool
+) -> Iterator[Floats]:
+    """Yield log p of the tokens of each text: by itself, or with `carry` read on from the texts before."""
+    state: Any = None
+    for text in texts:
+        if not carry:
+            parts = stream_logprobs(model, text, 1, vocab_size, device)
+            yield np.concatenate([rows[0][real[0]] for _, rows, real in parts])
+            continue
+        found = []
+        width = max(16, min(_WIDEST, _CELLS // vocab_size))
+        for begin in range(0, len(text), width):
+            cut = _cut(text, begin, min(begin + width, len(text)))[None]
+            batch = _batch(cut, cut[:, 1:], state is None, 1)
+            logp, state = model.logprobs(batch.to(device) if _is_network(model) else batch, state)
+            found.append(np.asarray(logp.cpu() if _is_network(model) else logp, np.float64)[0])
+        yield np.concatenate(found)
 
 
 def stream_logprobs(
@@ -190,14 +364,30 @@ def _cut(tokens: NDArray[Any], begin: int, end: int) -> NDArray[np.int64]:
     return out
 
 
-def _byte_starts(sizes: NDArray[Any], tokens: int, rows: int) -> list[int]:
-    """Return the byte at which each row begins."""
-    length = math.ceil(tokens / rows)
-    starts, total = [], 0
-    for r in range(rows):
-        starts.append(total)
-        total += int(np.asarray(sizes[r * length : (r + 1) * length], dtype=np.int64).sum())
-    return starts
+class _ByteStarts:
+    """The byte at which any token begins; only sums over SPAN tokens are kept, so that memory hardly grows."""
+
+    def __init__(self, sizes: NDArray[Any]) -> None:
+        self.sizes = sizes
+        totals = [_total(sizes[begin : begin + SPAN]) for begin in range(0, len(sizes), SPAN)]
+        self.sums = [0, *accumulate(totals)]
+        self.known: dict[int, int] = {}
+        """Where the parts that were asked for have ended: most parts go on from there."""
+
+    def of(self, first: int, count: int) -> Ints:
+        """Return the first byte of each of `count` tokens."""
+        near = first // SPAN
+        start = self.known.pop(first, None)
+        if start is None:
+            start = self.sums[near] + _total(self.sizes[near * SPAN : first])
+        lengths = np.asarray(self.sizes[first : first + count], dtype=np.int64)
+        ends: Ints = start + np.cumsum(lengths)
+        self.known[first + count] = int(ends[-1]) if count else start
+        return ends - lengths
+
+
+def _total(sizes: NDArray[Any]) -> int:
+    return int(np.asarray(sizes, dtype=np.int64).sum())
 
 
 def _add_spelling(bits: Floats, held_out: HeldOutText, sizes: NDArray[Any]) -> float:

@@ -70,7 +70,7 @@ class ArpaLm(Imported, MarkovLm):
         self.take(tables_of_arrays(map_arrays(Path(folder) / "model.safetensors"), self.config.order))
 
     def _score_order(self, k: int, text: Ids, targets: Ids, contexts: Ids, p: Floats) -> None:
-        score_backoff(*self.tables[k].arrays, text, targets, self.sizes.stop, contexts, p)
+        score_backoff(*self.tables[k].arrays, text, targets, self.restart, contexts, p)
 
     def _add_order(self, k: int, context: int, p: Floats) -> None:
         add_backoff(*self.tables[k].arrays, context, p)

@@ -21,8 +21,8 @@ tenth of the training text: the weights are found with the counts of the rest, t
 from all the training text.
 
 Departs from the papers: classes stand in the same contexts as words; the exchange looks at both neighbours and at words
-rather than classes beside them; contexts are known by hash (ngrams/hashed_ngrams.py). The history goes on over STOP,
-which is a word like others, and a text begins after a history of STOPs.
+rather than classes beside them; contexts are known by hash (ngrams/hashed_ngrams.py). A text begins after a history of
+STOPs. So does each unit, unless data.carry=true: then the history goes on over STOP, which is a word like others.
 
 Memory grows with the different n-grams of the three KN: on Penn Treebank's million words there are 8.6 million, in
 110 MB, and training takes some 500 bytes a token. What is read adapted takes some 1,200 bytes a token more. Nothing is
@@ -217,15 +217,16 @@ class ClassNgram(Counted, LanguageModel):
         return int(self.classes.max()) + 1
 
     @property
-    def _makes(self) -> list[tuple[Ids, bool, Floats]]:
-        """Describe each KN: the symbols of its context, whether it predicts words in classes, the lowest order."""
-        config = self.config
+    def _makes(self) -> list[tuple[Ids, bool, bool, Floats]]:
+        """Describe each KN: the symbols of its context, whether it predicts words in classes, whether context is
+        carried over STOP, the lowest order."""
+        config, carry = self.config, self.sizes.carry
         even = np.full(self._kinds, 1 / self._kinds)
         members = np.bincount(self.classes)[self.classes]
         return [
-            (_symbols(config.class_context, CLASS), False, even),
-            (_symbols(config.word_context, WORD), False, even),
-            (_symbols(config.inside_context, CLASS, WORD), True, 1 / members),
+            (_symbols(config.class_context, CLASS), False, carry, even),
+            (_symbols(config.word_context, WORD), False, carry, even),
+            (_symbols(config.inside_context, CLASS, WORD), True, carry, 1 / members),
         ]
 
     def _count(self, text: Ids, done: Callable[[float], None]) -> None:
@@ -251,11 +252,11 @@ class ClassNgram(Counted, LanguageModel):
         if way == "adapted":
             seen = np.maximum(self.counts, UNSEEN)
             kinds = np.bincount(self.classes, seen)
-            recent = _symbols(RECENT, WORD)
+            recent, carry = _symbols(RECENT, WORD), self.sizes.carry
             parts = [part.going_on() for part in self.counted]
             caches = [
-                RecentCounts(recent, False, kinds / kinds.sum(), self.config.decay),
-                RecentCounts(recent, True, seen / kinds[self.classes], self.config.decay),
+                RecentCounts(recent, False, carry, kinds / kinds.sum(), self.config.decay),
+                RecentCounts(recent, True, carry, seen / kinds[self.classes], self.config.decay),
             ]
         none = np.empty((0, 0))
         weights = (self.weights.get(f"{way}.{what}", none) for what in ("class", "word"))
@@ -310,6 +311,7 @@ class _Adapted(LanguageModel):
 
     task = "lm"
     inputs = ("fresh_B",)
+    in_order = True
 
     def __init__(self, model: ClassNgram, mixture: _ClassMixture) -> None:
         super().__init__(model.config, model.sizes)

@@ -41,7 +41,7 @@ from segue.layers.position import Position, Positions
 from segue.layers.probe import recording
 from segue.layers.transformer import Activation, Block, FeedForward, LayerNorm, Norm
 from segue.models.base import Body, LanguageModel, Loss, ModelConfig, Sizes, Term
-from segue.models.network import Network
+from segue.models.network import Network, dropout_by_epochs
 
 Size = Literal[
     "own",
@@ -165,6 +165,22 @@ class Gpt(Network, LanguageModel, Body, Stacked):
             return self.width // self.heads if self.size == "own" else SHAPES[self.size].head_width
 
     config: Config
+
+    @classmethod
+    def larger(cls, config: Config) -> list[dict[str, Any]]:
+        if config.size != "own" or config.width >= 192:
+            return []
+        middle = {"model.layers": 4, "model.width": 192, "model.heads": 6, "model.context": 128}
+        large = {"model.layers": 6, "model.width": 384, "model.heads": 6, "model.context": 256}
+        return [
+            middle | {"batches.length": 128, "batches.size": 16, "train.optimizer.rate": 0.014},
+            large | {"batches.length": 256, "batches.size": 32, "train.optimizer.rate": 0.008},
+        ]
+
+    @classmethod
+    def dropout_for(cls, config: Config, epochs: float) -> float | None:
+        wide = config.width > 192
+        return None if config.dropout else dropout_by_epochs(*((0.06, 0.3) if wide else (0.03, 0.12)), epochs)
 
     def __init__(self, config: Config, sizes: Sizes) -> None:
         super().__init__(config, sizes)

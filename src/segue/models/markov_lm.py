@@ -69,6 +69,11 @@ class MarkovLm(LanguageModel):
     def _add_order(self, k: int, context: int, p: Floats) -> None:
         """Apply order k + 1 after one context: change p of every token in place, from that of order k."""
 
+    @property
+    def restart(self) -> int:
+        """The token after which the history begins anew: STOP; no token, if context is carried over it."""
+        return UNKNOWN if self.sizes.carry else self.sizes.stop
+
     def logprobs(self, batch: Batch, state: History | None = None) -> tuple[Floats, History]:
         """Compute log p of each target, 0 at IGNORE and -inf where p is 0; also return the state after the batch."""
         tokens_BT, targets_BT = (np.asarray(a).astype(np.int64, copy=False) for a in (batch.tokens_BT, batch.targets))
@@ -78,13 +83,15 @@ class MarkovLm(LanguageModel):
             state = History(np.where(np.asarray(batch.fresh_B)[:, None], UNKNOWN, state.history_BT))
         after = state.read(tokens_BT, np.asarray(batch.mask_BT))
         logp_BT = np.zeros((rows, length))
-        for row in range(rows):
-            text = np.concatenate((state.history_BT[row], tokens_BT[row]))
-            skip = len(text) - length
-            for begin in range(0, length, POSITIONS_AT_ONCE):
-                end = min(length, begin + POSITIONS_AT_ONCE)
-                p = self._score(text[begin : skip + end], targets_BT[row, begin:end])
-                logp_BT[row, begin:end] = _log(p)
+        text_BT = np.concatenate((state.history_BT, tokens_BT), axis=1)
+        skip = text_BT.shape[1] - length
+        for begin in range(0, length, POSITIONS_AT_ONCE):
+            end = min(length, begin + POSITIONS_AT_ONCE)
+            together = max(1, POSITIONS_AT_ONCE // (skip + end - begin))
+            for first in range(0, rows, together):
+                some = slice(first, first + together)
+                p_BT = self._score(text_BT[some, begin : skip + end], targets_BT[some, begin:end])
+                logp_BT[some, begin:end] = _log(p_BT)
         return np.where(targets_BT == IGNORE, 0.0, logp_BT), after
 
     def start(self, rows: int, capacity: int, source: Any = None, source_mask: Any = None) -> History:
@@ -114,14 +121,15 @@ class MarkovLm(LanguageModel):
         nothing = np.full(len(history), IGNORE)
         return [0, *(int(contexts[-1]) for contexts in self._walk(history, nothing, np.ones(len(history))))]
 
-    def _score(self, text: Ids, targets: Ids) -> Floats:
-        """Compute p of the targets, which follow the last tokens of the text."""
-        skip = len(text) - len(targets)
-        targets = np.concatenate((np.full(skip, IGNORE), targets))
-        p = self._unigram[np.maximum(targets, 0)]
-        for _ in self._walk(text, targets, p):
+    def _score(self, text_BT: Ids, targets_BT: Ids) -> Floats:
+        """Compute p of the targets, which follow the last tokens of each row. The rows are read as one text: each
+        begins with as many tokens as the model sees, so that no target sees another row."""
+        skip = text_BT.shape[1] - targets_BT.shape[1]
+        targets = np.concatenate((np.full((len(text_BT), skip), IGNORE), targets_BT), axis=1).ravel()
+        p: Floats = self._unigram[np.maximum(targets, 0)]
+        for _ in self._walk(text_BT.ravel(), targets, p):
             pass
-        return p[skip:]
+        return p.reshape(text_BT.shape)[:, skip:]
 
     def _walk(self, text: Ids, targets: Ids, p: Floats) -> Iterator[Ids]:
         """For each order from 2 on: yield the ids of the contexts that end at each place, then apply the order."""

@@ -12,8 +12,8 @@ is k one-hot vectors side by side, and the first matrix, kV wide, holds a row fo
 Sharing is that form with A_j = C H_j^T, where H_j are the columns of H that read place j: fewer weights, and what is
 learnt of a word at one place is known at all others.
 
-The window runs over the ends of texts as over any token; before the first token of all stands STOP. What is carried
-from batch to batch are the last k tokens.
+Before the first token of a text stand STOPs. With data.carry=true the window runs over the ends of units as over any
+token. What is carried from batch to batch are the last k tokens.
 
 Departures: learnt by the trainer's optimiser, not by plain SGD with a falling rate, and without the paper's mixture
 with a trigram (`segue evaluate --mix` makes one).
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -33,7 +33,7 @@ from segue.batches.batch import Batch
 from segue.batches.state import Carried
 from segue.layers.losses import linear_cross_entropy
 from segue.models.base import LanguageModel, Loss, ModelConfig, Sizes, Term
-from segue.models.network import Network
+from segue.models.network import Network, dropout_by_epochs
 from segue.tokens.file_format import STOP
 
 
@@ -97,6 +97,14 @@ class NeuralLm(Network, LanguageModel):
 
     config: Config
 
+    @classmethod
+    def larger(cls, config: Config) -> list[dict[str, Any]]:
+        return [{"model.words": 8, "model.width": 512}] if config.words < 8 and config.width < 512 else []
+
+    @classmethod
+    def dropout_for(cls, config: Config, epochs: float) -> float | None:
+        return None if config.dropout else dropout_by_epochs(0.06, 0.3, epochs)
+
     def __init__(self, config: Config, sizes: Sizes) -> None:
         super().__init__(config, sizes)
         self.direct: nn.Linear | None = None
@@ -129,7 +137,7 @@ class NeuralLm(Network, LanguageModel):
 
     def _windows(self, batch: Batch, state: WindowState | None) -> tuple[Tensor, WindowState]:
         """The last tokens at every place, and after the last."""
-        mask_BT = None if batch.unpadded else batch.mask_BT
+        mask_BT = None if batch.unpadded or batch.right_padded else batch.mask_BT
         history, state = self._history(batch.tokens_BT, mask_BT, state, batch.fresh_B)
         windows_BTK = history.unfold(1, self.config.words, 1)[:, 1:]
         if mask_BT is not None and not bool(mask_BT.all()):

@@ -35,9 +35,10 @@ its count grows and counting ends. These are Kneser-Ney's counts of different to
 PPM (Cleary & Witten 1984; Moffat 1990). Contexts of any length cost little, since a string that was seen once is only a
 place in the text (ngrams/lazy_trie.py).
 
-Departs from the papers: the history runs on over STOP, which is a token like others, and nothing stands before the
-training text; 1 is added to the counts of counts that the discounts come from, which leave out what is only a place in
-the text. Predicting takes time in proportion to V: this is for characters and bytes, and slow for words.
+Departs from the papers: nothing stands before the training text; each later unit begins after the STOP of the one
+before, and with data.carry=true its history runs on over that, as over any token. To the counts of counts that the
+discounts come from, which leave out what is only a place in the text, 1 is added. Predicting takes time in proportion
+to V: this is for characters and bytes, and slow for words.
 
 Memory: 24 bytes a node, some 1.2 nodes for each character at order 9 and 2 at order 17, and 4 bytes a token, since the
 text is kept. The file is mapped; `adapted()` makes a copy.
@@ -127,7 +128,16 @@ class WeightedNgram(Counted, LanguageModel):
         """Number of nodes and weights."""
         return len(self.nodes) + self.static.values.size + self.moving.values.size
 
+    @property
+    def restart(self) -> int:
+        """The token after which the history begins anew: STOP; no token, if context is carried over it."""
+        return BREAK if self.sizes.carry else self.sizes.stop
+
     # Learning
+
+    @property
+    def held_out_chooses(self) -> bool:
+        return False
 
     def fit(
         self,
@@ -151,7 +161,7 @@ class WeightedNgram(Counted, LanguageModel):
 
     def _learn(self, text: Ids, low: int, high: int, done: Callable[[float], None]) -> float:
         """Learn the static weights on text[low:high] with the counts of the rest; return the nats a token."""
-        trie = Trie(self.config.order)
+        trie = Trie(self.config.order, self.restart)
         trie.count(np.concatenate((text[:low], [BREAK], text[high:])), _part(done, 0.0, 0.6))
         update_discounts(trie.tally, self.discounts)
         tokens, targets = np.concatenate(([BREAK], text[low : high - 1])), text[low:high]
@@ -161,7 +171,7 @@ class WeightedNgram(Counted, LanguageModel):
 
     def _count(self, text: Ids, most: int, done: Callable[[float], None]) -> None:
         """Count all of the text, and learn the weights of adapted() on what comes after text[:most]."""
-        trie = Trie(self.config.order)
+        trie = Trie(self.config.order, self.restart)
         trie.count(text[:most], _part(done, 0.0, 0.5))
         update_discounts(trie.tally, self.discounts)
         trie.learn(
@@ -237,7 +247,7 @@ class WeightedNgram(Counted, LanguageModel):
         logp = np.zeros(len(tokens))
         given = tokens.astype(np.int64), targets.astype(np.int64)
         weights = self.static.values, self.static.squares, rate
-        score(nodes, text, contexts, self.discounts, *weights, *given, self.sizes.vocab_size, logp)
+        score(nodes, text, contexts, self.restart, self.discounts, *weights, *given, self.sizes.vocab_size, logp)
         return logp
 
 
@@ -247,11 +257,12 @@ class _Adapted(LanguageModel):
 
     task = "lm"
     inputs = ("fresh_B",)
+    in_order = True
 
     def __init__(self, model: WeightedNgram) -> None:
         super().__init__(model.config, model.sizes)
         self.model = model
-        self.trie = Trie.of(model.nodes, model.text, model.tally)
+        self.trie = Trie.of(model.nodes, model.text, model.tally, model.restart)
         self.discounts, self.weights = model.discounts.copy(), model.moving.copy()
         self.begun = False
 

@@ -72,8 +72,8 @@ class Reading:
 
     def __init__(self, model: Any, levels: list[Level], settings: tuple[Any, ...]) -> None:
         """`settings`: the kind of smoothing, whether counts are continuation counts, discounts by order, lambdas by
-        order, alpha, and the size of the vocabulary."""
-        self.config, self.sizes = model.config, model.sizes
+        order, alpha, and V, the number of tokens that can follow (all, or all but UNK)."""
+        self.config, self.sizes, self.restart = model.config, model.sizes, model.restart
         self.packed, self.settings, self.overlay = flattened(levels), settings, Overlay(levels)
         self.contexts = np.full(len(levels), UNKNOWN, np.int64)
         self.contexts[0] = 0
@@ -109,6 +109,8 @@ class Reading:
         self._read(tokens)
         p = np.empty(self.sizes.vocab_size)
         score_all(self.packed, self.settings, self.contexts, self.overlay.arrays[:5], p)
+        if self.settings[-1] < self.sizes.vocab_size:
+            p[self.sizes.unk] = 0.0
         with np.errstate(divide="ignore"):
             return torch.from_numpy(np.log(p))[None].float(), self
 
@@ -128,7 +130,7 @@ class Reading:
             self.overlay.make_room(len(text[part]) * len(self.contexts))
             arrays = self.overlay.arrays
             score_reading(
-                *(self.packed, self.settings, self.contexts, text[part], self.sizes.stop, arrays[:5], *arrays[5:]),
+                *(self.packed, self.settings, self.contexts, text[part], self.restart, arrays[:5], *arrays[5:]),
                 p[part],
             )
         return p
@@ -242,8 +244,8 @@ def _probability(packed, kind, discounts, lambdas, alpha, size, contexts, word, 
 
 
 @njit(cache=True, nogil=True)
-def _read(packed, continuation, contexts, word, stop, overlay, used, next_ids, row):
-    """Count a word after its contexts, and advance these."""
+def _read(packed, continuation, contexts, word, restart, overlay, used, next_ids, row):
+    """Count a word after its contexts, and advance these. `restart` is as in ngrams/lookup.py."""
     gram_keys, gram_ids, gram_counts, row_keys, rows = overlay
     longest = 0
     while longest + 1 < len(contexts) and contexts[longest + 1] != UNKNOWN:
@@ -274,19 +276,19 @@ def _read(packed, continuation, contexts, word, stop, overlay, used, next_ids, r
             contexts[k + 1] = id_
     for k in range(longest + 2, len(contexts)):
         contexts[k] = UNKNOWN
-    if word == stop:  # what comes next begins a text
+    if word == restart:  # what comes next begins a text
         for k in range(1, len(contexts)):
-            contexts[k] = stop if k == 1 else UNKNOWN
+            contexts[k] = restart if k == 1 else UNKNOWN
 
 
 @njit(cache=True, nogil=True)
-def score_reading(packed, settings, contexts, text, stop, overlay, used, next_ids, p):
+def score_reading(packed, settings, contexts, text, restart, overlay, used, next_ids, p):
     """Compute p of each word of a text, and count it; advance the contexts in place."""
     kind, continuation, discounts, lambdas, alpha, size = settings
     row = np.zeros(5, np.int64)
     for i in range(len(text)):
         p[i] = _probability(packed, kind, discounts, lambdas, alpha, size, contexts, text[i], overlay, row)
-        _read(packed, continuation, contexts, text[i], stop, overlay, used, next_ids, row)
+        _read(packed, continuation, contexts, text[i], restart, overlay, used, next_ids, row)
 
 
 @njit(cache=True, nogil=True)

@@ -86,7 +86,7 @@ def _descend(words, first, column, contexts):
 
 
 @njit(cache=True, nogil=True)
-def score_backoff(words, logp, first, backoff, text, targets, stop, contexts, p):
+def score_backoff(words, logp, first, backoff, text, targets, restart, contexts, p):
     """Apply one order to a row of text, as lookup.score_order does."""
     size = len(text)
     carried = np.int64(UNKNOWN)
@@ -106,7 +106,7 @@ def score_backoff(words, logp, first, backoff, text, targets, stop, contexts, p)
                     p[i] *= 10.0 ** np.float64(backoff[context])
             if following >= 0 and following != target:
                 place = find(words, low, high, following)
-        carried = np.int64(UNKNOWN) if following < 0 or following == stop or context == UNKNOWN else place
+        carried = np.int64(UNKNOWN) if following < 0 or following == restart or context == UNKNOWN else place
 
 
 @njit(cache=True, nogil=True)

@@ -27,6 +27,8 @@ _AT_ONCE = 1 << 14
 class CacheLm(Scorer):
     """Reads one text; its `logprobs` are those of a language model."""
 
+    in_order = True
+
     def __init__(self, vocab_size: int) -> None:
         self.vocab_size = vocab_size
         self.history = np.zeros(LONGEST, np.int64)

@@ -25,6 +25,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from segue.batches.codec import Sizes
 from segue.errors import InputError
 
 Array = NDArray[Any]
@@ -88,13 +89,19 @@ class Table:
 
 
 def count_orders(
-    words: Array, order: int, vocab_size: int, stop: int, folder: Path, memory: int, done: Callable[[float], None]
+    words: Array,
+    order: int,
+    sizes: Sizes,
+    folder: Path,
+    memory: int,
+    done: Callable[[float], None],
 ) -> Iterator[Table]:
     """Yield the table of each order, from 1, of the text w1 … wn STOP w1 …
 
-    Order 1 has the whole vocabulary, so that its id is the word. The tables are files in `folder`; `memory` is in
-    bytes, for the working arrays.
+    Order 1 has the whole vocabulary, so that its id is the word. No n-gram goes on over STOP, unless `sizes.carry`. The
+    tables are files in `folder`; `memory` is in bytes, for the working arrays.
     """
+    vocab_size = sizes.vocab_size
     counts = np.zeros(vocab_size, np.int64)
     for begin in range(0, len(words), _CHUNK):
         counts += np.bincount(words[begin : begin + _CHUNK], minlength=vocab_size)
@@ -104,7 +111,7 @@ def count_orders(
     yield table
     ids = words
     for k in range(2, order + 1):
-        level = _Level(words, ids, table, stop, k == 2, folder, f"{k}", memory)
+        level = _Level(words, ids, table, sizes, k == 2, folder, f"{k}", memory)
         done((k - 2) / (order - 1))
         table, ids = level.count()
         yield table
@@ -115,10 +122,19 @@ class _Level:
     """One order, counted from the ids of the order `below`."""
 
     def __init__(
-        self, words: Array, below: Array, contexts: Table, stop: int, second: bool, folder: Path, name: str, memory: int
+        self,
+        words: Array,
+        below: Array,
+        contexts: Table,
+        sizes: Sizes,
+        second: bool,
+        folder: Path,
+        name: str,
+        memory: int,
     ) -> None:
         self.words, self.below, self.contexts = words, below, contexts
-        self.stop, self.second, self.folder, self.name, self.memory = stop, second, folder, name, memory
+        self.stop, self.carry, self.second = sizes.stop, sizes.carry, second
+        self.folder, self.name, self.memory = folder, name, memory
 
     def count(self) -> tuple[Table, Array]:
         """Count; return the table, and the id of the n-gram that ends at each position."""
@@ -177,11 +193,11 @@ class _Level:
     def _followed(self, low: int, high: int) -> Array:
         """Count how often each context is followed: as often as it was seen, except at the end of the text."""
         followed = self.contexts.counts[low:high].astype(np.int64)
-        unfinished = self.words[-1] != self.stop
+        unfinished = self.carry or self.words[-1] != self.stop
         if self.second:
             if low <= self.stop < high:  # here STOP is START: there is one before the text and none after it
                 followed[self.stop - low] += unfinished
-        else:
+        elif not self.carry:
             followed[self.contexts.words[low:high] == self.stop] = 0
         end = int(self.below[-1]) & int(NOTHING)
         if unfinished and low <= end < high:
@@ -197,7 +213,7 @@ class _Level:
             part = slice(begin, begin + _CHUNK)
             context = _deal(
                 *(self.words[part], self.below[part], begin, context, low, places, records),
-                *(self.stop, self.second),
+                *(self.stop, self.second or self.carry),
             )
         forget(self.words, self.below)
         return records
@@ -248,15 +264,16 @@ def forget(*arrays: Array) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _deal(words, below, begin, context, low, places, records, stop, second):
-    """Put each position of a part of the text into the next free place of its context; return the last context."""
+def _deal(words, below, begin, context, low, places, records, stop, over):
+    """Put each position of a part of the text into the next free place of its context; return the last context. `over`:
+    contexts may end in STOP."""
     contexts = len(places)
     for i in range(len(words)):
         c = np.int64(context) - low
         if 0 <= c < contexts:
             records[places[c]] = (np.uint64(words[i]) << _WORD) | np.uint64(begin + i)
             places[c] += 1
-        if second or words[i] != stop:
+        if over or words[i] != stop:
             context = np.int64(below[i] & NOTHING)
         else:
             context = np.int64(NOTHING)

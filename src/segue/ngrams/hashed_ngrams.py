@@ -32,6 +32,7 @@ from numba import njit
 
 from segue.ngrams.count import Array
 from segue.ngrams.discounts import three_discounts
+from segue.tokens.file_format import STOP
 
 WORD, CLASS = 0, 1
 """What a symbol of a context is: the word so many places back, or its class."""
@@ -78,6 +79,8 @@ class KneserNey:
     """(levels, 2): WORD or CLASS, and how many places back."""
     inside: bool
     """Whether the target is the word in its class, and not the class."""
+    carry: bool
+    """Whether context is carried over STOP."""
     base: Array
     """p of each target below level 0."""
     pairs: Table
@@ -95,6 +98,7 @@ class KneserNey:
         classes: Array,
         symbols: Array,
         inside: bool,
+        carry: bool,
         base: Array,
         done: Callable[[float], None] = lambda share: None,
     ) -> KneserNey:
@@ -102,7 +106,7 @@ class KneserNey:
         positions = np.arange(skip, len(text))
         pairs, counts, contexts, profiles, discounts = [], [], [], [], []
         for level in range(len(symbols), -1, -1):
-            context, pair = _hash(text, positions, classes, symbols[:level], inside)
+            context, pair = _hash(text, positions, classes, symbols[:level], inside, carry)
             order = np.argsort(pair)
             begin = _begins(pair[order])
             count, order = np.diff(begin, append=len(order)), order[begin]
@@ -120,6 +124,7 @@ class KneserNey:
         return cls(
             symbols,
             inside,
+            carry,
             base,
             _fixed_table(np.concatenate(pairs), np.concatenate(counts)[:, None]),
             _fixed_table(np.concatenate(contexts), np.concatenate(profiles)),
@@ -139,13 +144,15 @@ class KneserNey:
         counted before the target that follows it."""
         added = self.added = _room(self.added, max(0, len(text) - learn) * (len(self.symbols) + 1))
         p = np.ones(len(targets))
-        _read(*(text, skip, learn, targets, classes, self.symbols, self.inside, self.base), *self._tables, added, p)
+        parts = (self.symbols, self.inside, self.carry, self.base)
+        _read(text, skip, learn, targets, classes, *parts, *self._tables, added, p)
         return p
 
     def dense(self, text: Array, classes: Array, outcomes: Array) -> Array:
         """p of every outcome after a text, each in its place; outcomes of one class stand together."""
         p = np.empty(len(outcomes))
-        _dense(*(text, outcomes, classes, self.symbols, self.inside, self.base), *self._tables, self.added, p)
+        parts = (self.symbols, self.inside, self.carry, self.base)
+        _dense(text, outcomes, classes, *parts, *self._tables, self.added, p)
         return p
 
     @property
@@ -159,10 +166,10 @@ class KneserNey:
         return found | {"discounts": self.discounts}
 
     @classmethod
-    def of_arrays(cls, arrays: dict[str, Array], symbols: Array, inside: bool, base: Array) -> KneserNey:
+    def of_arrays(cls, arrays: dict[str, Array], symbols: Array, inside: bool, carry: bool, base: Array) -> KneserNey:
         found = [[arrays[f"{name}.{part}"] for part in _ARRAYS] for name in ("pairs", "contexts")]
         pairs, contexts = (Table(65 - (len(table[0]) - 1).bit_length(), *table) for table in found)
-        return cls(symbols, inside, base, pairs, contexts, np.array(arrays["discounts"]))
+        return cls(symbols, inside, carry, base, pairs, contexts, np.array(arrays["discounts"]))
 
 
 @dataclass
@@ -171,6 +178,7 @@ class RecentCounts:
 
     symbols: Array
     inside: bool
+    carry: bool
     base: Array
     """As those of KneserNey."""
     decay: float
@@ -186,7 +194,7 @@ class RecentCounts:
         more = 2 * max(0, len(text) - learn) * (len(self.symbols) + 1)
         self.keys, self.mass = _grown(self.keys, self.mass, int(self.used[0]) + more)
         p = np.ones(len(targets))
-        parts = (self.symbols, self.inside, self.base, self.decay, self.now)
+        parts = (self.symbols, self.inside, self.carry, self.base, self.decay, self.now)
         _recall(text, skip, learn, targets, classes, *parts, self.keys, self.mass, self.used, p)
         self.now += len(text) - skip
         return p
@@ -194,7 +202,7 @@ class RecentCounts:
     def dense(self, text: Array, classes: Array, outcomes: Array) -> Array:
         """As KneserNey.dense."""
         p = np.empty(len(outcomes))
-        parts = (self.symbols, self.inside, self.base, self.decay, self.now)
+        parts = (self.symbols, self.inside, self.carry, self.base, self.decay, self.now)
         _recall_dense(text, outcomes, classes, *parts, self.keys, self.mass, p)
         return p
 
@@ -317,25 +325,28 @@ def _pair(context, target):
 
 
 @njit(cache=True, nogil=True)
-def _chain(text, i, classes, root, symbols, chain):
-    """The hashes of the context before text[i], level by level."""
+def _chain(text, i, classes, root, symbols, carry, chain):
+    """The hashes of the context before text[i], level by level. Before a STOP nothing is seen but STOPs, unless context
+    is carried over it."""
     chain[0] = _mix(_SEED, np.uint64(root))
+    begun = False
     for k in range(len(symbols)):
-        symbol = text[i - symbols[k, 1]]
+        symbol = np.int64(STOP) if begun else np.int64(text[i - symbols[k, 1]])
+        begun = begun or (symbol == STOP and not carry)
         if symbols[k, 0] == CLASS:
             symbol = classes[symbol]
         chain[k + 1] = _mix(chain[k], np.uint64(symbol))
 
 
 @njit(cache=True, nogil=True)
-def _hash(text, positions, classes, symbols, inside):
+def _hash(text, positions, classes, symbols, inside, carry):
     """Hash, for each position, its whole context, and context and target together."""
     contexts, pairs = np.empty(len(positions), np.uint64), np.empty(len(positions), np.uint64)
     chain = np.empty(len(symbols) + 1, np.uint64)
     for n in range(len(positions)):
         i = positions[n]
         kind = classes[text[i]]
-        _chain(text, i, classes, kind + 1 if inside else 0, symbols, chain)
+        _chain(text, i, classes, kind + 1 if inside else 0, symbols, carry, chain)
         contexts[n], pairs[n] = chain[-1], _pair(chain[-1], text[i] if inside else kind)
     return contexts, pairs
 
@@ -397,31 +408,31 @@ def _add(chain, target, pairs, added):
 
 
 @njit(cache=True, nogil=True)
-def _read(text, skip, learn, targets, classes, symbols, inside, base, pairs, contexts, discounts, added, p):
+def _read(text, skip, learn, targets, classes, symbols, inside, carry, base, pairs, contexts, discounts, added, p):
     chain = np.empty(len(symbols) + 1, np.uint64)
     total, kept = np.empty(len(chain)), np.empty(len(chain))
     for i in range(skip, len(text)):
         if i >= learn:
             kind = classes[text[i]]
-            _chain(text, i, classes, kind + 1 if inside else 0, symbols, chain)
+            _chain(text, i, classes, kind + 1 if inside else 0, symbols, carry, chain)
             _add(chain, text[i] if inside else kind, pairs, added)
         if targets[i - skip] >= 0:
             kind = classes[targets[i - skip]]
             target = targets[i - skip] if inside else kind
-            _chain(text, i + 1, classes, kind + 1 if inside else 0, symbols, chain)
+            _chain(text, i + 1, classes, kind + 1 if inside else 0, symbols, carry, chain)
             levels = _look(chain, contexts, discounts, added, total, kept)
             p[i - skip] = _probability(chain, levels, target, base[target], pairs, discounts, added, total, kept)
 
 
 @njit(cache=True, nogil=True)
-def _dense(text, outcomes, classes, symbols, inside, base, pairs, contexts, discounts, added, p):
+def _dense(text, outcomes, classes, symbols, inside, carry, base, pairs, contexts, discounts, added, p):
     chain = np.empty(len(symbols) + 1, np.uint64)
     total, kept = np.empty(len(chain)), np.empty(len(chain))
     known, levels = -1, 0
     for target in outcomes:
         root = classes[target] + 1 if inside else 0
         if root != known:
-            _chain(text, len(text), classes, root, symbols, chain)
+            _chain(text, len(text), classes, root, symbols, carry, chain)
             levels = _look(chain, contexts, discounts, added, total, kept)
             known = root
         p[target] = _probability(chain, levels, target, base[target], pairs, discounts, added, total, kept)
@@ -453,13 +464,13 @@ def _recent(chain, target, p, decay, now, keys, mass, total):
 
 
 @njit(cache=True, nogil=True)
-def _recall(text, skip, learn, targets, classes, symbols, inside, base, decay, now, keys, mass, used, p):
+def _recall(text, skip, learn, targets, classes, symbols, inside, carry, base, decay, now, keys, mass, used, p):
     chain = np.empty(len(symbols) + 1, np.uint64)
     total = np.empty(len(chain))
     for i in range(skip, len(text)):
         if i >= learn:
             kind = classes[text[i]]
-            _chain(text, i, classes, kind + 1 if inside else 0, symbols, chain)
+            _chain(text, i, classes, kind + 1 if inside else 0, symbols, carry, chain)
             for k in range(len(chain)):
                 _touch(keys, mass, chain[k], decay, now, used)
                 _touch(keys, mass, _pair(chain[k], text[i] if inside else kind), decay, now, used)
@@ -467,21 +478,21 @@ def _recall(text, skip, learn, targets, classes, symbols, inside, base, decay, n
         if targets[i - skip] >= 0:
             kind = classes[targets[i - skip]]
             target = targets[i - skip] if inside else kind
-            _chain(text, i + 1, classes, kind + 1 if inside else 0, symbols, chain)
+            _chain(text, i + 1, classes, kind + 1 if inside else 0, symbols, carry, chain)
             for k in range(len(chain)):
                 total[k] = _worth(keys, mass, chain[k], decay, now)
             p[i - skip] = _recent(chain, target, base[target], decay, now, keys, mass, total)
 
 
 @njit(cache=True, nogil=True)
-def _recall_dense(text, outcomes, classes, symbols, inside, base, decay, now, keys, mass, p):
+def _recall_dense(text, outcomes, classes, symbols, inside, carry, base, decay, now, keys, mass, p):
     chain = np.empty(len(symbols) + 1, np.uint64)
     total = np.empty(len(chain))
     known = -1
     for target in outcomes:
         root = classes[target] + 1 if inside else 0
         if root != known:
-            _chain(text, len(text), classes, root, symbols, chain)
+            _chain(text, len(text), classes, root, symbols, carry, chain)
             for k in range(len(chain)):
                 total[k] = _worth(keys, mass, chain[k], decay, now)
             known = root

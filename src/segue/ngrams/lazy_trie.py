@@ -9,7 +9,8 @@ child is made when the string is met again. Nothing is lost by that, and most st
 A node is six numbers of 4 bytes: symbol, count, total of the children's counts, first child, next sibling, last place.
 The first child is NONE, a node, or, of a string seen once, -2 - p: what followed is text[p]. So is a context: NONE, a
 node, or -2 - p where it lies on in the text from a string seen once. contexts[k] has k symbols; contexts[0] is node 0,
-and after the first NONE come only NONEs. In a text, BREAK parts what does not follow from what came before.
+and after the first NONE come only NONEs. In a text, BREAK parts what does not follow from what came before. After
+`restart`, the symbol that ends a unit, all contexts but its own are forgotten; nothing is if it is BREAK.
 
 Counts are those of Kneser-Ney: a symbol is counted after the longest context, and after the next shorter one only where
 it was new after the longer, since just then another symbol stands before it.
@@ -64,7 +65,8 @@ class Weights:
 class Trie:
     """The counts of a text, which can be read on."""
 
-    def __init__(self, order: int) -> None:
+    def __init__(self, order: int, restart: int) -> None:
+        self.restart = restart
         self.text: Ids = np.empty(0, np.int32)
         self.length = 0
         """Of the text; the array has room for more. So has that of the nodes."""
@@ -76,9 +78,9 @@ class Trie:
         self.contexts = beginning(order)
 
     @classmethod
-    def of(cls, nodes: NDArray[np.int32], text: Ids, tally: NDArray[np.int64]) -> Trie:
+    def of(cls, nodes: NDArray[np.int32], text: Ids, tally: NDArray[np.int64], restart: int) -> Trie:
         """One that goes on from what another has counted, in arrays of its own."""
-        trie = cls(len(tally))
+        trie = cls(len(tally), restart)
         trie.nodes, trie.text, trie.tally = np.array(nodes), np.array(text), np.array(tally)
         trie.length, trie.used[0] = len(text), len(nodes)
         return trie
@@ -92,8 +94,7 @@ class Trie:
     def count(self, text: NDArray[Any], done: Callable[[float], None] = lambda share: None) -> None:
         """Read on."""
         for begin in range(0, len(text), _PIECE):
-            first = self._add(text[begin : begin + _PIECE])
-            _count_all(self.nodes, self.used, self.tally, self.contexts, self.text, first, self.length)
+            self._count_added(self._add(text[begin : begin + _PIECE]))
             done((begin + _PIECE) / len(text))
 
     def learn(
@@ -111,7 +112,7 @@ class Trie:
         for begin in range(0, len(text), _PIECE):
             first = self._add(text[begin : begin + _PIECE])
             _learn_all(
-                *(self.nodes, self.used, self.tally, self.contexts, self.text, first, self.length),
+                *(self.nodes, self.used, self.tally, self.contexts, self.text, self.restart, first, self.length),
                 *(discounts, weights.values, weights.squares, rate, size, logp[begin : begin + _PIECE]),
             )
             done((begin + _PIECE) / len(text))
@@ -119,10 +120,13 @@ class Trie:
 
     def begin(self, symbol: int) -> None:
         """Another text, which begins after `symbol`; that is not counted."""
-        first = self._add(np.array([BREAK]))
-        _count_all(self.nodes, self.used, self.tally, self.contexts, self.text, first, self.length)
-        follow(self.nodes, self.text, self.contexts, symbol)
+        self._count_added(self._add(np.array([BREAK])))
+        follow(self.nodes, self.text, self.contexts, symbol, self.restart)
         _make_children(self.nodes, self.used, self.tally, self.contexts, self.text)
+
+    def _count_added(self, first: int) -> None:
+        """Count the text from `first` on."""
+        _count_all(self.nodes, self.used, self.tally, self.contexts, self.text, self.restart, first, self.length)
 
     def _add(self, text: NDArray[Any]) -> int:
         """Room for some text and its nodes; where it begins."""
@@ -195,7 +199,7 @@ def _make_children(nodes, used, tally, contexts, text):
 
 
 @njit(cache=True, nogil=True)
-def _count(nodes, used, tally, contexts, text, t):
+def _count(nodes, used, tally, contexts, text, restart, t):
     """Count text[t] after the contexts, and advance these."""
     symbol = text[t]
     if symbol == BREAK:
@@ -227,17 +231,19 @@ def _count(nodes, used, tally, contexts, text, t):
             if count <= 4:
                 tally[k, count] -= 1
                 tally[k, count + 1] += 1
+    if symbol == restart:
+        contexts[2:] = NONE
     _make_children(nodes, used, tally, contexts, text)
 
 
 @njit(cache=True, nogil=True)
-def _count_all(nodes, used, tally, contexts, text, begin, end):
+def _count_all(nodes, used, tally, contexts, text, restart, begin, end):
     for t in range(begin, end):
-        _count(nodes, used, tally, contexts, text, t)
+        _count(nodes, used, tally, contexts, text, restart, t)
 
 
 @njit(cache=True, nogil=True)
-def follow(nodes, text, contexts, symbol):
+def follow(nodes, text, contexts, symbol, restart):
     """Advance the contexts over a symbol, without counting."""
     above = contexts[0]
     for k in range(1, len(contexts)):
@@ -254,6 +260,8 @@ def follow(nodes, text, contexts, symbol):
         contexts[k] = node
         if above == NONE:
             break
+    if symbol == restart:
+        contexts[2:] = NONE
 
 
 # Predicting
@@ -351,7 +359,7 @@ def _learn(symbol, terms, work, values, squares, rate, gradient):
 
 
 @njit(cache=True, nogil=True)
-def _learn_all(nodes, used, tally, contexts, text, begin, end, discounts, values, squares, rate, size, logp):
+def _learn_all(nodes, used, tally, contexts, text, restart, begin, end, discounts, values, squares, rate, size, logp):
     """text[begin:end]: predicted, learnt from, counted."""
     work, gradient = _workspace(size, len(contexts)), np.zeros(values.shape)
     for t in range(begin, end):
@@ -359,18 +367,18 @@ def _learn_all(nodes, used, tally, contexts, text, begin, end, discounts, values
         terms, total = _predict(nodes, text, contexts, t, discounts, values, work)
         logp[t - begin] = work[1][symbol] - total
         _learn(symbol, terms, work, values, squares, rate, gradient)
-        _count(nodes, used, tally, contexts, text, t)
+        _count(nodes, used, tally, contexts, text, restart, t)
         if (t + 1) % REFRESH == 0:
             update_discounts(tally, discounts)
 
 
 @njit(cache=True, nogil=True)
-def score(nodes, text, contexts, discounts, values, squares, rate, tokens, targets, size, logp):
+def score(nodes, text, contexts, restart, discounts, values, squares, rate, tokens, targets, size, logp):
     """Read tokens and compute log p of the target after each, 0 if it is below 0, without counting. At a rate above
     0 the weights learn from the targets."""
     work, gradient = _workspace(size, len(contexts)), np.zeros(values.shape)
     for i in range(len(tokens)):
-        follow(nodes, text, contexts, tokens[i])
+        follow(nodes, text, contexts, tokens[i], restart)
         if targets[i] >= 0:
             terms, total = _predict(nodes, text, contexts, NONE, discounts, values, work)
             logp[i] = work[1][targets[i]] - total

@@ -85,13 +85,14 @@ def score_order(
     uniform,
     text,
     targets,
-    stop,
+    restart,
     contexts,
     p,
 ):
     """Apply one order to a row of text: update p of the targets, and advance `contexts` to the next order.
 
-    `contexts[i]` is the id of the context that ends in text[i].
+    `contexts[i]` is the id of the context that ends in text[i]. `restart` is the token that no context goes on over,
+    UNKNOWN if there is none.
     """
     size = len(text)
     carried = np.int64(UNKNOWN)  # the id of the n-gram of this order that ends in text[i]
@@ -132,7 +133,7 @@ def score_order(
         elif context == UNSEEN and mode != DISCOUNTED:
             p[i] = uniform if mode == UNIFORM else STUPID * p[i]
         # After STOP comes START, and nothing stands before that.
-        carried = np.int64(UNKNOWN) if following < 0 or following == stop or context == UNKNOWN else place
+        carried = np.int64(UNKNOWN) if following < 0 or following == restart or context == UNKNOWN else place
 
 
 @njit(cache=True, nogil=True)

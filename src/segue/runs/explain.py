@@ -39,7 +39,9 @@ def explain(model: str, settings: list[str], trust: bool = False, files: Sequenc
         return _write(shown, model, files)
     tree = ast.parse(source_file(recipe.kind).read_text(encoding="utf-8"))
     print_lines((ast.get_docstring(tree) or "").split("\n"))
-    print_keys([(section, list(_keys(recipe, section))) for section in SECTIONS])
+    # [decode] is for models that write text.
+    sections = [name for name in SECTIONS if name != "decode" or issubclass(recipe.model_class, LanguageModel)]
+    print_keys([(section, list(_keys(recipe, section))) for section in sections])
     print_sections(_tables(recipe, Path(model) / "config.json"))
     if shown is not None:
         print_lines([""])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,10 +14,13 @@ from segue.data.corpus import Corpus
 from segue.data.files import describe_file
 from segue.data.ledger import elapsed
 from segue.errors import InputError
+from segue.inference.evaluation import Evaluation
 from segue.models.base import Counted
 from segue.recipe import Recipe
 from segue.runs import folder as files
+from segue.runs.leaks import leak, trained_runs, write_hashes
 from segue.runs.resume import Begun
+from segue.runs.run import Run
 from segue.tasks.base import HeldOut
 from segue.tokens.spelling import Speller
 from segue.tokens.tokenizer import Tokenizer
@@ -39,6 +43,26 @@ class Prepared(NamedTuple):
         """The split for the final figures, test or validation; empty if nothing was held out."""
         counts = self.corpus.counts
         return next((split for split in ("test", "validation") if counts[split]), "")
+
+    def validating(self, recipe: Recipe, path: Path) -> Prepared:
+        """Return the same with as much validation data as the recipe now asks for."""
+        if self.held_out is None:
+            return self
+        limit = recipe.train.validate_tokens
+        held_out = recipe.task.held_out(self.corpus, "validation", self.codec, path / "store" / "planned", limit)
+        return self._replace(held_out=held_out)
+
+    def scored(self, run: Run, evaluation: Evaluation, split: str) -> dict[str, Any]:
+        """Say which text the final figures are of: how much, its checksum, and whether it had a say in the run.
+        Validation text chooses the best weights of a network, and what a counted model leaves to it; test text has no
+        say."""
+        chooses = run.model.held_out_chooses if isinstance(run.model, Counted) else True
+        return {
+            "amount": run.task.amount(evaluation),
+            "sha256": self.corpus.sha256(split),
+            "had_a_say": split == "validation" and chooses,
+            **leak(trained_runs(run.path, run.recipe, own=True), self.corpus, split),
+        }
 
     def epochs(self, begun: Begun, trainer: Any) -> dict[str, Any]:
         """Return how often each of several corpora was read, and write it into the ledger."""
@@ -68,16 +92,20 @@ def prepare(begun: Begun, world: World, progress: Progress) -> Prepared:
         *(corpus, "train", codec, store / "train", recipe.batches.length),
         lambda rows: progress("encoding", min(1.0, rows / total)),
     )
+    if tokenizer.closed and not encoded.unknown and not corpus.counts["validation"] + corpus.counts["test"]:
+        codec = codec._replace(sizes=replace(codec.sizes, unknown="elsewhere"))
     _check_tokens(corpus, encoded.store, encoded.tokens)
     task.check_store(encoded.store, recipe.data)
     corpus.overlap()
     corpus.repeats()
+    write_hashes(corpus, path, recipe.train.init)
     corpus.ledger.tokens_cut = encoded.cut
     held_out = None
     if corpus.counts["validation"]:
         held_out = task.held_out(corpus, "validation", codec, store / "validation", recipe.train.validate_tokens)
         corpus.ledger.unknown_rate = held_out.unknown_rate
     _note_vectors(recipe, corpus)
+    corpus.check_unchanged()
     write_ledger(corpus, path)
     begun.broadcast(world, codec.labels, held_out is not None)
     return Prepared(corpus, codec, encoded.store, held_out)
@@ -93,7 +121,9 @@ def _read(begun: Begun) -> Prepared:
 def _codec(recipe: Recipe, tokenizer: Tokenizer, labels: tuple[str, ...], speller: Speller | None) -> Codec:
     label = recipe.data.label
     classes = 1 if label == "number" else len(labels)
-    sizes = Sizes(tokenizer.vocab_size, classes, label, recipe.model_class.marks(recipe.model))
+    unknown: Any = "here" if tokenizer.closed else "never"
+    marks = recipe.model_class.marks(recipe.model)
+    sizes = Sizes(tokenizer.vocab_size, classes, label, marks, unknown, recipe.data.carry)
     return Codec(tokenizer, labels, recipe.data, sizes, speller)
 
 
@@ -131,7 +161,7 @@ def _tokenizer(recipe: Recipe, corpus: Corpus, path: Path, progress: Progress) -
         if init:
             files.check_run(Path(init))
             tokenizer = Tokenizer.load(Path(init) / "tokenizer.json")
-            recipe.task.check_tokens(tokenizer, init)
+            recipe.task.check_tokens(tokenizer, init, recipe.data)
         else:
             progress("learning the tokens", 0.0)
             tokenizer = Tokenizer.train(recipe.tokens, _texts(recipe, corpus))

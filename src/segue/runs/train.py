@@ -12,7 +12,7 @@ from segue.batches.streams import Streams
 from segue.inference.opened import Opened
 from segue.models.base import Counted
 from segue.recipe import Recipe
-from segue.runs import gather
+from segue.runs import gather, plan
 from segue.runs.prepare import Prepared, prepare
 from segue.runs.resume import Begun, Data, Out, Settings, begin, follow
 from segue.runs.run import Run
@@ -56,7 +56,8 @@ def train(
         if issubclass(recipe.model_class, Counted) and not world.first:
             world.wait()  # the first process alone counts
             return Run.open(begun.path, device, trust)
-        trainer = make(recipe, prepared, device, world, progress, profile)
+        prepared, taken = fit_to_budget(begun, prepared, device, world, progress)
+        trainer = make(begun.recipe, prepared, device, world, progress, profile, taken)
         with Log(begun.path, trainer, recipe.name, world, progress) as log:
             for record in trainer.fit():
                 log.write(record)
@@ -79,11 +80,37 @@ def device_of(recipe: Recipe, device: str, progress: Progress) -> str:
     return chosen
 
 
-def make(recipe: Recipe, prepared: Prepared, device: str, world: World, progress: Progress, profile: bool) -> Any:
-    """Make the model with its initial weights, and its Trainer, or a Fitting for a counted model."""
+def fit_to_budget(
+    begun: Begun, prepared: Prepared, device: str, world: World, progress: Progress
+) -> tuple[Prepared, float]:
+    """Fit the recipe of a network to a budget in seconds; return also the seconds that it took."""
+    if world.size > 1 or not plan.wanted(begun.recipe):
+        return prepared, 0.0
+    every = 1 if device == "cpu" else 10  # how often the pace is looked at, which waits for a GPU
+    trial = plan.measured(
+        lambda recipe: make(recipe.with_values("train", log_every=every), prepared, device, world, silent, False)
+    )
+    fitted, taken = plan.plan(begun.recipe, len(prepared.store.tokens), trial)
+    begun.follow_plan(fitted)
+    return prepared.validating(fitted, begun.path), taken
+
+
+def make(
+    recipe: Recipe,
+    prepared: Prepared,
+    device: str,
+    world: World,
+    progress: Progress,
+    profile: bool,
+    taken: float = 0.0,
+) -> Any:
+    """Make the model with its initial weights, and its Trainer, or a Fitting for a counted model. `taken`: seconds of
+    the budget that are spent."""
     cls: Any = recipe.model_class
     if not issubclass(cls, Counted):
-        return _network(recipe, prepared, device, world, progress, profile)
+        trainer = _network(recipe, prepared, device, world, progress, profile)
+        trainer.validation_seconds = taken
+        return trainer
     model = cls(recipe.model, prepared.codec.sizes)
     model.device = None if device == "cpu" else device
     held_out = prepared.held_out and prepared.held_out.for_fit
@@ -109,7 +136,7 @@ def _network(recipe: Recipe, prepared: Prepared, device: str, world: World, prog
     setup.freeze(model, train.freeze)
     model.to(device)
     world.seed(train.seed)
-    batches = recipe.task.batches(prepared.store, recipe.batches, train.seed)
+    batches = recipe.task.batches(prepared.store, recipe.batches, train.seed, recipe.data.carry)
     if isinstance(batches, Streams):
         world.check(batches.size, recipe.batches.accumulate)
         if device != "cpu" and world.size == 1:
@@ -131,13 +158,15 @@ def _validate(recipe: Recipe, prepared: Prepared, model: Any, device: str) -> An
 def finish(begun: Begun, prepared: Prepared, trainer: Any, device: str, world: World, progress: Progress) -> Run:
     """Evaluate the model in memory and write the run's files; result.json last, since it marks the run as finished."""
     trainer.take_best()
+    begun.settle(trainer)
     run = Run(begun.path, begun.recipe, trainer.model, prepared.codec, device)
     if world.first:
         run.save()
         result: dict[str, Any] = {"model": begun.recipe.name, **trainer.summary(), **prepared.epochs(begun, trainer)}
         if split := prepared.tested:
+            prepared.corpus.check_unchanged()
             run.evaluation = run.evaluate_split(prepared.corpus, split, progress)
-            result |= {"split": split, **run.evaluation.result}
+            result |= {"split": split, **run.evaluation.result, **prepared.scored(run, run.evaluation, split)}
             gather.write_run_page(run, run.evaluation, prepared.corpus, split, result)
         begun.finish(result)
     world.wait()

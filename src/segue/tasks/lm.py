@@ -16,15 +16,25 @@ from segue.batches.codec import Codec
 from segue.batches.encode import Encoded, encode_mixed, encode_split, encode_text
 from segue.batches.store import Columns, Store
 from segue.batches.streams import Streams
+from segue.batches.unit_rows import UnitRows, are_short
 from segue.data.builtin import MADE
+from segue.data.config import Config as Data
 from segue.data.corpus import Corpus
 from segue.data.example import Example
 from segue.data.shapes import TEXT, Shape
+from segue.errors import InputError
 from segue.inference.evaluation import Evaluation
 from segue.inference.opened import Opened
 from segue.inference.score import LONG_ROW, SHORT_ROW, Scored, score_held_out
 from segue.models.base import Model
 from segue.tasks.base import Done, HeldOut, Task, Values, nothing
+from segue.tokens.tokenizer import Tokenizer
+
+LOSES_BLANKS = (
+    "data.canonical=false does not go with {kind}: these tokens lose doubled blanks and those at the ends of lines, so "
+    "that the bytes of the text could not be scored. Set data.canonical=true, or choose tokens.kind=word, which loses "
+    "nothing."
+)
 
 
 class RunningText(Task):
@@ -86,12 +96,25 @@ class Lm(RunningText):
     length = 128
     spells = True
 
+    def defaults(self, values: Values, model: type[Model]) -> None:
+        super().defaults(values, model)
+        if values["tokens"]["kind"] == "space" and str(values["data"]["canonical"]).lower() == "false":
+            raise InputError(LOSES_BLANKS.format(kind="tokens.kind=space"))
+
+    def check_tokens(self, tokenizer: Tokenizer, init: str, data: Data) -> None:
+        if tokenizer.kind == "space" and not data.canonical:
+            raise InputError(LOSES_BLANKS.format(kind=f"the space tokens of train.init={init}"))
+
     def held_out(self, corpus: Corpus, split: str, codec: Codec, folder: Path, limit: int) -> HeldOut:
         held_out = encode_split(corpus, split, codec.tokenizer, codec.speller, folder, limit)
         return HeldOut(held_out, len(held_out.spelled) / max(1, len(held_out.store.tokens)))
 
-    def batches(self, store: Store, config: BatchConfig, seed: int) -> Batches:
-        return Streams(store, config, seed)
+    def batches(self, store: Store, config: BatchConfig, seed: int, carry: bool = True) -> Batches:
+        """Without carry, units that are short are rows. Long ones are read as streams, which go on over their ends:
+        these are rare. So are units of several corpora, which share the rows of each step."""
+        if carry or "weight" in store.columns or not are_short(store.tokens, config.length):
+            return Streams(store, config, seed)
+        return UnitRows(store, config, seed)
 
     def validate(
         self, opened: Opened, held_out: HeldOut, config: BatchConfig, limit: int, done: Done = nothing
@@ -108,17 +131,16 @@ class Lm(RunningText):
         split: str,
         done: Done = nothing,
         limit: int = 0,
-        row: int = LONG_ROW,
         normalised: bool | None = None,
         **how: Any,
     ) -> Evaluation:
-        """Score every token of a split once, in rows of at least `row` tokens."""
+        """Score every token of a split once."""
         codec = opened.codec
         lossless = codec.tokenizer.lossless
         normalised = opened.model.normalised if normalised is None else normalised
         with tempfile.TemporaryDirectory(prefix="segue-") as folder:
             held_out = encode_split(corpus, split, codec.tokenizer, codec.speller, Path(folder), limit)
-            scored = score_held_out(opened.model, held_out, codec.sizes.vocab_size, opened.device, row, done)
+            scored = score_held_out(opened.model, held_out, codec.sizes.vocab_size, opened.device, LONG_ROW, done)
         evaluation = of_scored(scored, lossless, normalised)
         if scored.parts and normalised:
             names = [part.name for part in corpus.parts_of(split)]

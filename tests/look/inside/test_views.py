@@ -433,3 +433,15 @@ def test_the_command_line(
     assert main(["look", "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert ", ".join(views()) in shown
+
+
+def test_a_first_word_without_its_blank_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = segue.train("ngram", [f"the {text}" for text in TEXTS], tmp_path / "run", COUNTED | {"model.order": 3})
+    assert main(["look", str(run.path), "cows eat"]) == 0
+    said = capsys.readouterr()
+    assert "With a blank before it 'cows' is known" in said.err and "never seen" in said.out
+    assert main(["look", str(run.path), " cows eat"]) == 0
+    said = capsys.readouterr()
+    assert "Unknown" not in said.err and "order 3: “ cows eat”, c(h) = " in said.out
+    assert main(["look", str(run.path), "pigs eat"]) == 0
+    assert "With a blank" not in capsys.readouterr().err

@@ -17,6 +17,7 @@ from segue.inference import metrics
 from segue.inference.evaluation import Evaluation
 from segue.inference.score import Scored
 from segue.inference.statistics import bootstrap
+from segue.recipe import read_recipe
 from segue.runs import folder
 from segue.runs.experiments.compare import _joined, _ladder, mean_of, task_of
 from segue.tasks.lm import of_scored
@@ -43,6 +44,28 @@ def test_models_that_read_the_text_in_other_units_are_not_compared() -> None:
     assert not Path("c").exists()
     rows = segue.compare("book.txt", ["ngram", lines], out="c", settings=["data.unit=line"])["rows"]
     assert rows[0]["bits_per_byte"] == rows[1]["bits_per_byte"]
+
+
+def test_if_one_model_reads_canonical_text_all_do() -> None:
+    """Space tokens drop repeated blanks, so that a model of characters must not read them either."""
+    Path("book.txt").write_text(TEXT.replace(" ", "   "))
+    words = toml("words", '[tokens]\nkind = "space"')
+    segue.compare("book.txt", ["ngram", words], out="c")
+    runs = [Path("c") / name for name in ("ngram", "words")]
+    assert len({folder.read_json(run / "result.json")["bytes"] for run in runs}) == 1
+    data = [read_recipe(run / "recipe.toml").data for run in runs]
+    assert all(one.canonical and one.unit == "line" for one in data)
+
+
+def test_all_models_score_the_same_bytes_although_space_tokens_lose_blanks() -> None:
+    Path("blanks.txt").write_text(TEXT.replace("the", " the  "))
+    spaces = toml("spaces", '[tokens]\nkind = "space"')
+    segue.compare("blanks.txt", ["ngram", spaces], out="c")
+    ours, theirs = (folder.read_json(Path("c", name, "result.json")) for name in ("ngram", "spaces"))
+    assert (ours["bytes"], ours["sha256"]) == (theirs["bytes"], theirs["sha256"])
+    with pytest.raises(segue.InputError, match=r"data\.canonical=false does not go with tokens\.kind=space"):
+        segue.compare("blanks.txt", ["ngram", spaces], out="d", settings=["data.canonical=false"])
+    assert not Path("d").exists()
 
 
 def test_tokens_that_lose_text_come_last_and_without_bits(capsys: pytest.CaptureFixture[str]) -> None:

@@ -68,6 +68,11 @@ def export_arpa(run: Path, path: Path, progress: Progress = silent) -> list[str]
             f"The run in {run} has model.smoothing={smoothing}, which an ARPA file cannot say: "
             f"{_NOT_BACKOFF[smoothing]}. Train with another, such as modified_kneser_ney."
         )
+    if loaded.model.sizes.carry:
+        raise InputError(
+            f"The run in {run} has data.carry=true: its n-grams go over the ends of units, and those of an ARPA file "
+            "begin and end with a sentence. Train with data.carry=false."
+        )
     _, names, _ = file_format.read(json.loads((run / "tokenizer.json").read_text(encoding="utf-8")))
     written = written_names(names[2:], isinstance(loaded.model, ArpaLm) and loaded.tokenizer.kind == "space")
     escaped = [(name, other) for name, other in zip(names[2:], written, strict=True) if name != other]

@@ -219,6 +219,7 @@ def _parameters(found: Costs, config: Any, vocab_size: int, why: str) -> Section
     remarks = {"vectors": f"{vocab_size:,} tokens ({why}){tied}"}
     if isinstance(config, Gpt.Config):
         remarks["blocks"] = f"{config.layers:,} of them"
+        remarks["norm"] = "pre-LN needs one after the last layer; GPT as published is post-LN and has none"
     rows = [(_PARTS.get(part, part), f"{count:,}", remarks.get(part, "")) for part, count in found.parts.items()]
     return Section("Parameters", [*rows, ("in all", f"{found.parameters:,}", "")])
 

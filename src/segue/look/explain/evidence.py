@@ -112,6 +112,8 @@ def _terms(model: Any, known: Sequence[Any], tokens: NDArray[np.int64]) -> list[
     counts = np.stack([_counts(one, tokens) for one in known])
     taken = np.stack([one.discounts[np.minimum(count, 3)] for one, count in zip(known, counts, strict=True)])
     shares = _shares(model, known, counts - taken)
+    if not model.unknown_follows:
+        shares[:, tokens == model.sizes.unk] = 0.0
     return [
         (
             Term(0, 0, 0.0, float(shares[0, i])),
@@ -144,7 +146,7 @@ def _shares(model: Any, known: Sequence[Any], discounted: Floats) -> Floats:
     """(orders + 1, tokens): what each order adds to p."""
     from segue.ngrams.lookup import STUPID
 
-    smoothing, uniform = model.config.smoothing, 1.0 / model.sizes.vocab_size
+    smoothing, uniform = model.config.smoothing, 1.0 / model.can_follow
     shares = np.zeros((len(known) + 1, discounted.shape[1]))
     shares[0] = 0.0 if smoothing == "stupid_backoff" else uniform
     for k, one in enumerate(known, 1):

@@ -132,7 +132,10 @@ def _recipes(
         values = {asdict(recipe.data)[key] for recipe in first if recipe.data.canonical}
         if values:
             base["data"][key] = values.pop()
-    recipes = [budgeted(load_recipe(name, overrides, base, trust), budget) for name in expanded]
+    # If recipes disagree about carrying context, none does.
+    if len({recipe.data.carry for recipe in first}) > 1:
+        base["data"]["carry"] = False
+    recipes = [budgeted(load_recipe(name, overrides, base, trust), budget, plan="size") for name in expanded]
     _check_same_data(recipes)
     return recipes
 
