@@ -171,6 +171,8 @@ def score(
 ) -> None:
     """Print the log probability of each line, token by token (language models).
 
+    Each line is scored by itself; if the run was made with data.carry=true, it is read on from the lines before.
+
     echo "the cows eat grass" | segue score runs/ngram-book -
     """
     import dataclasses
