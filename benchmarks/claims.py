@@ -20,14 +20,16 @@ DOCS = Path(__file__).parent.parent / "docs"
 HEAD = """# The lectures' claims, tried
 
 `segue claim NAME` makes each of these tables and pictures: it trains the variants on built-in text, scores them on the
-same held-out part of it, and says whether the claim held. A comparison holds if the paired test over blocks of text is
-clear (p < 0.05), seeds averaged, and every seed of the one is on the right side of every seed of the other. The 95 %
-interval is that of the text, which moves all variants alike: it is much wider than their differences.
+same held-out part of it, and says whether the claim held. A comparison holds if the test of `segue compare --seeds` is
+clear (p < 0.05), which counts the chance of the text and that of training; one variant is as good as another if the
+interval of its difference lies below the claim's margin. The 95 % interval is mostly that of the text, which moves all
+variants alike: it is much wider than their differences.
 
 Budgets are in steps, so that the figures can be made again; the seconds depend on the machine. Models and budgets are
 small, for two cores and a few minutes, and where a claim needs its own ground to show itself, the settings were chosen
-so; what was seen elsewhere is said below the picture. The settings are in `src/segue/recipes/claims/NAME.toml`; a file
-of your own like these works as well. `python benchmarks/claims.py` makes this page.
+so; what was seen elsewhere is said below the picture. `length` trains nothing: it times single steps on the machine
+that it runs on. The settings are in `src/segue/recipes/claims/NAME.toml`; a file of your own like these works as well.
+`python benchmarks/claims.py` makes this page.
 """
 
 
@@ -46,17 +48,22 @@ def main() -> None:
 
 def section(name: str, result: dict[str, Any], said: str) -> str:
     """One claim: what it says, the table, the verdict, the picture, and what was said about it by hand."""
-    numbered = result["against"] not in ("steps", "parameters")
-    head = ["variant", *([result["against"]] if numbered else []), "bits per byte", "95 % interval", "seeds"]
-    head += ["parameters", "seconds"]
+    head, cells = (result["table"]["head"], result["table"]["rows"]) if "table" in result else variants(result)
     rows = [f"| {' | '.join(head)} |", f"|---|{'---:|' * (len(head) - 1)}"]
-    rows += [f"| {' | '.join(cells(row, numbered))} |" for row in result["rows"]]
-    best = result["best_possible"]
+    rows += [f"| {' | '.join(row)} |" for row in cells]
+    best = result.get("best_possible")
     lines = [f"## {name}", "", result["says"], "", *rows, ""]
     lines += [f"The best possible is {best:.3f}.", ""] if best is not None else []
     held, _, why = result["verdict"].partition(":")
     lines += [f"**{held}**:{why}", "", f"![{name}](pictures/claim-{name}.svg)", ""]
     return "\n".join([*lines, *([said, ""] if said else [])])
+
+
+def variants(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """The table of a claim that trains variants."""
+    numbered = result["against"] not in ("steps", "parameters")
+    head = ["variant", *([result["against"]] if numbered else []), "bits per byte", "95 % interval", "seeds"]
+    return [*head, "parameters", "seconds"], [cells(row, numbered) for row in result["rows"]]
 
 
 def cells(row: dict[str, Any], numbered: bool) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import sys
@@ -15,6 +16,7 @@ from safetensors.torch import load_file
 
 import segue
 from segue.cli import main
+from segue.data.example import Example
 from segue.errors import InputError
 
 TINY = {"model.width": 8, "model.embedding": 8, "train.steps": 3}
@@ -184,6 +186,51 @@ def test_predict_agrees(
     said = command(capsys, "predict", runs[kind].path, "-", "--json")
     answers = [getattr(answer, field) for answer in runs[kind].predict(iter(texts))]
     assert [list(a) if isinstance(a, tuple) else a for a in answers] == [row[key] for row in said]
+
+
+@pytest.mark.parametrize(
+    "settings", [{"decode.beam": 4, "decode.max_tokens": 3}, ["decode.beam=4", "decode.max_tokens=3"]]
+)
+def test_decoding_is_set_after_training(
+    runs: dict[str, segue.Run], settings: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same as a run whose recipe says so, by the API and by the command line; the result says what was used."""
+    run = runs["rnn_seq2seq"]
+    decode = dataclasses.replace(run.recipe.decode, beam=4, max_tokens=3)
+    texts = ["the cow", "a dog"]
+    expected = list(run.task.predict(run.opened._replace(decode=decode), [Example(text=text) for text in texts]))
+    assert list(run.predict(texts, settings)) == expected != list(run.predict(texts))
+    Path("in.txt").write_text("the cow\na dog\n")
+    typed = ["decode.beam=4", "decode.max_tokens=3"]
+    used = {"beam": 4, "length_penalty": 0.6, "max_tokens": 3}
+    said = command(capsys, "predict", run.path, "in.txt", *typed, "--json")
+    assert [(row["translation"], row["logprob"], row["decode"]) for row in said] == [
+        (answer.text, answer.logprob, used) for answer in expected
+    ]
+    (figures,) = command(capsys, "evaluate", run.path, f"{run.path}.data.jsonl", *typed, "--json")
+    assert figures == segue.evaluate(run, PAIRS, settings=settings)
+    assert figures["decode"] == used and run.evaluate(PAIRS)["decode"] == {**used, "beam": 1, "max_tokens": 5}
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting", "told"),
+    [
+        ("rnn_seq2seq", "decode.colour=red", r"decode\.colour=red .* can be set: .*decode\.beam"),
+        ("rnn_seq2seq", "decode.temperature=2", r"decode\.temperature=2 .* can be set: .*decode\.beam"),
+        ("rnn_seq2seq", "train.steps=9", r"train\.steps=9 .* stays as it was trained"),
+        ("rnn_seq2seq", "decode.beam=wide", r"decode\.beam=wide is not a whole number"),
+        ("rnn_seq2seq", "decode.max_tokens=0", "max_tokens is 0"),
+        ("bow", "decode.beam=2", r"decode\.beam=2 cannot be set"),
+    ],
+)
+def test_other_settings_are_refused_after_training(
+    runs: dict[str, segue.Run], kind: str, setting: str, told: str
+) -> None:
+    data = {"rnn_seq2seq": PAIRS, "bow": REVIEWS}[kind]
+    with pytest.raises(segue.InputError, match=told):
+        runs[kind].predict(["the cow"], [setting])
+    with pytest.raises(segue.InputError, match=told):
+        runs[kind].evaluate(data, settings=[setting])
 
 
 def test_a_verb_that_the_model_cannot_do(runs: dict[str, segue.Run]) -> None:

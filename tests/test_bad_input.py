@@ -280,6 +280,10 @@ def test_a_damaged_archive(call: Segue) -> None:
         ("compare book.txt --models ngram --seeds 0 --out x", ["--seeds"]),
         ("compare book.txt --models ngram --folds 1 --out x", ["--folds"]),
         ("compare book.txt --models ngram data.validation=0 data.test=0 --out x", ["data.test"]),
+        (
+            "compare book.txt --models ngram,gpt tokens.kind=space data.canonical=false --out x",
+            ["data.canonical=false", "tokens.kind=space", "tokens.kind=word"],
+        ),
     ],
 )
 def test_an_unknown_word_gets_the_nearest_right_one(call: Segue, words: str, parts: list[str]) -> None:

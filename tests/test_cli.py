@@ -127,7 +127,7 @@ def test_train_says_its_run_and_result(there: Path, call: Segue, tmp_path: Path)
         ("rnn_lm", "other.txt", "lm", "bits_per_byte bits_per_byte_ci perplexity tokens bytes"),
         ("bow", "reviews.tsv", "classify", "accuracy accuracy_ci macro_f1 confusion"),
         ("window_tagger", "tags.conll", "tag", "accuracy span_f1"),
-        ("rnn_seq2seq", "pairs.tsv", "seq2seq", "bleu chrf signature"),
+        ("rnn_seq2seq", "pairs.tsv", "seq2seq", "bleu chrf perplexity signature decode"),
     ],
 )
 def test_evaluate_says_the_figures_of_its_task(
@@ -271,7 +271,9 @@ def test_the_examples_work(call: Segue, tmp_path: Path, monkeypatch: pytest.Monk
         ("evaluate runs/bow reviews.tsv", ["accuracy", "macro F1", "predicted"]),
         ("evaluate runs/window_tagger tags.conll", ["accuracy"]),
         ("evaluate runs/rnn_seq2seq pairs.tsv", ["BLEU", "chrF"]),
-        ("score runs/ngram other.txt", ["log p", "total", "</s>"]),
+        ("evaluate runs/rnn_seq2seq pairs.tsv decode.beam=2", ["BLEU", "beam=2"]),
+        ("score runs/ngram other.txt", ["log p", "total", "</s>", "perplexity"]),
+        ("score runs/rnn_seq2seq pairs.tsv", ["log p", "total", "</s>", "perplexity"]),
         ("generate runs/ngram --prompt 'the ' --max-tokens 5", ["the "]),
         ("look runs/ngram the", ["█"]),
         ("models", kinds()),

@@ -172,8 +172,11 @@ def test_defaults_that_the_task_decides() -> None:
     assert kinds == {"rnn_lm": "char", "bow": "word", "window_tagger": "space", "rnn_seq2seq": "bpe"}
     tokenised = load_recipe("ngram", ["tokens.kind=space"])
     assert tokenised.data.unit == "line" and tokenised.data.canonical
-    own = load_recipe("ngram", ["tokens.kind=space", "data.unit=document", "data.canonical=false"])
-    assert own.data.unit == "document" and not own.data.canonical
+    own = load_recipe("ngram", ["tokens.kind=space", "data.unit=document"])
+    assert own.data.unit == "document" and own.data.canonical
+    with pytest.raises(InputError, match=r"data\.canonical=false does not go with tokens\.kind=space"):
+        load_recipe("ngram", ["tokens.kind=space", "data.canonical=false"])
+    assert not load_recipe("word2vec", ["tokens.kind=space", "data.canonical=false"]).data.canonical  # it has no bits
     assert load_recipe("ngram").batches.length == 128 and load_recipe("bow").batches.length == 1024
 
 

@@ -42,7 +42,7 @@ def compare(
         str, typer.Option(help="Training budget of each model: 60s, 5min, or a number of steps.")
     ] = "60s",
     seeds: Annotated[
-        int, typer.Option(help="Train each model with this many random seeds, to see the variance of training.")
+        int, typer.Option(help="Train each model with this many random seeds: only then is a model called better.")
     ] = 1,
     folds: Annotated[int, typer.Option(help="Cross-validate with this many folds (0: one split).")] = 0,
     task: Annotated[
@@ -125,7 +125,7 @@ def train(
 @app.command()
 def evaluate(
     run: Annotated[str, typer.Argument(metavar="RUN[+RUN…]", help="A run folder; several with --mix.")],
-    rest: Annotated[list[str] | None, typer.Argument(metavar="[DATA] [data.key=value …]")] = None,
+    rest: Annotated[list[str] | None, typer.Argument(metavar="[DATA] [data.key=value …] [decode.key=value …]")] = None,
     mix: Annotated[
         bool, typer.Option("--mix", help="Score RUN+RUN… as one mixture; its weights are found on validation text.")
     ] = False,
@@ -144,11 +144,14 @@ def evaluate(
 ) -> None:
     """Evaluate a run on a file, or on the test or validation data that it held out itself.
 
-    With --adapt or --cache the figures are marked as adapted, and the static ones are printed beside them.
+    With --adapt or --cache the figures are marked as adapted, and the static ones are printed beside them. It warns if
+    much of the text stood in the training data of a run.
 
     segue evaluate runs/rnn_lm-book other.txt
 
     segue evaluate runs/bow-reviews other.tsv data.columns=2,1     (the label stands second there)
+
+    segue evaluate runs/rnn_seq2seq-pairs other.tsv decode.beam=5
 
     segue evaluate runs/ngram-book+runs/rnn_lm-book other.txt --mix --cache
     """
@@ -165,24 +168,41 @@ def evaluate(
 def score(
     run: RunArgument,
     file: FileArgument = "-",
+    lattice: Annotated[
+        bool,
+        typer.Option(
+            "--lattice", help="A line has alternatives, the (cow|caw) eats: score every path, print the best first."
+        ),
+    ] = False,
+    top: Annotated[int, typer.Option(help="With --lattice: how many paths to print.")] = 10,
     json: JsonOption = False,
     device: DeviceOption = "auto",
     trust: TrustOption = False,
 ) -> None:
-    """Print the log probability of each line, token by token (language models).
+    """Print the log probability of each line, token by token: of a language model, or of a translator.
 
     Each line is scored by itself; if the run was made with data.carry=true, it is read on from the lines before.
 
     echo "the cows eat grass" | segue score runs/ngram-book -
+
+    printf 'the cow\\tdie Kuh\\n' | segue score runs/rnn_seq2seq-pairs -     (log p of the target given the source)
+
+    echo "the (cow|caw) eats (grass|glass)" | segue score runs/ngram-book - --lattice
     """
     import dataclasses
 
-    from segue.look.terminal import print_line
+    from segue.look.terminal import print_line, print_paths
     from segue.runs.run import load
 
     loaded = load(run, device, trust)
+    if lattice:
+        for text in _lines(file):
+            found = loaded.score_paths(text)
+            best = [_totals(line) for line in found[: _checked_top(top, "path")]]
+            _print({"lattice": text, "count": len(found), "paths": best}) if json else print_paths(best, len(found))
+        return
     for line in loaded.score(_lines(file)):
-        _print(dataclasses.asdict(line)) if json else print_line(line)
+        _print({**dataclasses.asdict(line), "perplexity": line.perplexity}) if json else print_line(line)
 
 
 @app.command()
@@ -265,7 +285,12 @@ def generate(
 @app.command()
 def predict(
     run: RunArgument,
-    file: FileArgument = "-",
+    rest: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILE] [decode.key=value …]", help="A file with one text a line; without one, standard input."
+        ),
+    ] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Also print the words that mattered most (classifiers).")
     ] = False,
@@ -276,11 +301,16 @@ def predict(
     """Print labels, tags or translations, one a line; with --json their probabilities too.
 
     printf 'a fine film\\n' | segue predict runs/bow-reviews - --explain
+
+    segue predict runs/rnn_seq2seq-pairs source.txt decode.beam=5 decode.length_penalty=1
     """
     from segue.look.terminal import explained_line
     from segue.runs.run import load
 
+    data, settings = _data_and_settings(rest)
+    file = data or "-"
     loaded = load(run, device, trust)
+    decoding = {"decode": used} if (used := loaded.decoding(settings)) else {}
     cut = 0
 
     def counted() -> Iterator[str]:
@@ -293,11 +323,11 @@ def predict(
             yield line
 
     texts, again = tee(counted())  # the predictor reads a batch ahead
-    answers = loaded.explain(texts) if explain else ((answer, None) for answer in loaded.predict(texts))
+    answers = loaded.explain(texts) if explain else ((answer, None) for answer in loaded.predict(texts, settings))
     for text, (answer, words) in zip(again, answers, strict=True):
         if json:
             evidence = {} if words is None else {"words": [word._asdict() for word in words]}
-            _print({"text": text, **answer.json(), **evidence})
+            _print({"text": text, **answer.json(), **evidence, **decoding})
         elif words is not None:
             typer.echo(explained_line(answer, words))
         else:
@@ -350,6 +380,8 @@ def look(
 
     segue look runs/gpt-book "The cows eat" --view attention --layer 1 --html attention.html
 
+    segue look runs/ngram-book "i want to eat" --view counts
+
     segue look runs/bow-reviews "a fine film" --view leave_one_out
 
     segue look runs/ngram-book "The cows" --with runs/rnn_lm-book
@@ -379,16 +411,33 @@ def nearest_words(
     run: RunArgument,
     words: Annotated[list[str], typer.Argument(metavar="WORD…", help="One word or more.")],
     top: Annotated[int, typer.Option(help="How many words.")] = 10,
+    by: Annotated[
+        str,
+        typer.Option(
+            help="cosine: the nearest to each word, itself left out; prediction: the likeliest to stand among all of "
+            "them, none left out (in skip-gram the product of what each predicts)."
+        ),
+    ] = "cosine",
     json: JsonOption = False,
 ) -> None:
     """Print the words whose vectors are nearest to those of the given words, with their cosines (word2vec).
 
     segue nearest runs/word2vec-book king queen
+
+    segue nearest runs/word2vec-book the of England --by prediction
     """
     from segue.look.terminal import print_nearest
     from segue.runs.run import load
 
+    by = _checked_by(by, "cosine", "prediction")
     asked = load(run).words
+    if by == "prediction":
+        likeliest = asked.predicted(words, _checked_top(top))
+        if json:
+            _print({"context": words, "predicted": [{"word": word, "probability": p} for word, p in likeliest]})
+        else:
+            print_nearest({" … ".join(words): likeliest}, digits=5)
+        return
     found = {word: asked.nearest(word, _checked_top(top)) for word in words}
     if json:
         _print({word: [{"word": name, "cosine": cosine} for name, cosine in near] for word, near in found.items()})
@@ -401,7 +450,13 @@ def analogy(
     run: RunArgument,
     expression: Annotated[str, typer.Argument(help="Words with spaces and signs between: king - man + woman")],
     top: Annotated[int, typer.Option(help="How many words.")] = 10,
-    multiply: Annotated[bool, typer.Option("--multiply", help="Use 3CosMul instead of 3CosAdd.")] = False,
+    by: Annotated[
+        str,
+        typer.Option(
+            help="3cosadd or 3cosmul: rank by cosines, the question's own words left out; prediction: rank by the "
+            "probability that the model gives each word after the sum of the vectors, none left out."
+        ),
+    ] = "3cosadd",
     json: JsonOption = False,
 ) -> None:
     """Answer an analogy by adding and subtracting word vectors (word2vec): Paris is to France as what is to Japan?
@@ -412,13 +467,14 @@ def analogy(
     from segue.look.terminal import print_nearest
     from segue.runs.run import load
 
+    how: Any = _checked_by(by, "3cosadd", "3cosmul", "prediction")
     plus, minus = signed(expression)
-    found = load(run).words.analogy(plus, minus, _checked_top(top), multiply)
+    found = load(run).words.analogy(plus, minus, _checked_top(top), how)
     if json:
         answers = [{"word": name, "score": score} for name, score in found]
-        _print({"plus": plus, "minus": minus, "method": "3CosMul" if multiply else "3CosAdd", "answers": answers})
+        _print({"plus": plus, "minus": minus, "by": by, "answers": answers})
     else:
-        print_nearest({expression: found})
+        print_nearest({expression: found}, digits=5 if by == "prediction" else 3)
 
 
 @app.command()
@@ -504,15 +560,17 @@ def claim(
 
     segue claim residual
 
+    segue claim length     (seconds and memory of a step against the length of the text, measured on this machine)
+
     segue claim size book.txt --out runs/claim-size     (again with the same --out: what is trained is kept)
     """
-    from segue.look.terminal import print_claim, print_claims
-    from segue.runs.experiments.claim import claim_names, read_claim, run_claim
+    from segue.look.terminal import print_claim, print_named
+    from segue.runs.experiments.claim import claim_names, run_claim, says
 
     if what is None:
-        claims = [read_claim(name) for name in claim_names()]
-        listed = [{"claim": one.name, "says": one.says} for one in claims]
-        return _print({"claims": listed}) if json else print_claims(claims)
+        listed = [{"claim": name, "says": says(name)} for name in claim_names()]
+        rows = [(one["claim"], one["says"]) for one in listed]
+        return _print({"claims": listed}) if json else print_named("claim", rows, "what it says")
     data, settings = _data_and_settings(rest)
     with _progress() as progress:
         result = run_claim(what, data, settings, budget, Path(out) if out else None, progress, trust)
@@ -538,7 +596,7 @@ def list_recipes() -> None:
 
 @app.command("runs")
 def list_runs(folder: Annotated[str, typer.Argument(help="Where to look.")] = "runs", json: JsonOption = False) -> None:
-    """List the runs in a folder, with their figures."""
+    """List the runs in a folder, with their figures: those of the same text together, best first."""
     from segue.look.terminal import print_runs
     from segue.runs.find import find_runs
 
@@ -550,17 +608,22 @@ def list_runs(folder: Annotated[str, typer.Argument(help="Where to look.")] = "r
 def explain(
     model: Annotated[str, typer.Argument(metavar="KIND|RECIPE|RUN")],
     settings: Annotated[list[str] | None, typer.Argument(metavar="[section.key=value …]")] = None,
+    html: Annotated[str | None, typer.Option(metavar="FILE", help="Write a page with the picture of sizes.")] = None,
+    svg: Annotated[str | None, typer.Option(metavar="FILE", help="Write the picture alone.")] = None,
     trust: TrustOption = False,
 ) -> None:
     """Explain a model: its paper, its equations and every key of its recipe; for an n-gram run also a worked example.
 
     segue explain rnn_lm
 
+    segue explain gpt model.size=gpt3-175b     (parameters, operations and dollars of published models, as a picture)
+
     segue explain runs/ngram-book
     """
     from segue.runs.explain import explain as explain_model
 
-    explain_model(model, settings or [], trust)
+    files = [(form, file) for form, file in (("html", html), ("svg", svg)) if file]
+    explain_model(model, settings or [], trust, files)
 
 
 @app.command()
@@ -607,10 +670,21 @@ def _data_and_settings(rest: list[str] | None) -> tuple[str | None, list[str]]:
     return (paths[0] if paths else None), settings
 
 
-def _checked_top(top: int) -> int:
+def _checked_top(top: int, what: str = "word") -> int:
     if top < 1:
-        raise InputError(f"--top {top} asks for no word: expected 1 or more.")
+        raise InputError(f"--top {top} asks for no {what}: expected 1 or more.")
     return top
+
+
+def _checked_by(by: str, *known: str) -> str:
+    if by not in known:
+        raise InputError(f"--by {by} is not known.{nearest(by, known)}")
+    return by
+
+
+def _totals(line: Any) -> dict[str, Any]:
+    """The totals of a scored text, without its tokens."""
+    return {name: vars(line)[name] for name in ("text", "logprob", "bits")} | {"perplexity": line.perplexity}
 
 
 def _checked_task(task: str) -> Any:
@@ -660,6 +734,9 @@ def _warn_unknown(run: Any, text: str) -> None:
     if unknown:
         shown = ", ".join(repr(word) for word in dict.fromkeys(unknown))
         typer.echo(f"Unknown to this model, and read as such: {shown[:200]}.", err=True)
+        if len(run.unknown(f" {text}")) < len(unknown):
+            # Word tokens hold the blank before the word, which the first word of a text lacks.
+            typer.echo(f"With a blank before it {unknown[0]!r} is known: begin the text with a blank.", err=True)
 
 
 def _warn_too_long(run: Any, prompt: str) -> None:

@@ -27,6 +27,7 @@ from segue import models, tasks
 from segue.data.config import Config as Data
 from segue.data.config import Label
 from segue.errors import InputError, nearest
+from segue.inference.decode_settings import Config as Decode
 from segue.models.base import Counted, Model
 
 if TYPE_CHECKING:
@@ -101,9 +102,34 @@ def load_recipe(
     models.check_trust(kind, trust)
     for section, entries in (base or {}).items():
         values.setdefault(section, {}).update(entries)
+    named = _named(values) if what.endswith(".toml") else []
     for override in overrides:
         _override(values, override)
+        named.append(override.partition("=")[0])
+    _note_named(kind, values, named)
     return _build(kind, name, values)
+
+
+_BUDGET = ("train.steps", "train.epochs", "train.seconds", "train.named", "train.plan")
+
+
+def _named(values: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """List the keys of a recipe file; one that notes which were named (a run's own) has noted them all."""
+    if "named" in values.get("train", {}):
+        return []
+    keys = []
+    for key, value in values.items():
+        keys += _named(value, f"{prefix}{key}.") if isinstance(value, Mapping) else [prefix + key]
+    return keys
+
+
+def _note_named(kind: str, values: dict[str, Any], named: Sequence[str]) -> None:
+    """Note in train.named the keys that the user has named: a plan (runs/plan.py) leaves them as they are."""
+    planned = [key for key in named if key.startswith(("model.", "batches.", "train.")) and key not in _BUDGET]
+    if planned and _section_class("train", models.model_class(kind)).has("named"):
+        train = values.setdefault("train", {})
+        known = [key for key in str(train.get("named", "")).split(",") if key]
+        train["named"] = ",".join(sorted({*known, *planned}))
 
 
 def read_recipe(path: Path, trust: bool = False) -> Recipe:
@@ -119,6 +145,15 @@ def data_section(settings: Sequence[str], **own: Any) -> Data:
     for setting in settings:
         _override(values, setting)
     config: Data = make(Data, values["data"], "data")
+    return config
+
+
+def decode_section(settings: Sequence[str], **own: Any) -> Decode:
+    """Make a [decode] section by itself: values of the caller's own, with `decode.key=value` on top."""
+    values = {"decode": own}
+    for setting in settings:
+        _override(values, setting)
+    config: Decode = make(Decode, values["decode"], "decode")
     return config
 
 
@@ -343,8 +378,9 @@ class Field(NamedTuple):
     doc: str
 
 
-def budgeted(recipe: Recipe, budget: str) -> Recipe:
-    """Return the recipe under a budget: 60s and 2min are time, a plain number is steps."""
+def budgeted(recipe: Recipe, budget: str, plan: str = "none") -> Recipe:
+    """Return the recipe under a budget: 60s and 2min are time, a plain number is steps. `plan`: what a network may
+    choose by itself to make use of a time (train.plan)."""
     units = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600}
     number = budget.rstrip("abcdefghijklmnopqrstuvwxyz ")
     unit = budget[len(number) :].strip()
@@ -362,7 +398,8 @@ def budgeted(recipe: Recipe, budget: str) -> Recipe:
             return recipe.with_values("train", seconds=amount * units[unit])
         return recipe  # a counted model reads its text once, whatever the budget
     if unit in units:
-        return recipe.with_values("train", seconds=amount * units[unit], steps=0, epochs=0.0)
+        plan = plan if recipe.train.plan != "none" else "none"
+        return recipe.with_values("train", seconds=amount * units[unit], steps=0, epochs=0.0, plan=plan)
     return recipe.with_values("train", steps=int(amount), seconds=0.0, epochs=0.0)
 
 

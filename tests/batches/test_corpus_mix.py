@@ -166,6 +166,13 @@ def test_the_epochs_of_gpt_3(tmp_path: Path, rows: int) -> None:
     )
 
 
+@pytest.mark.parametrize(("size", "repeats"), [(2**29, 64), (2**27, 256), (2**25, 1024), (2**23, 4096)])
+def test_the_repeats_of_t5(size: int, repeats: int) -> None:
+    """D5: tokens times repeats are 2^35 in all four rows of T5's table."""
+    [row] = elapsed(["C4"], [size], [1], [2**35])
+    assert row["epochs"] == repeats and row["tokens"] * row["epochs"] == 34_359_738_368
+
+
 def test_without_weights_corpora_are_drawn_by_their_tokens(tmp_path: Path) -> None:
     tokenizer = Tokenizer.train(Tokens(kind="char"), ["abc"])
     texts = [[Example(text="abc" * 10), Example(text="cab")], [Example(text="b" * 7, ends=False)]]

@@ -18,7 +18,7 @@ def shares(right: list[float], asked: list[float], share: bool = True) -> Evalua
 
 def test_the_figure_is_that_of_the_sums() -> None:
     """Computed again from the pieces, it is what it was; a figure that was put together otherwise is put right."""
-    evaluation = shares([3, 1, 0, 4], [4, 2, 3, 4])
+    evaluation = shares([3, 1, 0, 4] * 8, [4, 2, 3, 4] * 8)
     again = evaluation.refigured()
     assert again.result["accuracy"] == pytest.approx(8 / 13)
     assert again.result["accuracy_ci"] == list(evaluation.interval())
@@ -39,7 +39,7 @@ def test_figures_of_other_sums() -> None:
     low, high = again.result["root_ci"]
     assert low < again.result["root"] < high
     assert evaluation.size == 200  # rows: such sums need not have a size among them
-    assert compare(evaluation, evaluation).difference == 0
+    assert compare([evaluation], [evaluation]).difference == 0
 
 
 def test_the_size_is_what_the_figure_is_a_share_of() -> None:
@@ -53,21 +53,23 @@ def test_without_its_figure_an_evaluation_stays_as_it_is() -> None:
 
 
 def test_the_interval_of_a_share_is_never_beyond_0_and_1() -> None:
-    assert shares([2] * 30, [2] * 30).interval() == pytest.approx((0.884, 1), abs=0.01)
-    assert shares([0] * 30, [2] * 30).interval() == pytest.approx((0, 0.116), abs=0.01)
+    assert shares([2] * 30, [2] * 30).interval() == pytest.approx((0.88, 1), abs=0.01)
+    assert shares([0] * 30, [2] * 30).interval() == pytest.approx((0, 0.12), abs=0.01)
+    low, high = shares([2] * 29 + [1], [2] * 30).interval()
+    assert 0.9 < low < 59 / 60 < high < 1
 
 
 def test_compare_is_a_less_b() -> None:
     draw = np.random.default_rng(0)
     some = draw.integers(0, 3, 60).astype(float).tolist()
     better, worse = shares([3.0] * 60, [4.0] * 60), shares(some, [4.0] * 60)
-    gap = compare(better, worse)
+    gap = compare([better], [worse])
     assert gap.difference == pytest.approx(better.result["accuracy"] - worse.result["accuracy"])
     assert gap.lo > 0 and gap.p < 0.01
-    assert compare(worse, better).difference == pytest.approx(-gap.difference)
-    assert compare(worse, worse).p == 1.0
+    assert compare([worse], [better]).difference == pytest.approx(-gap.difference)
+    assert compare([worse], [worse]).p == 1.0
     with pytest.raises(ValueError, match="same text"):
-        compare(better, shares([1.0], [1.0]))
+        compare([better], [shares([1.0], [1.0])])
 
 
 def test_every_task_has_a_figure_that_ranks() -> None:

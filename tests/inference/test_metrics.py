@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as sklearn_metrics
 
+from segue.inference.evaluation import Evaluation, compare
 from segue.inference.metrics import (
     accuracy,
     bleu_chrf,
@@ -23,7 +24,6 @@ from segue.inference.metrics import (
     span_f1,
     spans,
 )
-from segue.inference.statistics import corpus_bootstrap, corpus_paired
 
 SURE = st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=40)
 PAIRS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=40)
@@ -198,9 +198,12 @@ def test_bleu_of_summed_sentences_is_the_corpus_bleu(hypotheses: list[str]) -> N
 
 
 def test_intervals_of_bleu() -> None:
-    good, poor = bleu_statistics(GOOD * 8, REFERENCES * 8), bleu_statistics(POOR * 8, REFERENCES * 8)
-    lo, hi = corpus_bootstrap(good, bleu_of_sums, resamples=200)
-    assert lo < bleu_chrf(GOOD * 8, REFERENCES * 8)["bleu"] < hi
-    found = corpus_paired(good, poor, bleu_of_sums, resamples=200)
-    assert 0 < found.lo < found.difference < found.hi
-    assert found.p == pytest.approx(1 / 201)
+    good, poor = (
+        Evaluation({"figure": "bleu"}, bleu_statistics(one * 8, REFERENCES * 8), of_sums=bleu_of_sums)
+        for one in (GOOD, POOR)
+    )
+    low, high = good.interval()
+    assert low < bleu_chrf(GOOD * 8, REFERENCES * 8)["bleu"] < high
+    found = compare([good], [poor])
+    assert 0 < found.lo < found.difference < found.hi and found.p < 0.001
+    assert found.difference == pytest.approx(good.value - poor.value)

@@ -346,6 +346,17 @@ def test_unknown_words_are_spelled_by_the_one_character_model(tmp_path: Path) ->
     assert scored.bits.sum() == pytest.approx(5 * math.log2(tokenizer.vocab_size) + scored.spelling_bits)
 
 
+@pytest.mark.parametrize(("perplexity", "bits"), [(109.0, 6.768), (58.3, 5.865), (35.8, 5.162), (20.5, 4.358)])
+def test_the_ladder_of_perplexities_in_bits_a_word(perplexity: float, bits: float, tmp_path: Path) -> None:
+    """D7: half of the words are twice as likely as the mean, half are half as likely."""
+    held = held_of([2, 3, 2, 4, 2, 4], [1] * 6, tmp_path)
+    shares = np.array([1.0, 1.0, 2.0, 0.5, 0.5])  # their product over the six words is 1
+    model = Told(lambda before, target: np.log(shares[target] / perplexity))
+    scored = score_held_out(model, held, 5)
+    assert scored.perplexity == pytest.approx(perplexity)
+    assert scored.bits.sum() / scored.tokens == pytest.approx(bits, abs=5e-4)
+
+
 def test_perplexity_too_large_to_say_is_infinite() -> None:
     scored = Scored(np.ones(1), np.ones(1), 1e6, 10, 0.0, 0, 0, "")
     assert scored.perplexity == math.inf

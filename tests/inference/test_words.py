@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import lzma
 import re
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import segue
+from segue.cli import main
 from segue.errors import InputError
 from segue.inference.metrics import spearman
 from segue.inference.words import (
@@ -59,11 +62,11 @@ def lecture() -> Words:
     return Words(list(vectors), np.stack(list(vectors.values())).astype(np.float32))
 
 
-@pytest.mark.parametrize("multiply", [False, True], ids=["3CosAdd", "3CosMul"])
+@pytest.mark.parametrize("by", ["3cosadd", "3cosmul"])
 @pytest.mark.parametrize(("expression", "answer"), LECTURE)
-def test_w6_the_lectures_analogies(expression: str, answer: str, multiply: bool) -> None:
+def test_w6_the_lectures_analogies(expression: str, answer: str, by: Any) -> None:
     plus, minus = signed(expression)
-    found = lecture().analogy(plus, minus, 3, multiply)
+    found = lecture().analogy(plus, minus, 3, by)
     assert found[0][0] == answer and len(found) == 3
     assert not {word for word, _ in found} & {*plus, *minus}  # what is asked with is no answer
 
@@ -79,11 +82,82 @@ def test_3cosadd_is_the_cosine_to_the_sum_and_3cosmul_is_as_written() -> None:
     assert combined(cosines[:, :2], cosines[:, 2:], True)[0] == pytest.approx(0.75 * 0.6 / (0.55 + 0.001))
 
 
-@pytest.mark.parametrize("multiply", [False, True], ids=["3CosAdd", "3CosMul"])
+@pytest.mark.parametrize("by", ["3cosadd", "3cosmul"])
 @pytest.mark.parametrize("expression", ["sushi - Sushi", "pizza + tapas + USA - USA - tapas - pizza"])
-def test_words_that_cancel_out_have_no_answer(expression: str, multiply: bool) -> None:
+def test_words_that_cancel_out_have_no_answer(expression: str, by: Any) -> None:
     with pytest.raises(InputError, match=f"'{re.escape(expression)}' comes to a vector of zeros"):
-        lecture().analogy(*signed(expression), multiply=multiply)
+        lecture().analogy(*signed(expression), by=by)
+
+
+# Predictions
+
+
+@pytest.fixture
+def predicting(tmp_path: Path) -> segue.Run:
+    """A run of the lecture's skip-gram whose words i and j predict (x, y, z) by (.5, .3, .2) and (.6, .1, .3)."""
+    settings = {"tokens.kind": "space", "tokens.min_count": 1, "data.validation": 0, "train.epochs": 1}
+    settings |= {"model.width": 2, "model.predicts": "centre", "model.negatives": 0, "train.threads": 1}
+    run = segue.train("word2vec", ["x y z i j"] * 4, tmp_path / "run", settings)
+    given = {"x": (0.5, 0.6), "y": (0.3, 0.1), "z": (0.2, 0.3), "i": (0.0, 0.0), "j": (0.0, 0.0)}
+    run.model.vectors, run.model.outputs = np.zeros((7, 2), np.float32), np.zeros((7, 2), np.float32)
+    for word, p in given.items():
+        run.model.outputs[run.tokenizer.encode(word)[0]] = np.log(np.maximum(p, 1e-20))
+    run.model.vectors[[run.tokenizer.encode(word)[0] for word in "ij"]] = np.eye(2)
+    run.save()
+    return run
+
+
+def command(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    assert main([*words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_w4_by_the_command(predicting: segue.Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """Skip-gram's product of predictions: .769231, .076923, .153846. Of one word it is its own prediction."""
+    path = str(predicting.path)
+    said = command(capsys, "nearest", path, "i", "j", "--by", "prediction", "--top", "3")
+    found = {row["word"]: row["probability"] for row in said["predicted"]}
+    assert said["context"] == ["i", "j"] and list(found) == ["x", "z", "y"]  # the likeliest first
+    assert found == pytest.approx({"x": 0.769231, "z": 0.153846, "y": 0.076923}, abs=1e-6)
+    said = command(capsys, "nearest", path, "j", "--by", "prediction")
+    assert len(said["predicted"]) == 5  # the word itself is not left out
+    assert [row["probability"] for row in said["predicted"][:3]] == pytest.approx([0.6, 0.3, 0.1], abs=1e-6)
+    assert main(["nearest", path, "i", "j", "--by", "prediction"]) == 0
+    assert "0.76923" in capsys.readouterr().out
+
+
+def test_the_mode_of_the_prediction_answers_an_analogy(
+    predicting: segue.Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """i + i - j: x has p = .5² / .6, over the sum of those of all words; the question's own words are no exception."""
+    path = str(predicting.path)
+    said = command(capsys, "analogy", path, "i + i - j", "--by", "prediction", "--top", "5")
+    odds = {"x": 0.25 / 0.6, "y": 0.09 / 0.1, "z": 0.04 / 0.3, "i": 1e-20, "j": 1e-20}
+    expected = {word: p / sum(odds.values()) for word, p in odds.items()}
+    found = {row["word"]: row["score"] for row in said["answers"]}
+    assert said["by"] == "prediction" and list(found)[:3] == ["y", "x", "z"]
+    assert found == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("analogy", "i - j", "--by", "cosine"), "--by cosine is not known"),
+        (("nearest", "i", "--by", "3cosadd"), "--by 3cosadd is not known"),
+        (("nearest", *"ijxyzijxyzi", "--by", "prediction"), "11 words around one: this model's window has 10"),
+    ],
+)
+def test_what_cannot_be_asked(
+    predicting: segue.Run, words: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    verb, *rest = words
+    assert main([verb, str(predicting.path), *rest]) == 2
+    assert told in " ".join(capsys.readouterr().err.split())
+
+
+def test_vectors_alone_predict_nothing() -> None:
+    with pytest.raises(InputError, match="no model that predicts"):
+        lecture().predicted(["Paris"])
 
 
 def test_nearest_is_by_cosine_whatever_the_lengths() -> None:

@@ -133,8 +133,8 @@ def test_verbs(run: segue.Run, tmp_path: Path, capfd: pytest.CaptureFixture[str]
     near = json.loads(said("nearest", str(run.path), "king", "queen", "--top", "2", "--json"))
     assert [len(near[word]) for word in ("king", "queen")] == [2, 2]
     assert "king" in said("nearest", str(run.path), "queen")
-    answer = json.loads(said("analogy", str(run.path), "king - old + young", "--json", "--multiply"))
-    assert (answer["plus"], answer["minus"], answer["method"]) == (["king", "young"], ["old"], "3CosMul")
+    answer = json.loads(said("analogy", str(run.path), "king - old + young", "--json", "--by", "3cosmul"))
+    assert (answer["plus"], answer["minus"], answer["by"]) == (["king", "young"], ["old"], "3cosmul")
     assert said("analogy", str(run.path), "king - old + young").startswith("king - old + young")
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("king\tqueen\t9\nold\tyoung\t8\nking\tsees\t3\nno\tqueen\t1\n")

@@ -63,8 +63,14 @@ def test_the_poll_and_its_answer_that_nothing_changes() -> None:
 
 
 def test_the_polls_wrong_answer_holds_the_weights() -> None:
-    """P3: that is what comes of swapping the values alone."""
-    near(torch.tensor([0.1, 0.2, 0.6, 0.1], dtype=torch.float64) @ SWAPPED, [0.1, 0.6, 0.4, 0.1])
+    """P3: queries and keys of the vectors as they were, values of the swapped ones. The layer does not do that: swapped
+    vectors bring their keys."""
+    made = poll_layer()
+    q, k, _ = made.qkv(POLL[None]).unflatten(-1, (3, 1, 4)).permute(2, 0, 3, 1, 4)
+    v = made.qkv(SWAPPED[None]).unflatten(-1, (3, 1, 4)).permute(2, 0, 3, 1, 4)[2]
+    held = attend(q, k, v, causal=True)[0, 0, 3]
+    near(held, [0.1, 0.6, 0.4, 0.1], 1e-6)
+    assert (made(SWAPPED[None])[0, 3] - held).abs().max() > 0.3
 
 
 def test_without_the_scale_the_weights_are_sharper() -> None:
@@ -105,23 +111,64 @@ def test_with_positions_order_is_seen(kind: Position) -> None:
     assert swap_changes(1, True, kind) > 1e-6
 
 
-def test_the_two_banks_part() -> None:
-    """P8 to P10: "the bank is on the river bank", the rows of its two banks. Zeros are scores of minus infinity."""
-    words = torch.tensor([0, 1, 2, 3, 0, 4, 1])  # the, bank, is, on, river
+BANK = {
+    0: {0: 0.6, 1: 0.4},
+    1: {0: 0.2, 1: 0.4, 2: 0.1, 3: 0.3},
+    2: {1: 0.4, 2: 0.4, 3: 0.2},
+    3: {3: 0.6, 5: 0.4},
+    4: {4: 0.4, 5: 0.6},
+    5: {5: 0.5, 6: 0.5},
+    6: {4: 0.2, 5: 0.4, 6: 0.4},
+}
+"""Who looks at whom in "the bank is on the river bank". The rows of the two banks are the lecture's; of the others our
+notes have the entropies and how many entries lie above the diagonal, and they are filled in to agree with both."""
+
+
+def bank() -> Tensor:
     p = torch.zeros(7, 7, dtype=torch.float64)
-    p[1, [0, 1, 2, 3]] = torch.tensor([0.2, 0.4, 0.1, 0.3], dtype=torch.float64)
-    p[6, [4, 5, 6]] = torch.tensor([0.2, 0.4, 0.4], dtype=torch.float64)
-    banks = [1, 6]
-    scores = p[banks].log()  # -inf at 0
+    for row, weights in BANK.items():
+        p[row, list(weights)] = torch.tensor(list(weights.values()), dtype=torch.float64)
+    return p
+
+
+def bank_weights(causal: bool) -> Tensor:
+    """The matrix as attention makes it: scores log p where p is not 0, the other keys hidden by the mask."""
+    p = bank()
+    scores = torch.where(p > 0, p, 1.0).log()
     nothing = torch.zeros(1, 1, 7, 3, dtype=torch.float64)
-    a = attention_weights(nothing[:, :, :2], nothing, causal=False, bias=scores)[0, 0]
-    near(a, p[banks])
+    return attention_weights(nothing, nothing, causal=causal, mask=(p > 0)[None, None], bias=scores)[0, 0]
+
+
+def test_the_entropies_of_the_bank_matrix() -> None:
+    """P8: all seven rows."""
+    a = bank_weights(causal=False)
+    near(a.sum(-1), [1.0] * 7)
+    near(a, bank())
     entropy = -(a * a.clamp(min=1e-300).log2()).sum(-1)
-    near(entropy, [1.8464, 1.5219], 5e-5)
-    seen = attend(nothing[:, :, :2], nothing, F.one_hot(words, 5).double()[None, None], causal=False, bias=scores)[0, 0]
+    near(entropy, [0.9710, 1.8464, 1.5219, 0.9710, 0.9710, 1.0, 1.5219], 5e-5)
+
+
+def test_the_bank_matrix_is_not_causal_and_has_zeros() -> None:
+    """P10: 7 entries above the diagonal and 31 zeros, which softmax only gives to scores of minus infinity."""
+    a, above = bank_weights(causal=False), torch.ones(7, 7, dtype=torch.bool).triu(1)
+    assert int((a[above] > 0).sum()) == 7 and int((a == 0).sum()) == 31
+    causal = bank_weights(causal=True)
+    assert not causal[above].any() and int((causal > 0).sum()) == 18 - 7
+    near(causal.sum(-1), [1.0] * 7)
+    near(causal[1], [1 / 3, 2 / 3, 0, 0, 0, 0, 0])  # .2 and .4 without what lies ahead
+    nothing = torch.zeros(1, 1, 7, 3, dtype=torch.float64)
+    least = bank().log().clamp(min=-30)
+    assert (attention_weights(nothing, nothing, causal=False, bias=least) > 0).all()
+
+
+def test_the_two_banks_part() -> None:
+    """P9: what each bank has gathered, of one-hot words (the, bank, is, on, river)."""
+    words = F.one_hot(torch.tensor([0, 1, 2, 3, 0, 4, 1]), 5).double()
+    scores = bank().log()  # -inf at 0
+    nothing = torch.zeros(1, 1, 7, 3, dtype=torch.float64)
+    seen = attend(nothing, nothing, words[None, None], causal=False, bias=scores)[0, 0, [1, 6]]
     near(seen, [[0.2, 0.4, 0.1, 0.3, 0.0], [0.2, 0.4, 0.0, 0.0, 0.4]])
     near(F.cosine_similarity(seen[0], seen[1], dim=0), 0.608581, 1e-6)
-    assert (a[0, 2:] > 0).any()  # the first bank looks ahead: this matrix is not causal
 
 
 def test_without_projections() -> None:

@@ -93,7 +93,7 @@ def test_layers_are_for_pre_ln_with_residuals_and_few_rows() -> None:
 
     stack = make()[1].stack
     assert Layers.fit(stack, MOST) and not Layers.fit(stack, MOST + 1)
-    for values in ({"norm": "post"}, {"residual": False}, {"heads": 4}):
+    for values in ({"norm": "post"}, {"norm": "none"}, {"residual": False}, {"heads": 4}):
         assert not Layers.fit(make(**values)[1].stack, 1)
 
 

@@ -115,6 +115,15 @@ def test_gelu_is_the_tanh_form() -> None:
     near(made(x), made.down(f))
 
 
+def test_without_layer_norm_the_parts_are_only_added() -> None:
+    parts = (SelfAttention(8, 2, 4, 0.0, causal=True), FeedForward(8, "gelu"), [nn.Identity(), nn.Identity()])
+    made = Block(*parts, norm="none", residual=True, dropout=0.0).double()
+    x = torch.randn(1, 3, 8, dtype=torch.float64)
+    y = x + made.attention(x)
+    near(made(x), y + made.feed(y))
+    assert not any("norm" in name for name, _ in made.named_parameters())
+
+
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_without_residuals_the_input_is_not_added(norm: Norm) -> None:
     made = block(norm, residual=False)

@@ -29,6 +29,7 @@ SMALL = {"layers": 2, "width": 8, "heads": 2, "context": CONTEXT}
 VARIANTS = [
     {},
     {"norm": "post"},
+    {"norm": "none"},
     {"residual": False},
     {"position": "none"},
     {"position": "onehot"},

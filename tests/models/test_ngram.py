@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import mmap
 import subprocess
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from segue.batches.batch import IGNORE, Batch
+from segue.cli import main
 from segue.errors import InputError
 from segue.models import markov_lm, ngram
 from segue.models.base import Sizes
@@ -132,6 +134,25 @@ def test_n7_add_one():
     expected = {"corn": 5 / 45, "grass": 4 / 45, "hay": 3 / 45, "if": 2 / 45, "which": 2 / 45}
     assert p == pytest.approx({word: expected.get(word, 1 / 45) for word in IDS}, abs=1e-12)
     assert model.distribution([IDS["cows"], IDS["eat"]]).sum() == pytest.approx(1, abs=1e-12)
+
+
+def test_n7_by_the_command(tmp_path, capsys):
+    """Nothing is held out and every word is in the vocabulary: UNK is none of the V tokens that can follow."""
+    text, run = tmp_path / "cows.txt", str(tmp_path / "run")
+    text.write_text("\n".join(map(" ".join, SENTENCES)) + "\n", encoding="utf-8")
+    settings = ("data.unit=line", "tokens.kind=space", "model.order=3", "model.smoothing=add_alpha", "model.alpha=1")
+    assert main(["train", "ngram", str(text), "--out", run, *settings, "data.validation=0"]) == 0
+    capsys.readouterr()
+    assert main(["look", run, "cows eat", "--top", "99", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    p = dict(zip(found["rows"], np.sum(found["values"][0], axis=1), strict=True))
+    expected = {"corn": 5 / 45, "grass": 4 / 45, "hay": 3 / 45, "if": 2 / 45, "which": 2 / 45}
+    assert p == pytest.approx({word: expected.get(word, 1 / 45) for word in (*IDS, "</s>")}, abs=1e-12)
+    assert main(["explain", run]) == 0
+    assert "V counts 33 tokens and STOP, not UNK" in capsys.readouterr().out
+    assert main(["train", "ngram", str(text), "--out", f"{run}-held", *settings, "data.validation=0.1"]) == 0
+    assert main(["explain", f"{run}-held"]) == 0
+    assert "tokens and STOP, and UNK" in capsys.readouterr().out
 
 
 def test_n8_interpolation():
@@ -344,12 +365,59 @@ def test_kneser_ney_by_hand():
 
 
 @pytest.mark.parametrize("smoothing", DISTRIBUTIONS)
+def test_what_is_pruned_goes_to_the_lower_order(smoothing):
+    """After every context of a text of which pruning takes some followers and leaves others, the sum is one."""
+    tokens = random_text(300).tolist()
+    model = fitted(tokens, 9, order=3, smoothing=smoothing, min_count=(2,), **given_settings(smoothing, 3))
+    for order in model.orders[1:]:
+        total, lost = order.level.profiles[:, 0], order.level.profiles[:, 4]
+        assert ((lost > 0) & (total > lost)).sum() > 5  # or the test would show nothing
+    for first in range(9):
+        for second in range(9):
+            assert model.distribution([first, second]).sum() == pytest.approx(1, abs=1e-12)
+
+
+def test_pruned_witten_bell_by_hand():
+    """After "a" (2) come b (3) twice, and c (4) once, which is pruned: 1 of the 3 goes to the lower order."""
+    model = fitted([2, 3, STOP, 2, 3, STOP, 2, 4, STOP], 5, order=2, smoothing="witten_bell", min_count=(2,))
+    lower = (np.array([3, 0, 3, 2, 1]) + 4 / 5) / (9 + 4)
+    assert model.distribution([]) == pytest.approx(lower, abs=1e-12)
+    expected = (np.array([0, 0, 0, 2, 0]) + (1 + 1) * lower) / (3 + 1)
+    assert model.distribution([2]) == pytest.approx(expected, abs=1e-12) and expected.sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("smoothing", DISTRIBUTIONS)
 @settings(max_examples=40, deadline=None)
 @given(texts, st.integers(1, 4), st.lists(st.integers(0, 6), max_size=6), st.booleans())
 def test_sums_to_one_after_any_context(smoothing, tokens, order, context, buckets):
     own = {"buckets": buckets} if smoothing == "interpolation" else {}
     p = fitted(tokens, 7, order=order, smoothing=smoothing, min_count=(1, 2), **own).distribution(context)
     assert p.min() >= 0 and p.sum() == pytest.approx(1, abs=1e-12)
+
+
+@pytest.mark.parametrize("smoothing", DISTRIBUTIONS)
+@given(
+    tokens=st.lists(st.sampled_from([0, 2, 3, 4]), min_size=1, max_size=30),
+    order=st.integers(1, 4),
+    context=st.lists(st.integers(0, 4), max_size=4),
+    unknown=st.sampled_from(["here", "elsewhere", "never"]),
+)
+@settings(max_examples=20, deadline=None)
+def test_unknown_tokens_have_a_share_only_where_they_can_follow(smoothing, tokens, order, context, unknown):
+    """The text holds no UNK (1). With byte tokens none can follow, with add_alpha none in a closed vocabulary."""
+    model = Ngram(Ngram.Config(order=order, smoothing=smoothing), Sizes(5, unknown=unknown))
+    list(model.fit(SimpleNamespace(tokens=np.array([*tokens, STOP])), Ngram.Train()))
+    p = model.distribution([STOP, *context])
+    assert p.sum() == pytest.approx(1, abs=1e-9)
+    closed = unknown == "never" or (unknown == "elsewhere" and smoothing == "add_alpha")
+    assert model.can_follow == 5 - closed
+    assert not (closed and p[1])
+    logp, _ = model.logprobs(stream([[STOP, *context]], [[*context, 1]], np.array([True])))
+    assert np.exp(logp[0, -1]) == pytest.approx(p[1], abs=1e-12)
+    adapted = model.adapted()
+    before, _ = adapted.step(np.array([[STOP]]), np.ones((1, 1), bool), adapted.start(1, 0))
+    assert before.double().exp().sum().item() == pytest.approx(1, abs=1e-5)
+    assert not (unknown == "never" and before[0, 1].exp().item())
 
 
 def test_unseen_contexts():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ import segue
 from segue.batches.batch import IGNORE, Batch
 from segue.batches.spelled_words import spelt
 from segue.batches.store import columns_of
+from segue.data.example import names_of
 from segue.errors import InputError
 from segue.layers.word_features import WordFeatures
 from segue.models.base import Sizes
 from segue.models.rnn_tagger import RnnTagger
+from segue.recipe import load_recipe
 from segue.tasks.tag import TASK
 
 VOCAB, TAGS = 15, 4
@@ -160,6 +163,68 @@ def test_several_tags_are_so_many_yes_and_no() -> None:
     assert torch.equal(model.decide(batch)[0], scores > 0)
 
 
+X = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
+HIDDEN = np.array([[0.761594, 0], [0, 0.881130], [0.893811, 0.761594]])
+"""The lectures' Elman network R1 after each of these: W = I, V = [[0, .5], [.5, 0]], b = 0, tanh."""
+
+
+def by_recipe(output: str, label: str) -> tuple[RnnTagger, Batch]:
+    """R1's network with the output U h, U = I, as a recipe makes it, and a sentence of the three inputs."""
+    typed = f"model.cell=elman model.both=false model.embedding=2 model.width=2 model.dropout=0 model.output={output}"
+    recipe = load_recipe("rnn_tagger/words", [*typed.split(), "model.unknown=0", f"data.label={label}"])
+    model = RnnTagger(recipe.model, Sizes(5, 2, label=label)).eval()
+    core = model.layers[0].core
+    with torch.no_grad():
+        for bias in (core.bias_ih_l0, core.bias_hh_l0, model.head.bias):
+            bias.zero_()
+        model.word.vectors.weight[2:] = torch.tensor(X)
+        core.weight_ih_l0.copy_(torch.eye(2))
+        core.weight_hh_l0.copy_(torch.tensor([[0, 0.5], [0.5, 0]]))
+        model.head.weight.copy_(torch.eye(2))
+    return model, TASK.collate(columns_of(text=[np.array([2, 3, 4])]), 9).to("cpu")
+
+
+def logistic(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+def test_r3_softmax_by_the_recipe() -> None:
+    model, batch = by_recipe("softmax", "class")
+    expected = np.exp(HIDDEN) / np.exp(HIDDEN).sum(1, keepdims=True)
+    found = model(batch)[0][0].detach().softmax(-1).numpy()
+    assert found == pytest.approx(expected, abs=1e-6) and found.sum(1) == pytest.approx(1)
+    best, p = model.decide(batch)
+    assert best[0].tolist() == expected.argmax(1).tolist() and p[0].numpy() == pytest.approx(expected.max(1), abs=1e-6)
+
+
+@pytest.mark.parametrize("output", ["logistic", "tanh"])
+def test_r3_logistic_and_tanh_by_the_recipe(output: str) -> None:
+    """Of several tags a word, p is y, or where y is from -1 to 1, (1 + y) / 2. Of one tag, these sum to one."""
+    model, batch = by_recipe(output, "classes")
+    p = logistic(HIDDEN) if output == "logistic" else (1 + np.tanh(HIDDEN)) / 2
+    best, found = model.decide(batch)
+    assert found[0].numpy() == pytest.approx(p, abs=1e-6) and best[0].tolist() == (p > 0.5).tolist()
+    yes = torch.tensor([[[1, 0], [1, 1], [0, 1]]])
+    (term,) = model.loss(dataclasses.replace(batch, targets=yes)).terms
+    truth = yes[0].numpy()
+    expected = -(truth * np.log(p) + (1 - truth) * np.log(1 - p)).sum()
+    assert term.total.item() == pytest.approx(expected, abs=1e-5)
+    model, batch = by_recipe(output, "class")
+    (term,) = model.loss(dataclasses.replace(batch, targets=torch.tensor([[0, 1, 1]]))).terms
+    one = (p / p.sum(1, keepdims=True))[[0, 1, 2], [0, 1, 1]]
+    assert term.total.item() == pytest.approx(-np.log(one).sum(), abs=1e-5)
+
+
+def test_auto_is_softmax_for_one_tag_and_logistic_for_several() -> None:
+    for label, output in (("class", "softmax"), ("classes", "logistic")):
+        ours, theirs = by_recipe("auto", label), by_recipe(output, label)
+        assert torch.equal(ours[0](ours[1])[0], theirs[0](theirs[1])[0])
+    with pytest.raises(InputError, match="output=softmax gives each word one tag"):
+        by_recipe("softmax", "classes")
+    with pytest.raises(InputError, match="leave one of them out"):
+        load_recipe("rnn_tagger", ["model.crf=true", "model.output=tanh"])
+
+
 def test_a_crf_has_one_tag_a_word() -> None:
     with pytest.raises(InputError, match="one tag"):
         made(Sizes(VOCAB, 3, label="classes"), crf=True)
@@ -168,19 +233,43 @@ def test_a_crf_has_one_tag_a_word() -> None:
 TABLE = {"cats": "Num=Pl|Pos=N", "dog": "Pos=N", "Bob": "Name|Pos=N", "ran": "Pos=V", "the": "_"}
 
 
-def test_several_tags_from_file_to_figures(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "own"),
+    [
+        ("rnn_tagger", {"model.width": 16}),
+        ("rnn_tagger", {"model.width": 16, "model.output": "tanh"}),
+        ("window_tagger", {}),
+        ("cnn_tagger", {"model.width": 16}),
+    ],
+    ids=str,
+)
+def test_several_tags_from_file_to_figures(kind: str, own: dict[str, Any], tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     sentences = [draw.choice(list(TABLE), 4) for _ in range(60)]
     lines = ["".join(f"{word}\t{TABLE[word]}\n" for word in sentence) for sentence in sentences]
     path = tmp_path / "feats.conll"
     path.write_text("\n".join(lines), encoding="utf-8")
-    settings = {"data.label": "classes", "train.steps": 60, "model.width": 16, "train.optimizer.rate": 0.01}
-    run = segue.train("rnn_tagger", str(path), tmp_path / "run", settings, device="cpu")
+    settings = {"data.label": "classes", "train.steps": 60, "train.optimizer.rate": 0.01, **own}
+    run = segue.train(kind, str(path), tmp_path / "run", settings, device="cpu")
     assert run.labels == ("Name", "Num=Pl", "Pos=N", "Pos=V")
-    (said,) = run.predict(["the cats ran Bob"])
-    assert said.tags == tuple(TABLE[word] for word in ["the", "cats", "ran", "Bob"])
+    words = ["the", "cats", "ran", "Bob"]
+    (said,) = run.predict([" ".join(words)])
+    assert said.tags == tuple(TABLE[word] for word in words)
+    for tag, p in zip(said.tags, said.json()["probabilities"], strict=True):
+        assert tuple(p) == run.labels and {name for name in p if p[name] > 0.5} == set(names_of(tag))
     result = run.evaluate()
     assert result["accuracy"] == result["micro_f1"] == result["macro_f1"] == 1.0
+
+
+def test_several_tags_resume_to_the_same_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "feats.conll"
+    path.write_text("\n".join(f"{word}\t{tags}\n" for word, tags in TABLE.items()) * 8, encoding="utf-8")
+    settings = {"data.label": "classes", "model.width": 8, "model.output": "tanh", "train.steps": 6}
+    segue.train("rnn_tagger", str(path), tmp_path / "whole", settings, device="cpu")
+    segue.train("rnn_tagger", str(path), tmp_path / "parts", {**settings, "train.steps": 3}, device="cpu")
+    segue.train(None, out=tmp_path / "parts", settings={"train.steps": 6}, resume=True, device="cpu")
+    whole, parts = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "parts"))
+    assert whole == parts
 
 
 def test_spans_from_file_to_figures(tmp_path: Path) -> None:

@@ -90,6 +90,24 @@ def test_w4_predictions_of_two_words_are_multiplied() -> None:
     np.testing.assert_allclose(p[2:], np.exp(sums) / np.exp(sums).sum(), rtol=1e-6)
 
 
+@pytest.mark.parametrize("divide", ["present", "window"])
+def test_cbow_predicts_from_the_mean_of_the_words_around(divide: Any) -> None:
+    model = Word2vec(Word2vec.Config(method="cbow", width=3, window=2, negatives=0, divide=divide), Sizes(6))
+    draw = np.random.default_rng(0)
+    model.vectors, model.outputs = draw.normal(size=(2, 6, 3)).astype(np.float32)
+    x = model.vectors[[2, 3, 5]].sum(0).astype(float) / (3 if divide == "present" else 4)
+    expected = np.exp(model.outputs[2:].astype(float) @ x)
+    np.testing.assert_allclose(model.between([2, 3, 5])[2:], expected / expected.sum(), rtol=1e-6)
+
+
+def test_next_predicts_from_one_word() -> None:
+    model = Word2vec(Word2vec.Config(method="next", width=3, negatives=0), Sizes(6))
+    model.vectors, model.outputs = np.random.default_rng(0).normal(size=(2, 6, 3)).astype(np.float32)
+    np.testing.assert_array_equal(model.between([3]), model.expect([(3, 1.0)]))
+    with pytest.raises(InputError, match="from the one before it"):
+        model.between([3, 4])
+
+
 def test_w5_a_vector_is_a_row() -> None:
     model = Word2vec(Word2vec.Config(width=3), Sizes(10))
     table = model._begin(0)[0][:, :3]

@@ -66,6 +66,22 @@ def test_reading_is_training_on_both(smoothing, before, text, order, probe):
         assert found == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.parametrize("smoothing", [name for name in SMOOTHINGS if name != "stupid_backoff"])
+def test_a_pruned_model_that_reads_on_sums_to_one(smoothing):
+    """What pruning took goes to the lower order; of a first token, exactly as in the model that does not read on."""
+    rng = np.random.default_rng(0)
+    model = fitted(np.where(rng.random(300) < 0.5, 2, rng.integers(0, 6, 300)), 3, smoothing, min_count=(2,))
+    assert any((order.level.profiles[:, 4] > 0).any() for order in model.orders)
+    reading = model.adapted()
+    state = reading.start(1, 0)
+    for place, token in enumerate([STOP, 2, 2, 5, 2, 4, 4, 4]):
+        logits, state = reading.step(np.array([[token]]), np.ones((1, 1), bool), state)
+        p = logits[0].double().exp().numpy()
+        assert p.sum() == pytest.approx(1, abs=1e-6)
+        if place == 0:
+            assert p == pytest.approx(model.distribution([STOP]), abs=1e-6)
+
+
 @settings(max_examples=40, deadline=None)
 @given(texts, texts, st.integers(1, 4), st.booleans())
 def test_reading_counts_over_stop_where_context_is_carried(before, text, order, carry):

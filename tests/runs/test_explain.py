@@ -63,3 +63,23 @@ def test_every_kind_is_explained(kind: str, capsys: pytest.CaptureFixture[str]) 
     code = main(["explain", kind])
     said = capsys.readouterr()
     assert code == 0 and "[model]" in said.out and "[data]" in said.out
+
+
+@pytest.mark.parametrize(("kind", "decodes"), [("word2vec", False), ("bow", False), ("ngram", True)])
+def test_keys_of_decoding_are_those_of_models_that_write(
+    kind: str, decodes: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", kind]) == 0
+    assert ("decode.temperature" in capsys.readouterr().out) is decodes
+
+
+def test_the_norm_that_the_published_gpt_lacks_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "gpt", "model.size=gpt"]) == 0
+    said = capsys.readouterr().out
+    ours, published = 116_536_320, 116_534_784
+    assert ours - published == 2 * 768  # a scale and a shift of the last norm
+    assert f"{ours:,}" in said and f"{published:,}" in said
+    assert "post-LN and has none" in said
+    assert main(["explain", "gpt", "model.size=gpt", "model.norm=post"]) == 0
+    said = capsys.readouterr().out
+    assert f"{ours:,}" not in said and "post-LN and has none" not in said

@@ -63,6 +63,22 @@ def test_every_kind_begins_from_its_own_run(kind: str, tmp_path: Path) -> None:
         torch.testing.assert_close(two[name], one[name], rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("cell", ["elman", "lstm", "gru"])
+def test_a_classifier_begins_from_a_language_model(cell: str, tmp_path: Path) -> None:
+    """Token vectors and recurrent layer are the language model's, tokens too; the head has a row a class."""
+    narrow = {"model.cell": cell, "model.width": 8, "model.embedding": 6}
+    first = train("rnn_lm", tmp_path / "lm", **narrow, **{"tokens.kind": "word"})
+    still = {"train.init": str(first.path), "train.optimizer.rate": 1e-9}
+    second = train("rnn_classifier", tmp_path / "classifier", **narrow, **still, **{"model.both": False})
+    assert second.tokenizer.content == first.tokenizer.content
+    one, two = (load_file(run.path / "model.safetensors") for run in (first, second))
+    assert one.keys() == two.keys() and len(two["head.weight"]) == len(second.labels)
+    for name in one.keys() - {"head.weight", "head.bias"}:
+        torch.testing.assert_close(two[name], one[name], rtol=0, atol=1e-6)
+    with pytest.raises(segue.InputError, match=r"reverse is absent there .* give the same model section"):
+        train("rnn_classifier", tmp_path / "both", **narrow, **still)
+
+
 @pytest.mark.parametrize("tied", [True, False])
 def test_marks_are_taken_by_name_and_new_ones_begin_anew(tied: bool, tmp_path: Path, monkeypatch: Any) -> None:
     give_marks(monkeypatch, "mask", "start")

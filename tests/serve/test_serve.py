@@ -230,6 +230,15 @@ def test_predict_labels_tags_and_translates(client: TestClient, engine: Engine) 
     assert ask(client, "predict", run="tags", texts=[])["predictions"] == []
 
 
+def test_predict_takes_settings_of_decoding_and_says_them(client: TestClient, engine: Engine) -> None:
+    answer = ask(client, "predict", run="pairs", texts=["the cow", "a dog"], beam=4, max_tokens=3)
+    own = list(engine["pairs"].run.predict(["the cow", "a dog"], {"decode.beam": 4, "decode.max_tokens": 3}))
+    assert [row["translation"] for row in answer["predictions"]] == [one.text for one in own]
+    assert answer["decode"] == {"beam": 4, "length_penalty": 0.6, "max_tokens": 3}
+    assert "decode.beam=4" in refused(client, "predict", run="classes", texts=["a film"], beam=4)
+    assert "decode" not in ask(client, "predict", run="classes", texts=["a film"])
+
+
 def test_the_words_that_mattered_are_given_when_asked_for(client: TestClient, engine: Engine) -> None:
     texts = ["a fine film", "dull", ""]
     rows = ask(client, "predict", run="classes", texts=texts, explain=True)["predictions"]
@@ -300,6 +309,8 @@ LONG = "a" * (limits.MAX_CHARACTERS + 1)
         ("next", {"top": limits.MAX_TOP + 1}, "top"),
         ("predict", {"texts": ["a"] * (limits.MAX_ROWS + 1)}, "texts"),
         ("predict", {"texts": [LONG]}, "texts.0"),
+        ("predict", {"texts": ["a"], "beam": limits.MAX_BEAM + 1}, "beam"),
+        ("predict", {"texts": ["a"], "max_tokens": limits.MAX_TOKENS + 1}, "max_tokens"),
         ("nearest", {"text": LONG}, "text"),
         ("nearest", {"text": "a", "top": limits.MAX_TOP + 1}, "top"),
     ],

@@ -352,9 +352,9 @@ def test_what_is_said_to_be_likely_is_held_against_what_is_right() -> None:
 def test_compare_rows() -> None:
     truth, guess = some_labels()
     right, some = classified(truth, truth), classified(truth, guess)
-    gap = compare(right, some)
+    gap = compare([right], [some])
     assert gap.difference == pytest.approx(1 - some.result["accuracy"]) and gap.p < 0.01
-    assert compare(some, some).p == 1.0
+    assert compare([some], [some]).p == 1.0
 
 
 def test_nothing_to_evaluate_on() -> None:

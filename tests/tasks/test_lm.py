@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import segue
 from segue.inference.evaluation import compare
-from segue.inference.score import Scored
+from segue.inference.score import BLOCK, Scored
 from segue.tasks.lm import of_scored
 
 
@@ -42,13 +44,42 @@ def test_infinite_bits_stay_infinite() -> None:
 
 def test_compare_is_a_less_b() -> None:
     worse, better = of_scored(scored([5000.0] * 30)), of_scored(scored([4000.0 + i for i in range(30)]))
-    gap = compare(worse, better)
+    gap = compare([worse], [better])
     assert gap.difference == pytest.approx(worse.result["bits_per_byte"] - better.result["bits_per_byte"])
     assert gap.lo > 0 and gap.p < 0.01
-    back = compare(better, worse)
+    back = compare([better], [worse])
     assert back.difference == pytest.approx(-gap.difference) and back.hi < 0
 
 
 def test_other_text_cannot_be_compared() -> None:
     with pytest.raises(ValueError, match="same text"):
-        compare(of_scored(scored([1.0, 2.0])), of_scored(scored([1.0, 2.0, 3.0])))
+        compare([of_scored(scored([1.0, 2.0]))], [of_scored(scored([1.0, 2.0, 3.0]))])
+
+
+def test_documents_are_the_pieces_if_there_are_enough() -> None:
+    bits = [4096.0 + i for i in range(60)]
+    blocks, few = of_scored(scored(bits)), of_scored(scored(bits), documents=np.arange(0, 60, 6))
+    whole = of_scored(scored(bits), documents=np.arange(0, 60, 3))
+    assert blocks.ordered and few.ordered and len(few.pieces_NK) == 60
+    assert not whole.ordered and len(whole.pieces_NK) == 20
+    assert whole.pieces_NK[0].tolist() == [3 * 4096 + 3, 3 * 2048]
+    assert whole.value == pytest.approx(blocks.value)
+
+
+def test_files_are_documents_of_the_same_blocks_whatever_the_tokens(tmp_path: Path) -> None:
+    """Each of 30 test files is three blocks long; two short ones begin in a block of another."""
+    for split, count in (("train", 8), ("test", 30)):
+        (tmp_path / split).mkdir()
+        for i in range(count):
+            (tmp_path / split / f"{i:02}.txt").write_text(f"the café of file {i} " * (BLOCK * 3 // 20) + "\n")
+    for name in ("00a.txt", "00b.txt"):
+        (tmp_path / "test" / name).write_text("short\n")
+    settings = {"data.test": str(tmp_path / "test"), "data.validation": 0.1}
+    for kind in ("char", "word"):
+        run = segue.train("ngram", str(tmp_path / "train"), tmp_path / kind, settings | {"tokens.kind": kind})
+        assert run.evaluation is not None and not run.evaluation.ordered
+        assert 29 <= len(run.evaluation.pieces_NK) <= 31
+        sizes = run.evaluation.pieces_NK[:, 1]
+        assert sizes.sum() == run.evaluation.result["bytes"] and (sizes % BLOCK == 0)[:-1].all()
+        (tmp_path / f"{kind}.sizes").write_text(str(sizes.tolist()))
+    assert (tmp_path / "char.sizes").read_text() == (tmp_path / "word.sizes").read_text()

@@ -19,6 +19,7 @@ from segue.batches.encode import encode
 from segue.batches.store import columns_of
 from segue.data.config import Config as Data
 from segue.data.example import Example
+from segue.errors import InputError
 from segue.inference.decode_settings import Config as Decode
 from segue.inference.evaluation import Evaluation, compare
 from segue.inference.opened import Opened
@@ -169,6 +170,66 @@ def test_a_prediction_is_a_line_and_an_object() -> None:
     assert one.line() == "die Kuh" and one.json() == {"translation": "die Kuh", "logprob": -1.5}
 
 
+# Scoring a given translation
+
+
+def elman(sizes: Sizes) -> RnnSeq2seq:
+    torch.manual_seed(0)
+    return RnnSeq2seq(RnnSeq2seq.Config(cell="elman", width=6, shared=False, reverse_source=False), sizes).double()
+
+
+def by_hand(one: Opened, source: str, target: str) -> list[float]:
+    """log p of each token of the target, and of STOP, from the equations and the weights alone."""
+    weights = {name: value.numpy() for name, value in one.model.state_dict().items()}
+
+    def cell(part: str, x: Any, h: Any) -> Any:
+        named = {key: weights[f"{part}.core.{key}_l0"] for key in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")}
+        return np.tanh(named["weight_ih"] @ x + named["bias_ih"] + named["weight_hh"] @ h + named["bias_hh"])
+
+    h = np.zeros(6)
+    for token in one.codec.tokenizer.encode(source):
+        h = cell("encoder", weights["source_vectors.weight"][token], h)
+    logps, before = [], STOP
+    for token in [*one.codec.tokenizer.encode(target).tolist(), STOP]:
+        h = cell("decoder", weights["vectors.weight"][before], h)
+        p = np.exp(weights["head.weight"] @ h + weights["head.bias"])
+        logps.append(float(np.log(p[token] / p.sum())))
+        before = token
+    return logps
+
+
+def test_a_given_translation_is_scored_as_by_hand() -> None:
+    one = opened(elman)
+    line = TASK.scored(one, "one two\tseven")
+    expected = by_hand(one, "one two", "seven")
+    assert line.tokens == [*"seven", ""] and line.bytes == 6
+    assert line.logprobs == pytest.approx(expected, abs=1e-10)
+    assert line.logprob == pytest.approx(sum(expected)) and line.bits == pytest.approx(-sum(expected) / np.log(2))
+    assert line.token_bits == pytest.approx([-p / np.log(2) for p in expected])
+    assert line.perplexity == pytest.approx(np.exp(-np.mean(expected)))
+
+
+def test_references_have_the_perplexity_of_all_their_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever rows are scored together, and however long a reference is: none is cut."""
+    one = opened(elman, limit=4)
+    rows = [Example(text=source, target=target) for source, target in (("one", "two seven"), ("six", ""), ("two", "1"))]
+    expected = [by_hand(one, row.text, row.target) for row in rows]
+    everything = [p for row in expected for p in row]
+    for cells in (1, 1 << 25):
+        monkeypatch.setattr("segue.tasks.seq2seq._CELLS", cells)
+        found = list(TASK.target_logprobs(one, rows))
+        assert [len(row) for row in found] == [10, 1, 2]
+        assert np.concatenate(found) == pytest.approx(everything, abs=1e-10)
+        result = TASK.judged(one, rows).result
+        assert result["perplexity"] == pytest.approx(np.exp(-np.mean(everything)))
+
+
+@pytest.mark.parametrize("text", ["no tab", "one\ttwo\tthree"])
+def test_a_line_that_is_no_pair_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="Expected a source, a tab and its translation"):
+        TASK.scored(opened(elman), text)
+
+
 # Figures
 
 
@@ -180,6 +241,9 @@ class Told(Seq2seq):
 
     def predict(self, opened: Opened, examples: Iterable[Example]) -> Iterator[Translation]:
         return (Translation(text, 0.0) for text in self.written)
+
+    def target_logprobs(self, opened: Opened, rows: Iterable[Example]) -> Iterator[Any]:
+        return (np.log([0.5, 0.125]) for _ in rows)
 
 
 def translated(written: list[str], references: list[str]) -> Evaluation:
@@ -198,6 +262,7 @@ def test_translations_are_sacrebleus() -> None:
     assert (result["task"], result["figure"], result["sentences"], result["exact"]) == ("seq2seq", "bleu", 4, 0.25)
     for part in ("BLEU|", "chrF2|", "version:", "tok:13a"):
         assert part in result["signature"]
+    assert result["perplexity"] == pytest.approx(4)  # 1 / sqrt(1/2 · 1/8)
     low, high = result["bleu_ci"]
     assert low <= result["bleu"] <= high
 
@@ -209,7 +274,7 @@ def test_translations_are_shown_right_or_wrong() -> None:
 
 
 def test_compare_translations() -> None:
-    gap = compare(translated(REFERENCES, REFERENCES), translated(WRITTEN, REFERENCES))
+    gap = compare([translated(REFERENCES, REFERENCES)], [translated(WRITTEN, REFERENCES)])
     expected = sacrebleu.corpus_bleu(WRITTEN, [REFERENCES]).score
     assert gap.difference == pytest.approx(100 - expected)
-    assert compare(translated(WRITTEN, REFERENCES), translated(REFERENCES, REFERENCES)).difference < 0
+    assert compare([translated(WRITTEN, REFERENCES)], [translated(REFERENCES, REFERENCES)]).difference < 0

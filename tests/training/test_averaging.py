@@ -50,7 +50,7 @@ def trainer_of(folder: Path, losses: list[float], model: Any = None, accumulate:
         shown.append(weights(model))
         return {"loss": next(told)}
 
-    config = Config(**{"steps": 3 * len(losses), "every": 3, "log_every": 1, "optimizer": SGD, **train})
+    config = Config(**{"steps": 3 * len(losses), "every": 3, "patience": 0, "log_every": 1, "optimizer": SGD, **train})
     trainer = Trainer(model, batches, config, validate, "cpu")
     trainer.shown = shown  # type: ignore[attr-defined]
     return trainer

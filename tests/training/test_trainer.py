@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from itertools import pairwise
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -348,7 +348,7 @@ def test_the_nearest_limit_ends_it(tmp_path: Path) -> None:
 
 
 def test_no_budget_is_two_thousand_steps(tmp_path: Path) -> None:
-    assert told(tmp_path, Told(), steps=0).total_steps == 2000
+    assert told(tmp_path, Told(), steps=0).budget.steps == 2000
 
 
 class Slow(Told):
@@ -359,19 +359,19 @@ class Slow(Told):
 
 @pytest.mark.parametrize("steps", [0, 1_000_000])
 def test_a_budget_in_seconds(steps: int, tmp_path: Path) -> None:
-    """It is kept; validation, and those who read the records, do not count; it is validated on the way."""
+    """It is kept, validations and checkpoints included; it is validated on the way and at its end."""
     slow = {"steps": steps, "seconds": 0.25, "log_every": 1}
-    trainer = told(tmp_path, Slow(), lambda done: time.sleep(0.05) or {"loss": 1.0}, **slow)
-    begun = time.perf_counter()
-    records = []
+    trainer = told(tmp_path, Slow(), lambda done: time.sleep(0.002) or {"loss": 1.0}, patience=0, **slow)
+    records, spent = [], []
     for record in trainer.fit():
-        time.sleep(0.01)
+        time.sleep(0.002 if record.kind == "validation" else 0)
         records.append(record)
-    *before, last = [record.values["seconds"] for record in records if record.kind == "train"]
-    assert before[-1] < 0.25 <= last == trainer.seconds
+        spent.append(trainer.spent)
+    *before, _ = [at for at, record in zip(spent, records, strict=True) if record.kind == "train"]
+    assert before[-1] < 0.25 <= trainer.spent
     validations = [record for record in records if record.kind == "validation"]
-    assert time.perf_counter() - begun > trainer.seconds + 0.05 * len(validations)
-    assert 3 <= len(validations) <= 11
+    assert trainer.spent >= trainer.seconds + 0.004 * (len(validations) - 1)
+    assert 3 <= len(validations) <= 12
     assert validations[-1].step == trainer.step
 
 
@@ -520,21 +520,75 @@ def test_loss_falls(tmp_path: Path) -> None:
         assert np.mean(losses[-10:]) < 0.8 * np.mean(losses[:3]), kind
 
 
-def test_by_the_clock_validation_takes_no_longer_than_training(tmp_path: Path) -> None:
-    """With validations that take half of the budget, the second of them is the last one, not one in ten."""
-    began: list[float] = []
+def test_by_the_clock_slow_validations_are_few(tmp_path: Path) -> None:
+    """With validations that take half of the budget each, there is one on the way at most, and the last one."""
+    began: list[int] = []
 
     def slow(done: Done) -> dict[str, Any]:
-        began.append(trainer.seconds)
+        began.append(trainer.step)
         time.sleep(0.2)
         return {"loss": 1.0}
 
     trainer = trainer_of("bow", tmp_path, validate=slow, steps=0, seconds=0.4)
     for _ in trainer.fit():
         pass
-    assert 2 <= len(began) <= 4
-    assert began[-1] >= 0.4
-    assert all(after - before >= 0.2 for before, after in pairwise(began[:-1]))
+    assert len(began) <= 3
+    assert began[-1] == trainer.step
+
+
+# Warm-up, stable, decay
+
+
+WSD = Optimizer(name="sgd", rate=0.1, momentum=0.0, clip=0.0, schedule="wsd", warmup=0, decay=0.25)
+
+
+def test_wsd_is_stable_and_then_falls_in_a_line(tmp_path: Path) -> None:
+    trainer = told(tmp_path, Told(), steps=40, optimizer=WSD, log_every=1)
+    found = [record.values["rate"] for record in run(trainer) if record.kind == "train"]
+    assert found[:31] == [0.1] * 31
+    np.testing.assert_allclose(found[30:], 0.1 * np.arange(10, 0, -1) / 10)
+
+
+def test_when_validation_stalls_the_rate_falls_from_the_best_weights(tmp_path: Path) -> None:
+    """The best validation is the fourth; three later ones are worse; the decay is a third of the best step's way."""
+    losses = iter([5.0, 4.0, 3.0, 1.0, 2.0, 2.0, 2.0, *[0.5] * 99])
+    at_best: dict[str, Tensor] = {}
+    rewound: list[bool] = []
+
+    def validate(done: Done) -> dict[str, Any]:
+        if trainer.step == 24:
+            at_best.update(weights(trainer))
+        return {"loss": next(losses)}
+
+    trainer = trainer_of("bow", tmp_path, validate=validate, steps=1000, every=6, patience=3, optimizer=WSD)
+    for record in trainer.fit():
+        if record.kind == "validation" and record.step == 42:
+            rewound.append(equal(weights(trainer), at_best))
+    assert rewound == [True]
+    assert trainer.budget.decay_at == 42
+    assert trainer.step == trainer.budget.steps == 42 + 8
+    assert trainer.stopped_early
+
+
+@pytest.mark.parametrize("stall", [False, True])
+def test_a_run_by_the_clock_is_made_again_in_steps(stall: bool, tmp_path: Path) -> None:
+    """What the clock decided, written down as steps, gives the same weights: decay by the clock, and by a stall."""
+
+    def trained(folder: str, optimizer: Optimizer, **train: Any) -> Trainer:
+        def validate(done: Done) -> dict[str, Any]:
+            return {"loss": 1.0 + abs(trainer.step - 40) / 100 if stall else 1.0 / trainer.step}
+
+        trainer = trainer_of("bow", tmp_path / folder, validate=validate, patience=3, optimizer=optimizer, **train)
+        run(trainer)
+        return trainer
+
+    timed = trained("timed", WSD, steps=0, seconds=0.3, every=8)
+    settled = timed.settled()
+    assert (timed.budget.decay_at == 64) == stall
+    again = trained("again", replace(WSD, decay=settled["decay"]), steps=settled["steps"], every=settled["every"])
+    assert again.step == timed.step
+    assert again.best["step"] == timed.best["step"]
+    assert equal(weights(again), weights(timed))
 
 
 def test_decisions_are_judged_by_accuracy_and_then_by_loss(tmp_path: Path) -> None:

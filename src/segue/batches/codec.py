@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from segue.data.config import Config as Data
 from segue.data.config import Label
@@ -25,6 +25,9 @@ class Sizes:
     """What a row is labelled with: one class, several, or a number (which counts as one class)."""
     marks: tuple[str, ...] = ()
     """Names of the special ids from vocab_size on, which no text contains and no model predicts: a mask, a start."""
+    unknown: Literal["here", "elsewhere", "never"] = "here"
+    """Where tokens can be unknown (UNK). never: the tokens can write any text. elsewhere: every token of the run's text
+    is in the vocabulary, and nothing was held out, so that only another text can have unknown ones. here: otherwise."""
     carry: bool = False
     """Whether a language model carries its context over the end of a unit (data.carry)."""
 
@@ -37,6 +40,11 @@ class Sizes:
     def stop(self) -> int:
         """The id that ends a text."""
         return 0
+
+    @property
+    def unk(self) -> int:
+        """The id of what is not in the vocabulary."""
+        return 1
 
     @property
     def start(self) -> int:

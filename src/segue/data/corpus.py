@@ -7,10 +7,12 @@ split as often as it is asked to. Running text may come from several corpora, wi
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from itertools import chain
+from pathlib import Path
 
 import numpy as np
 
@@ -21,6 +23,7 @@ from segue.data.ledger import LISTED_ROWS, Ledger, Repeats
 from segue.data.one_corpus import Part
 from segue.data.shapes import Shape
 from segue.data.sources import Made, Progress, corpora
+from segue.errors import InputError
 
 __all__ = ["SPLITS", "Config", "Corpus", "Example"]
 
@@ -45,12 +48,27 @@ class Corpus:
             part.count(progress)
         self.counts = {split: sum(self._size(part, split) for part in self.parts_of(split)) for split in SPLITS}
         self.ledger.units = dict(self.counts)
+        self._stamps = self._stamped()
 
     def _open(self, path: str, config: Config) -> list[Part]:
         return [Part(name, config, self.shape, self.ledger, weight) for name, weight in corpora(path, self.shape)]
 
     def _size(self, part: Part, split: str) -> int:
         return part.units if split in self._held_out_files else part.size(split)
+
+    def _stamped(self) -> dict[str, tuple[int, int]]:
+        """Size and time of change of each file; a corpus that is built in has none."""
+        stats = {str(file["path"]): Path(file["path"]) for file in self.ledger.files}
+        return {name: (path.stat().st_size, path.stat().st_mtime_ns) for name, path in stats.items() if path.is_file()}
+
+    def check_unchanged(self) -> None:
+        """Refuse to go on if a file has changed since it was counted: every pass reads it from the disk again."""
+        now = self._stamped()
+        if changed := next((name for name, stamp in self._stamps.items() if now.get(name) != stamp), None):
+            raise InputError(
+                f"{changed} has changed while the run was made, so that its figures would be of another text than the "
+                "ledger names. Restore the file, and train again or go on with --resume."
+            )
 
     @property
     def weights(self) -> list[Fraction] | None:
@@ -98,6 +116,14 @@ class Corpus:
         if others or not isinstance(source, Made) or not any(True for _ in self.examples(split)):
             return None
         return source.best(self.examples(split))
+
+    def sha256(self, split: str) -> str:
+        """The checksum of a split as it is read: of its texts and labels, whatever file they stand in."""
+        found = hashlib.sha256()
+        for row in self.examples(split):
+            parts = (row.text, row.target, row.label, *row.words, *row.tags) if not self.shape.running else (row.text,)
+            found.update("\0".join(parts).encode() + (b"\n\0" if row.ends else b""))
+        return found.hexdigest()
 
     def overlap(self) -> dict[str, float]:
         """For each held-out split: the share of its rows (or longer lines of running text) that are in training too."""

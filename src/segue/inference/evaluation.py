@@ -1,12 +1,14 @@
 """Evaluation of a model on held-out data: its figures, and the pieces that they are computed from.
 
-An evaluation keeps a row of sums for each independent piece of the data (a block of text, a sentence). The figure that
-ranks models is a function of their total, so cross-validation, confidence intervals and paired tests need nothing else.
+An evaluation keeps a row of sums for each piece of the data (a block of text, a sentence, a row). The figure that ranks
+models is a function of their total, so cross-validation, confidence intervals and paired tests need nothing else. A
+model that was trained with several seeds has several evaluations; their chance is that of the text and of training.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,9 +17,10 @@ from numpy.typing import NDArray
 
 from segue.inference.statistics import (
     Paired,
-    bootstrap,
-    corpus_bootstrap,
-    corpus_paired,
+    Seeds,
+    chance_of_both,
+    chance_of_text,
+    influences,
     paired,
     ratio,
     share_interval,
@@ -59,12 +62,14 @@ class Evaluation:
     result: dict[str, Any]
     """The figures by name, with `task` and `figure`, the name of the one that ranks models (may be missing)."""
     pieces_NK: Floats
-    """A row of sums for each independent piece of the data."""
+    """A row of sums for each piece of the data."""
     examples: list[dict[str, str]] = field(default_factory=list)
     of_sums: Callable[[Floats], Floats] = ratio
     """Computes the figure from sums over pieces, (R, K) -> (R,): by default the first column over the second."""
     share: bool = False
     """Whether the figure is a share of right answers, with an interval within 0 and 1."""
+    ordered: bool = False
+    """Whether the pieces are running text in its order, so that neighbours are alike; else they are independent."""
 
     @property
     def figure(self) -> str:
@@ -76,18 +81,21 @@ class Evaluation:
         """The weight of a fold in the mean of a cross-validation: its bytes, words or rows."""
         return float(self.pieces_NK[:, 1].sum()) if self.of_sums is ratio else float(len(self.pieces_NK))
 
+    @property
+    def value(self) -> float:
+        """The figure, computed from the pieces."""
+        return float(self.of_sums(self.pieces_NK.sum(0)[None])[0])
+
     def refigured(self) -> Evaluation:
         """Return a copy with figure and interval computed from the pieces, if it has a figure."""
         if self.figure not in self.result:
             return self
-        value = float(self.of_sums(self.pieces_NK.sum(0)[None])[0])
-        return replace(self, result=self.result | {self.figure: value, f"{self.figure}_ci": list(self.interval())})
+        new = {self.figure: self.value, f"{self.figure}_ci": list(self.interval())}
+        return replace(self, result=self.result | new)
 
     def interval(self) -> tuple[float, float]:
-        """Compute the 95 % confidence interval of the figure, by bootstrap over the pieces."""
-        if self.of_sums is not ratio:
-            return corpus_bootstrap(self.pieces_NK, self.of_sums)
-        return (share_interval if self.share else bootstrap)(self.pieces_NK[:, 0], self.pieces_NK[:, 1])
+        """Compute the 95 % confidence interval of the figure: the chance of the text."""
+        return interval([self])
 
 
 def main_figure(result: dict[str, Any]) -> str:
@@ -95,10 +103,55 @@ def main_figure(result: dict[str, Any]) -> str:
     return str(result["figure"])
 
 
-def compare(a: Evaluation, b: Evaluation) -> Paired:
-    """Test the difference of a minus b on the same pieces, with a p-value."""
-    if a.of_sums is not ratio:
-        return corpus_paired(a.pieces_NK, b.pieces_NK, a.of_sums)
-    if len(a.pieces_NK) != len(b.pieces_NK):
+def interval(seeds: Sequence[Evaluation]) -> tuple[float, float]:
+    """Compute the 95 % interval of a figure, the mean over seeds: the chance of the text and, of seeds, of training.
+
+    A piece of probability 0 has infinite bits. Such pieces make the upper end infinite; the others give the lower end.
+    """
+    first, pieces = seeds[0], _mean_pieces(seeds)
+    finite = np.isfinite(pieces).all(1)
+    if not finite.all():
+        rest = replace(first, pieces_NK=pieces[finite])
+        return (rest.interval()[0] if finite.any() else math.inf), math.inf
+    value, chance = float(np.mean([one.value for one in seeds])), chance_of_both([_seeds(seeds)], first.ordered)
+    if first.share:
+        return share_interval(value, int((pieces[:, 1] > 0).sum()), chance)
+    return value - chance.half, value + chance.half
+
+
+def compare(a: Sequence[Evaluation], b: Sequence[Evaluation]) -> Paired:
+    """Test the difference of model a minus model b on the same pieces, each with the evaluations of its seeds.
+
+    With one seed each, p is the chance of the text alone: do these two runs differ? A piece to which a model gives
+    probability 0 has infinite bits, more than all finite ones, so p then only compares on how many pieces each model is
+    infinite alone. If both are infinite, the difference is nan.
+    """
+    means = _mean_pieces(a), _mean_pieces(b)
+    if means[0].shape != means[1].shape:
         raise ValueError("two models can only be compared on the same text")
-    return paired(a.pieces_NK[:, 0], b.pieces_NK[:, 0], a.pieces_NK[:, 1])
+    if any(np.isinf(mean[:, 0]).any() for mean in means):
+        return _compare_infinite(np.isinf(means[0][:, 0]), np.isinf(means[1][:, 0]), a[0].ordered)
+    difference = float(np.mean([one.value for one in a]) - np.mean([one.value for one in b]))
+    if abs(difference) < 1e-12 * abs(a[0].value):
+        difference = 0.0  # the same sums in another order
+    chance = chance_of_both([_seeds(a), _seeds(b)], a[0].ordered)
+    return paired(difference, chance, int((means[0] != means[1]).any(1).sum()))
+
+
+def _compare_infinite(a: NDArray[np.bool_], b: NDArray[np.bool_], ordered: bool) -> Paired:
+    """Compare on how many pieces each model alone has infinite bits."""
+    alone = (a & ~b).astype(np.float64) - (b & ~a)
+    p = paired(float(alone.mean()), chance_of_text(alone, ordered), int((alone != 0).sum())).p
+    if a.any() and b.any():
+        return Paired(math.nan, -math.inf, math.inf, p)
+    lo, hi = (0.0, math.inf) if p < 0.05 else (-math.inf, math.inf)
+    return Paired(math.inf, lo, hi, p) if a.any() else Paired(-math.inf, -hi, -lo, p)
+
+
+def _mean_pieces(seeds: Sequence[Evaluation]) -> Floats:
+    return np.asarray(np.mean([one.pieces_NK for one in seeds], 0), np.float64)
+
+
+def _seeds(seeds: Sequence[Evaluation]) -> Seeds:
+    series = np.stack([influences(one.pieces_NK, one.of_sums) for one in seeds])
+    return Seeds(np.array([one.value for one in seeds]), series)

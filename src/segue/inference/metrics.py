@@ -202,7 +202,7 @@ def bleu_statistics(hypotheses: Sequence[str], references: Sequence[str]) -> NDA
 
 
 def bleu_of_sums(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Compute corpus BLEU of each row of summed `bleu_statistics`, for `corpus_bootstrap` and `corpus_paired`."""
+    """Compute corpus BLEU of each row of summed `bleu_statistics`, for `Evaluation.of_sums`."""
     from sacrebleu.metrics.bleu import BLEU
 
     rows = sums.round().astype(int).tolist()

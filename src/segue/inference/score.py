@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ from segue.batches.unit_rows import SPAN, unit_borders
 from segue.tokens.file_format import STOP
 
 BLOCK = 2048
-"""Bytes of raw text in a block, the piece that the bootstrap resamples."""
+"""Bytes of raw text in a block, the piece that intervals and paired tests count."""
 LONG_ROW = 1 << 17
 """Least tokens of a row for exact figures."""
 SHORT_ROW = 1 << 12
@@ -40,6 +40,26 @@ _WIDEST = 1024
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One scored text: its tokens (the last, empty one is its end), their natural log probabilities, and the totals."""
+
+    text: str
+    tokens: list[str]
+    logprobs: list[float]
+    token_bits: list[float]
+    """Bits of each token, with those of spelling it if it is unknown."""
+    logprob: float
+    bits: float
+    """All bits, including those of spelling unknown words."""
+    bytes: int
+
+    @property
+    def perplexity(self) -> float:
+        """Perplexity per token, the end included; spelling is not in it."""
+        return perplexity_of(-self.logprob / len(self.tokens))
 
 
 class PartScored(NamedTuple):
@@ -76,8 +96,12 @@ class Scored(NamedTuple):
     @property
     def perplexity(self) -> float:
         """Perplexity as in the literature: the end of each unit is a token, its beginning is not, UNK is a word."""
-        mean = self.nats / self.tokens
-        return math.exp(mean) if mean < 700 else math.inf
+        return perplexity_of(self.nats / self.tokens)
+
+
+def perplexity_of(nats: float) -> float:
+    """Compute the perplexity from the mean -log p of a token."""
+    return math.exp(nats) if nats < 700 else math.inf
 
 
 def score_held_out(

@@ -1,10 +1,15 @@
 """Word vectors: nearest neighbours, analogies, and their evaluation.
 
 Nearness is the cosine of two vectors. "Paris is to France as what is to Japan?" is Paris - France + Japan, answered by
-the word b, none of those asked with, that is best by
+the word b that is best by
 
     3CosAdd     cos(b, Paris) - cos(b, France) + cos(b, Japan)                              Mikolov et al. 2013
     3CosMul     s(b, Paris) · s(b, Japan) / (s(b, France) + 0.001),  s = (1 + cos) / 2      Levy & Goldberg 2014
+    prediction  p(b | x) = softmax(U x)_b,  x = v(Paris) - v(France) + v(Japan)             the mode of the prediction
+
+By cosine the words of the question are left out, since they are nearest to themselves; a prediction leaves out none.
+Words can also be asked what they predict together: p of the word that stands among them, which in skip-gram is the
+product of what each predicts (`expect` in models/word2vec.py).
 
 Three figures: on a file of pairs that people have scored, Spearman's correlation of the scores with the cosines; on a
 file of analogies, the share that is answered right; on text, `cloze`: which of ten words stood between these
@@ -20,7 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, dropwhile, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,11 +36,13 @@ from segue.errors import InputError, nearest
 from segue.inference.evaluation import Evaluation
 from segue.inference.metrics import spearman
 from segue.inference.opened import Opened
-from segue.inference.statistics import share_interval
+from segue.models.base import WordVectors
 
 Floats = NDArray[np.float64]
 Ids = NDArray[np.int64]
 
+By = Literal["3cosadd", "3cosmul", "prediction"]
+"""How analogies are answered."""
 FIRST = 2
 """The first id that is a word."""
 CANDIDATES = 10
@@ -52,8 +59,8 @@ _CUT = 6
 class Words:
     """Words and their vectors, for nearest neighbours and analogies."""
 
-    def __init__(self, names: Sequence[str], vectors: NDArray[np.float32]) -> None:
-        self.names = list(names)
+    def __init__(self, names: Sequence[str], vectors: NDArray[np.float32], model: WordVectors | None = None) -> None:
+        self.names, self.model = list(names), model
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         self.unit = vectors / np.maximum(lengths, 1e-12)
         self.index = {name: i for i, name in enumerate(self.names)}
@@ -79,19 +86,35 @@ class Words:
         place = self.place(word)
         return self._best(self.unit @ self.unit[place], {place}, top)
 
+    def predicted(self, words: Sequence[str], top: int = 10) -> list[tuple[str, float]]:
+        """Return the likeliest words among these neighbours, with their probabilities; none is left out."""
+        return self._likeliest(self._predicting().between([FIRST + self.place(word) for word in words]), top)
+
     def analogy(
-        self, plus: Sequence[str], minus: Sequence[str], top: int = 10, multiply: bool = False
+        self, plus: Sequence[str], minus: Sequence[str], top: int = 10, by: By = "3cosadd"
     ) -> list[tuple[str, float]]:
-        """Return the words nearest to these, added and subtracted: by 3CosAdd, or with `multiply` by 3CosMul."""
+        """Return the best words for these, added and subtracted. By prediction none is left out."""
         added, taken = [self.place(word) for word in plus], [self.place(word) for word in minus]
         if np.linalg.norm(self.unit[added].sum(0) - self.unit[taken].sum(0)) < _NOTHING:
             raise InputError(
                 f"'{' - '.join([' + '.join(plus), *minus])}' comes to a vector of zeros, which no word is near. "
                 "Expected words that do not cancel out, for example 'king - man + woman'."
             )
+        if by == "prediction":
+            model = self._predicting()
+            v = np.asarray(model.vectors[FIRST:], np.float64)
+            return self._likeliest(model.predicted(v[added].sum(0) - v[taken].sum(0)), top)
         cosines = self.unit @ self.unit[[*added, *taken]].T
-        scores = combined(cosines[:, : len(added)], cosines[:, len(added) :], multiply)
+        scores = combined(cosines[:, : len(added)], cosines[:, len(added) :], by == "3cosmul")
         return self._best(scores, {*added, *taken}, top)
+
+    def _predicting(self) -> WordVectors:
+        if self.model is None:
+            raise InputError("These vectors have no model that predicts.")
+        return self.model
+
+    def _likeliest(self, p_V: NDArray[Any], top: int) -> list[tuple[str, float]]:
+        return self._best(p_V[FIRST:], set(), top)
 
     def _best(self, scores: NDArray[Any], without: set[int], top: int) -> list[tuple[str, float]]:
         order = np.argsort(-scores, kind="stable")[: top + len(without)]
@@ -109,7 +132,7 @@ def words_of(opened: Opened) -> Words:
     """Return the words of a word2vec model, without STOP and UNK."""
     codec = opened.codec
     names = [codec.tokenizer.decode([i]) for i in range(FIRST, codec.sizes.vocab_size)]
-    return Words(names, opened.model.vectors[FIRST:])
+    return Words(names, opened.model.vectors[FIRST:], opened.model)
 
 
 def signed(expression: str) -> tuple[list[str], list[str]]:
@@ -276,7 +299,7 @@ def _answers(words: Words, questions: list[Question]) -> Evaluation:
         "task": "embed",
         "figure": "accuracy",
         "accuracy": float(right[False].mean()),
-        "accuracy_ci": list(share_interval(right[False], np.ones(len(rows)))),
+        "accuracy_ci": [],
         "accuracy_3cosmul": float(right[True].mean()),
         "analogies": len(rows),
         "unknown_analogies": len(questions) - len(rows),
@@ -290,7 +313,7 @@ def _answers(words: Words, questions: list[Question]) -> Evaluation:
             for name, of in sections.items()
         ],
     }
-    return Evaluation(result, np.stack([right[False], np.ones(len(rows))], 1), share=True)
+    return Evaluation(result, np.stack([right[False], np.ones(len(rows))], 1), share=True).refigured()
 
 
 def _right(unit: NDArray[Any], rows: Ids, multiply: bool) -> Floats:
@@ -358,7 +381,7 @@ def _noise(chances: Floats, words: Ids, draw: np.random.Generator) -> Ids:
 
 
 def of_text(model: Any, tokens: NDArray[Any], done: Callable[[float], None] = lambda share: None) -> Evaluation:
-    """Compute the cloze accuracy on held-out text; one text is a piece of the bootstrap."""
+    """Compute the cloze accuracy on held-out text; one text is a piece."""
     answered = cloze(model, tokens, done)
     if not answered.asked.sum():
         raise InputError(
@@ -368,9 +391,9 @@ def of_text(model: Any, tokens: NDArray[Any], done: Callable[[float], None] = la
         "task": "embed",
         "figure": "cloze",
         "cloze": answered.accuracy,
-        "cloze_ci": list(share_interval(answered.right, answered.asked)),
+        "cloze_ci": [],
         "places": int(answered.asked.sum()),
         "unknown_tokens": int((np.asarray(tokens) == 1).sum()),
         "way": f"which of {CANDIDATES} words stood there; a guess is right {1 / CANDIDATES:.0%} of the time",
     }
-    return Evaluation(result, np.stack([answered.right, answered.asked], 1), share=True)
+    return Evaluation(result, np.stack([answered.right, answered.asked], 1), share=True, ordered=True).refigured()

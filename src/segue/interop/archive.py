@@ -15,9 +15,9 @@ from segue.runs.folder import check_run
 
 FILES = (
     *("recipe.toml", "environment.json", "ledger.json", "tokenizer.json", "speller.json", "config.json"),
-    *("model.safetensors", "metrics.jsonl", "result.json", "report.html"),
+    *("model.safetensors", "train_hashes.safetensors", "metrics.jsonl", "result.json", "report.html"),
 )
-OPTIONAL = {"speller.json", "report.html"}
+OPTIONAL = {"speller.json", "train_hashes.safetensors", "report.html"}
 
 
 def export_zip(run: Path, path: Path) -> None:

@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from segue.layers.probe import probe
+
 
 def masked(x_BTD: Tensor, mask_BT: Tensor) -> Tensor:
     """Zero vectors at padding, so that it is the same as the end of the text."""
@@ -63,4 +65,6 @@ class MaxOverTime(nn.Module):
         # Of windows at 0 … T + k - 2, the first n + k - 1 touch one of n words; a text without words has one of zeros.
         windows_B1 = mask_BT.sum(1, keepdim=True).clamp(min=1) + reach
         real_BT = torch.arange(c_BFT.shape[2], device=c_BFT.device) < windows_B1
-        return c_BFT.masked_fill(~real_BT[:, None], 0.0).amax(2)
+        c_BFT = c_BFT.masked_fill(~real_BT[:, None], 0.0)
+        probe("filters", c_BFT.detach())
+        return c_BFT.amax(2)

@@ -5,6 +5,7 @@
 
     post-LN, as the paper:                 x <- LN(x + Attention(x))          x <- LN(x + FF(x))
     pre-LN, as GPT-2 and all since:        x <- x + Attention(LN(x))          x <- x + FF(LN(x))
+    without layer norm:                    x <- x + Attention(x)              x <- x + FF(x)
     without residuals:                     the same, less the first x of each sum
     in a decoder, between the two:         the same with CrossAttention(x, memory)
 
@@ -26,7 +27,7 @@ from segue.layers.kv_cache import LayerCache
 from segue.layers.position import Rotation
 from segue.layers.probe import probe, recording
 
-Norm = Literal["pre", "post"]
+Norm = Literal["pre", "post", "none"]
 Activation = Literal["gelu", "relu"]
 
 WIDER = 4
@@ -77,7 +78,8 @@ class Block(nn.Module):
         dropout: float,
         cross: CrossAttention | None = None,
     ) -> None:
-        """`norms`: those of the attention, of the cross-attention if there is one, and of the feed-forward network."""
+        """`norms`: those of the attention, of the cross-attention if there is one, and of the feed-forward network;
+        with norm = none each is nn.Identity."""
         super().__init__()
         self.norm, self.residual = norm, residual
         self.norm_attention, self.attention = norms[0], attention

@@ -60,7 +60,8 @@ def print_comparison(result: dict[str, Any]) -> None:
     more = [*(["±\nseeds"] if seeds else []), *(["spelt\nbits"] if spelling else [])]
     for heading in (NAMES.get(main, main).replace(" ", "\n", 1), "95 %\ninterval", *more):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("differs\nfrom next", no_wrap=True)
+    column = result["column"]
+    table.add_column("this run\ndiffers" if column == "this run" else "better\nthan next", no_wrap=True)
     for heading in ("params", "time", "tokens\nper s"):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in result["rows"]:
@@ -72,7 +73,7 @@ def print_comparison(result: dict[str, Any]) -> None:
             interval(row[f"{main}_ci"]),
             *noise,
             *([_spelt(row["spelling_bits_per_byte"])] if spelling else []),
-            re.sub(r"\(p (.) (.*)\)", r"p\1\2", row["differs_from_next"]),
+            re.sub(r"\(p (.) (.*)\)", r"p\1\2", row[column.replace(" ", "_")]),
             size(row["parameters"]),
             f"{row['train_seconds']:,.1f} s",
             size(row["tokens_per_second"]),
@@ -87,33 +88,14 @@ def print_comparison(result: dict[str, Any]) -> None:
     console.print(f"The page: {result['report']}")
 
 
-def print_claims(claims: Sequence[Any]) -> None:
-    """The claims that can be tried, a sentence each."""
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("claim", no_wrap=True)
-    table.add_column("what it says")
-    for claim in claims:
-        table.add_row(claim.name, Text(claim.says))
-    _console().print(table)
-
-
 def print_claim(result: dict[str, Any]) -> None:
     """The variants in their order, whether the claim held, and where the page is."""
-    main, against = result["figure"], result["against"]
+    shown = result.get("table") or _variants(result)
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("variant", no_wrap=True)
-    numbered = against not in ("steps", "parameters")
-    headings = [*([against] if numbered else []), NAMES.get(main, main), "95 % interval", "seeds", "parameters", "time"]
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
-    for row in result["rows"]:
-        place = [_place(row["number"])] if numbered else []
-        if row[main] is None:
-            table.add_row(Text(row["variant"]), *place, "diverged", "–", "–", "–", "–")
-            continue
-        seeds = f"{min(row['seeds']):.3f}–{max(row['seeds']):.3f}" if len(row["seeds"]) > 1 else "–"
-        figures = (number(row[main]), interval(row[f"{main}_ci"]), seeds, size(row["parameters"]))
-        table.add_row(Text(row["variant"]), *place, *figures, f"{row['train_seconds']:,.1f} s")
+    for place, heading in enumerate(shown["head"]):
+        table.add_column(heading, justify="right" if place else "left", no_wrap=True)
+    for cells in shown["rows"]:
+        table.add_row(*map(Text, cells))
     console = _console()
     console.print(Text(result["says"]))
     console.print()
@@ -122,6 +104,23 @@ def print_claim(result: dict[str, Any]) -> None:
         console.print(f"The best possible on this text is {number(result['best_possible'])}.")
     console.print(Text(f"\n{result['verdict']}"))
     console.print(f"The page: {result['report']}    the picture: {result['picture']}")
+
+
+def _variants(result: dict[str, Any]) -> dict[str, Any]:
+    """The table of a claim that trains variants: headings, and a row a variant."""
+    main, against = result["figure"], result["against"]
+    numbered = against not in ("steps", "parameters")
+    head = ["variant", *([against] if numbered else []), NAMES.get(main, main), "95 % interval", "seeds"]
+    rows = []
+    for row in result["rows"]:
+        place = [_place(row["number"])] if numbered else []
+        if row[main] is None:
+            rows.append([row["variant"], *place, "diverged", "–", "–", "–", "–"])
+            continue
+        seeds = f"{min(row['seeds']):.3f}–{max(row['seeds']):.3f}" if len(row["seeds"]) > 1 else "–"
+        figures = (number(row[main]), interval(row[f"{main}_ci"]), seeds, size(row["parameters"]))
+        rows.append([row["variant"], *place, *figures, f"{row['train_seconds']:,.1f} s"])
+    return {"head": [*head, "parameters", "time"], "rows": rows}
 
 
 def _place(value: float) -> str:
@@ -141,11 +140,16 @@ def print_result(run: Any, result: dict[str, Any], corpora: Sequence[dict[str, A
     done, of = result["steps"], "step"
     if result.get("figure") == "cloze":  # it has no steps; where time was over first, its last epoch is not whole
         done, of = round(result["epochs"], 2), "epoch"
-    trained = f"{number(result['train_seconds'], 1)} s, {done:,g} {of}{'s' if done != 1 else ''}"
+    wall = f" ({number(result['wall_seconds'], 1)} s with validations)" if "wall_seconds" in result else ""
+    trained = f"{number(result['train_seconds'], 1)} s{wall}, {done:,g} {of}{'s' if done != 1 else ''}"
     console.print(f"{result['model']}: {size(result['parameters'])} parameters, trained {trained}.")
     if result.get("stopped_early"):
         console.print(f"Stopped early: the best validation was at step {result['best_step']}.")
+    if "seconds_left" in result:
+        console.print(f"{number(result['seconds_left'], 0)} s of its budget are left: more would not have helped.")
     print_figures({key: value for key, value in result.items() if key not in _TRAINED})
+    if result.get("had_a_say"):
+        console.print(f"This text had a say in the run: {_SAY}", soft_wrap=True)
     if "epochs_by_corpus" in result:
         _print_corpora(corpora)
     if "profile" in result:
@@ -156,8 +160,11 @@ def print_result(run: Any, result: dict[str, Any], corpora: Sequence[dict[str, A
     console.print(f"The run: {run.path}" + (f"    its page: {page}" if page.exists() else ""))
 
 
+_SAY = "it chose among weights or settings. For a figure of text that chose nothing, hold some out: data.test=0.1"
+
 _TRAINED = {"model", "parameters", "train_seconds", "steps", "epochs", "tokens_per_second", "best_step"}
 _TRAINED |= {"validation_loss", "stopped_early", "finished_before", "profile", "epochs_by_corpus"}
+_TRAINED |= {"wall_seconds", "seconds_left"}
 
 
 def _print_profile(profile: dict[str, Any]) -> None:
@@ -173,7 +180,8 @@ def _print_profile(profile: dict[str, Any]) -> None:
     )
 
 
-_NO_FIGURES = ("task", "figure", "confusion", "calibration", "labels", "static", "by_corpus", "sections")
+_NO_FIGURES = {"task", "figure", "confusion", "calibration", "labels", "static", "by_corpus", "sections"}
+_NO_FIGURES |= {"amount", "sha256", "had_a_say", "leak"}
 
 
 def print_figures(result: dict[str, Any]) -> None:
@@ -184,20 +192,13 @@ def print_figures(result: dict[str, Any]) -> None:
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
     words = []
     for key, value in result.items():
-        if key in (
-            "task",
-            "figure",
-            "confusion",
-            "calibration",
-            "labels",
-            "static",
-            "by_corpus",
-            "sections",
-        ) or key.endswith("_ci"):
+        if key in _NO_FIGURES or key.endswith("_ci"):
             continue
         if value is None and key == "span_f1":
             continue
-        if isinstance(value, dict):
+        if key == "decode":
+            words.append("decode: " + ", ".join(f"{name}={setting}" for name, setting in value.items()))
+        elif isinstance(value, dict):
             words += [f"weight {part:.3f} of {name}" for name, part in value.items()]
         elif isinstance(value, str):
             words.append(f"{NAMES.get(key, key)}: {value}")
@@ -208,6 +209,12 @@ def print_figures(result: dict[str, Any]) -> None:
     _console().print(table)
     for line in words:
         _console().print(Text(line))
+    for run, share in result.get("leak", {}).get("runs", {}).items():
+        what = result["leak"]["of"]
+        _console().print(
+            Text(f"Warning: {share:.0%} {what} stood in the training data of {run}: this is no figure of unseen text."),
+            soft_wrap=True,
+        )
     if result.get("labels") and len(result["labels"]) <= 12:
         _print_confusion(result["labels"], result["confusion"])
     if "sections" in result:
@@ -297,16 +304,26 @@ def print_line(line: Any) -> None:
         table.add_row(Text(repr(token)[1:-1]), f"{logp:.4f}", f"{bits:.3f}")
     table.add_row("total", f"{line.logprob:.4f}", f"{line.bits:.3f}", style="bold")
     _console().print(table)
+    _console().print(f"perplexity {number(line.perplexity)} per token")
 
 
-def print_nearest(found: dict[str, list[tuple[str, float]]]) -> None:
-    """A column of words, and one of their cosines or scores, for each that was asked about."""
+def print_paths(paths: Sequence[dict[str, Any]], count: int) -> None:
+    """The best paths of a lattice, a row each, and how many there are."""
+    table = _headed("path", "log p", "bits", "perplexity")
+    for path in paths:
+        table.add_row(Text(path["text"]), f"{path['logprob']:.4f}", f"{path['bits']:.3f}", number(path["perplexity"]))
+    _console().print(table)
+    _console().print(f"{count:,} path{'s' if count != 1 else ''} scored; perplexity is per token")
+
+
+def print_nearest(found: dict[str, list[tuple[str, float]]], digits: int = 3) -> None:
+    """A column of words, and one of their cosines, scores or probabilities, for each that was asked about."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     for asked in found:
         table.add_column(Text(asked), no_wrap=True)
         table.add_column("", justify="right")
     for row in zip(*found.values(), strict=True):
-        table.add_row(*(cell for word, score in row for cell in (Text(word.strip()), f"{score:.3f}")))
+        table.add_row(*(cell for word, score in row for cell in (Text(word.strip()), f"{score:.{digits}f}")))
     _console().print(table)
 
 
@@ -384,11 +401,12 @@ def print_equations(run: Any) -> None:
     from segue.look.explain.equations import EQUATIONS, example, holdings
 
     model, config, console = run.model, run.model.config, _console()
-    tokens = f"{run.tokenizer.kind} tokens, V = {model.sizes.vocab_size:,}"
+    tokens = f"{run.tokenizer.kind} tokens, V = {model.can_follow:,}"
     console.print(Text(f"{run.recipe.name}: {config.smoothing}, order {config.order}, over {tokens}\n", "bold"))
     for line in EQUATIONS[config.smoothing]:
         console.print(Text(f"  {line}"), soft_wrap=True)
     orders = holdings(model)
+    console.print(Text(_about_v(model)), soft_wrap=True)
     for sentence in _about_numbers(model, orders):
         console.print(Text(sentence), soft_wrap=True)
     console.print("")
@@ -401,6 +419,19 @@ def print_equations(run: Any) -> None:
     console.print(Text(f"The likeliest token {after} is “{_shown(worked.token)}”:\n"), soft_wrap=True)
     for line in worked.lines:
         console.print(Text(f"  {line}"), soft_wrap=True)
+
+
+def _about_v(model: Any) -> str:
+    """What V counts."""
+    tokens = f"V counts {model.sizes.vocab_size - 2:,} tokens and STOP"
+    if model.unknown_follows:
+        return f"{tokens}, and UNK, for what is not in the vocabulary."
+    if model.sizes.unknown == "never":
+        return f"{tokens}, not UNK: these tokens can write any text."
+    return (
+        f"{tokens}, not UNK: every token of the text is in the vocabulary, and nothing was held out. An unknown token "
+        "of another text has probability 0."
+    )
 
 
 def _about_numbers(model: Any, orders: Sequence[Any]) -> list[str]:
@@ -442,21 +473,36 @@ def _holdings_table(orders: Sequence[Any]) -> Table:
 
 
 def print_runs(found: list[dict[str, Any]], folder: str) -> None:
-    """A row a run."""
+    """A row a run; a blank line between groups, within which figures can be compared."""
     if not found:
         print(f"There are no runs in {folder}.")
         return
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for heading in ("run", "model", "figure", "value", "seconds"):
+    for heading in ("run", "model", "figure", "value", "", "scored on", "of", "seconds"):
         table.add_column(heading, justify="right" if heading in ("value", "seconds") else "left")
-    for row in found:
-        if row["finished"]:
-            value = number(row["value"]) if row["figure"] else ""  # what was imported, or held nothing out, has none
-            table.add_row(row["run"], row["model"], row["figure"] or "", value, number(row["train_seconds"], 1))
-        else:
-            damaged = "result.json is damaged: restore it, or train again" if "damaged" in row else ""
-            table.add_row(row["run"], damaged or "not finished: go on with --resume", "", "", "")
-    _console().print(table)
+    for row, above in zip(found, [None, *found], strict=False):
+        if above and row["group"] != above["group"]:
+            table.add_row()
+        table.add_row(*map(Text, _run_cells(row)))
+    console = _console()
+    console.print(table)
+    if sum(row["value"] is not None for row in found) > 1:
+        console.print("\nFigures can be compared where no blank line stands between: the same text was scored.")
+    if any(row["had_a_say"] for row in found):
+        console.print(f"* The text had a say in the run: {_SAY}", soft_wrap=True)
+
+
+def _run_cells(row: dict[str, Any]) -> tuple[str, ...]:
+    if "damaged" in row:
+        return row["run"], "result.json is damaged: restore it, or train again"
+    if not row["finished"]:
+        return row["run"], "not finished: go on with --resume"
+    seconds, data = number(row["train_seconds"], 1), row["data"].rpartition("/")[2]
+    if not row["figure"]:  # what was imported, or held nothing out, has none
+        return row["run"], row["model"], "", "", "", "", data, seconds
+    say = "*" if row["had_a_say"] else ""
+    scored = ", ".join(filter(None, (row["split"], row["amount"])))
+    return row["run"], row["model"], row["figure"], number(row["value"]), say, scored, data, seconds
 
 
 def print_novelty(prompt: str, texts: list[str], report: Any) -> None:

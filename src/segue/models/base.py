@@ -125,6 +125,11 @@ class Counted(Model):
     ) -> Iterator[Record]:
         """Train on a store. `held_out`: ids of validation text, or a store of rows, or None; `done`: progress."""
 
+    @property
+    def held_out_chooses(self) -> bool:
+        """Whether `fit` chooses anything (a weight, a cost) on the held-out data that it is given."""
+        return True
+
     @abstractmethod
     def save(self, folder: Path) -> None:
         """Write model.safetensors."""
@@ -189,6 +194,16 @@ class NgramCounts(ABC):
     orders: list[Any]
     """One for each order, the first is that of single tokens."""
 
+    @property
+    @abstractmethod
+    def can_follow(self) -> int:
+        """V: the number of tokens that can follow."""
+
+    @property
+    @abstractmethod
+    def unknown_follows(self) -> bool:
+        """Whether UNK is one of them."""
+
     @abstractmethod
     def distribution(self, context_ids: Sequence[int]) -> Array:
         """(V,) probabilities of what comes after these tokens."""
@@ -205,6 +220,14 @@ class WordVectors(ABC):
     """(V, D), a row for each id."""
     counts: Array
     """(V,) how often each was seen."""
+
+    @abstractmethod
+    def predicted(self, x_D: Array) -> Array:
+        """(V,) p of the words that a vector predicts; 0 for STOP and UNK."""
+
+    @abstractmethod
+    def between(self, ids: Sequence[int]) -> Array:
+        """(V,) p of the word that stands among these neighbours; 0 for STOP and UNK."""
 
 
 class Body(ABC):

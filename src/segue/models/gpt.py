@@ -11,7 +11,7 @@ every token sees at least half a window before it, whatever the kind of position
 
 As GPT-2: pre-LN with a last LN, learned positions, GELU in its tanh form, biases, dropout of the sums, of the layers'
 outputs and of the attention's weights; first weights N(0, 0.02), and those that lead back into the residual stream
-1 / sqrt(2 · layers) of that. With norm = post there is no last LN, as in GPT and in the lectures.
+1 / sqrt(2 · layers) of that. With norm = post there is no last LN, as in GPT and in the lectures; with none, no LN.
 Without residuals, layers of such weights would drown what they are given in averages; each begins as one that looks at
 itself and passes that on (after He et al. 2023): W_q = W_k = 2 I, W_v = W_O = I, and an orthogonal small network.
 Given vectors (embeddings) are made as small as the model's own, by one number for all, or they would drown P, and tied
@@ -41,7 +41,7 @@ from segue.layers.position import Position, Positions
 from segue.layers.probe import recording
 from segue.layers.transformer import Activation, Block, FeedForward, LayerNorm, Norm
 from segue.models.base import Body, LanguageModel, Loss, ModelConfig, Sizes, Term
-from segue.models.network import Network
+from segue.models.network import Network, dropout_by_epochs
 
 Size = Literal[
     "own",
@@ -112,7 +112,7 @@ class Gpt(Network, LanguageModel, Body, Stacked):
         context: int = 64
         """Context window: most tokens seen at once, with the last one; train on as many (batches.length)."""
         norm: Norm = "pre"
-        """Where layer norm stands: pre (before each part, as GPT-2) or post (after each sum, as GPT)."""
+        """Where layer norm stands: pre (before each part, as GPT-2), post (after each sum, as GPT), none (nowhere)."""
         residual: bool = True
         """Residual connections: add each part's input to its output; without them deep models hardly learn."""
         position: Position = "learned"
@@ -165,6 +165,22 @@ class Gpt(Network, LanguageModel, Body, Stacked):
             return self.width // self.heads if self.size == "own" else SHAPES[self.size].head_width
 
     config: Config
+
+    @classmethod
+    def larger(cls, config: Config) -> list[dict[str, Any]]:
+        if config.size != "own" or config.width >= 192:
+            return []
+        middle = {"model.layers": 4, "model.width": 192, "model.heads": 6, "model.context": 128}
+        large = {"model.layers": 6, "model.width": 384, "model.heads": 6, "model.context": 256}
+        return [
+            middle | {"batches.length": 128, "batches.size": 16, "train.optimizer.rate": 0.014},
+            large | {"batches.length": 256, "batches.size": 32, "train.optimizer.rate": 0.008},
+        ]
+
+    @classmethod
+    def dropout_for(cls, config: Config, epochs: float) -> float | None:
+        wide = config.width > 192
+        return None if config.dropout else dropout_by_epochs(*((0.06, 0.3) if wide else (0.03, 0.12)), epochs)
 
     def __init__(self, config: Config, sizes: Sizes) -> None:
         super().__init__(config, sizes)
@@ -335,7 +351,8 @@ class Gpt(Network, LanguageModel, Body, Stacked):
         plain = weight.device.type == "cpu" and weight.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
         # A loop takes four rows or so; with many rows, or many threads for few, torch's matrices are the faster ones.
         few = rows <= 8 * threads and threads <= max(4, rows)
-        if not plain or not few or sum(parameter.numel() for parameter in self.parameters()) < _MANY:
+        normed = self.config.norm != "none"  # the loops expect the weights of a norm
+        if not plain or not few or not normed or sum(parameter.numel() for parameter in self.parameters()) < _MANY:
             return None
         from segue.layers.one_token_cpu import Layers
 
@@ -392,7 +409,7 @@ class Gpt(Network, LanguageModel, Body, Stacked):
 def _block(config: Gpt.Config) -> Block:
     attention = SelfAttention(config.width, config.heads, config.head_width, config.dropout, causal=True)
     feed = FeedForward(config.width, config.activation)
-    norms = (LayerNorm(config.width), LayerNorm(config.width))
+    norms = [nn.Identity() if config.norm == "none" else LayerNorm(config.width) for _ in range(2)]
     return Block(attention, feed, norms, norm=config.norm, residual=config.residual, dropout=config.dropout)
 
 

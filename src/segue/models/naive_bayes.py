@@ -66,6 +66,10 @@ class NaiveBayes(CountedClassifier):
     def parameters_count(self) -> int:
         return int(self.weights.size)
 
+    @property
+    def held_out_chooses(self) -> bool:
+        return False
+
     def fit(
         self, store: Any, train: Train, held_out: Any = None, done: Callable[[float], None] = lambda share: None
     ) -> Iterator[Record]:

@@ -74,6 +74,10 @@ class Nbsvm(CountedClassifier):
     def parameters_count(self) -> int:
         return int(self.linear.weights.size)
 
+    @property
+    def held_out_chooses(self) -> bool:
+        return not self.config.cost
+
     def fit(
         self, store: Any, train: Train, held_out: Any = None, done: Callable[[float], None] = lambda share: None
     ) -> Iterator[Record]:

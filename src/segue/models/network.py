@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from typing import Any, ClassVar, NamedTuple
 
@@ -12,6 +13,11 @@ from segue.batches.batch import IGNORE, Batch
 from segue.batches.scorer import Scorer
 from segue.layers.losses import cross_entropy, target_logprobs
 from segue.models.base import Loss, Model, Sizes, Term
+
+
+def dropout_by_epochs(share: float, most: float, epochs: float) -> float:
+    """Return `share` for each doubling of the epochs beyond the first, and `most` at most."""
+    return round(min(most, share * math.log2(max(epochs, 1.0))), 3)
 
 
 class Judged(NamedTuple):
@@ -61,6 +67,17 @@ class Network(Model, Scorer, nn.Module):
     def token_tables(self) -> list[tuple[nn.Embedding, bool]]:
         """The embedding tables that model.embeddings fills, each with whether its words are lower-cased."""
         return [(table, False) for name, table in self.named_children() if name == "vectors"]  # type: ignore[misc]
+
+    @classmethod
+    def larger(cls, config: Any) -> list[dict[str, Any]]:
+        """Return larger shapes that `segue compare` may choose if the budget has time for them, smallest first: keys of
+        the recipe, as model.width."""
+        return []
+
+    @classmethod
+    def dropout_for(cls, config: Any, epochs: float) -> float | None:
+        """Return the dropout for a run that reads its text so many times; None: as the recipe says."""
+        return None
 
     def vectors_given(self) -> None:
         """React to model.embeddings having filled the tables."""

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -33,7 +33,7 @@ from segue.batches.batch import Batch
 from segue.batches.state import Carried
 from segue.layers.losses import linear_cross_entropy
 from segue.models.base import LanguageModel, Loss, ModelConfig, Sizes, Term
-from segue.models.network import Network
+from segue.models.network import Network, dropout_by_epochs
 from segue.tokens.file_format import STOP
 
 
@@ -96,6 +96,14 @@ class NeuralLm(Network, LanguageModel):
                 raise ValueError("direct with form = onehot: there are no vectors to connect; set form = shared")
 
     config: Config
+
+    @classmethod
+    def larger(cls, config: Config) -> list[dict[str, Any]]:
+        return [{"model.words": 8, "model.width": 512}] if config.words < 8 and config.width < 512 else []
+
+    @classmethod
+    def dropout_for(cls, config: Config, epochs: float) -> float | None:
+        return None if config.dropout else dropout_by_epochs(0.06, 0.3, epochs)
 
     def __init__(self, config: Config, sizes: Sizes) -> None:
         super().__init__(config, sizes)

@@ -7,14 +7,19 @@ and `scores(batch)`: (B, T, C) scores of every tag of every word.
     one tag, together     p(y | x) by a CRF over the scores (layers/crf.py); learnt by -log p(y | x), judged by
                           p(y_t | x), the sum over all sequences that have y_t there, and decoded by Viterbi
     several               p(tag c of word t) = logistic(scores_t[c]), a yes or no for each (data.label=classes)
+
+The lectures have three outputs at each step, y = softmax(s), logistic(s) or tanh(s), s the scores. A model that lets
+`output` choose reads them as probabilities: softmax sums to one; of the others each number is a yes or no, with
+p = logistic(s) or p = (1 + tanh(s)) / 2 = logistic(2 s), and where a word has one tag these are made to sum to one.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from segue.batches.batch import IGNORE, Batch
@@ -24,6 +29,9 @@ from segue.layers.crf import Crf
 from segue.layers.word_features import Word
 from segue.models.base import Loss, Sizes, Term
 from segue.models.network import Network
+
+Output = Literal["auto", "softmax", "logistic", "tanh"]
+"""What makes outputs of the scores of a word's tags."""
 
 
 class NeuralTagger(Network):
@@ -35,9 +43,12 @@ class NeuralTagger(Network):
     crf: Crf | None
     word: Word
 
-    def __init__(self, config: Any, sizes: Sizes) -> None:
+    def __init__(self, config: Any, sizes: Sizes, output: Output = "auto") -> None:
         super().__init__(config, sizes)
         self.several = sizes.label == "classes"
+        self.output = ("logistic" if self.several else "softmax") if output == "auto" else output
+        if self.output == "softmax" and self.several:
+            raise InputError("model.output=softmax gives each word one tag: leave it out, or set data.label=class.")
         if config.crf and self.several:
             raise InputError("A CRF gives each word one tag: leave model.crf out, or set data.label=class.")
         self.crf = Crf(sizes.classes) if config.crf else None
@@ -57,8 +68,14 @@ class NeuralTagger(Network):
         scores_BTC = self.scores(batch)
         if self.several:
             # softmax over (0, s) is the logistic function of s.
-            return torch.stack([torch.zeros_like(scores_BTC), scores_BTC], -1), None
+            return torch.stack([torch.zeros_like(scores_BTC), self._logits(scores_BTC)], -1), None
+        if self.output != "softmax":
+            return F.logsigmoid(self._logits(scores_BTC)), None
         return (scores_BTC if self.crf is None else self.crf.log_marginals(_full(scores_BTC), batch.mask_BT)), None
+
+    def _logits(self, scores_BTC: Tensor) -> Tensor:
+        """The logit of p that each tag is there, from its score."""
+        return 2 * scores_BTC if self.output == "tanh" else scores_BTC
 
     def loss(self, batch: Batch, state: Any = None) -> Loss:
         if self.crf is None:
@@ -67,12 +84,12 @@ class NeuralTagger(Network):
         return Loss((Term("cross_entropy", -logp_B.sum(), (batch.targets != IGNORE).sum()),))
 
     @torch.inference_mode()
-    def decide(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
+    def decide(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Choose the tags (B, T) and their probabilities: each the likeliest by itself or, with a CRF, those of the
-        likeliest sequence (Viterbi). With several tags a word: (B, T, C) of 0 and 1, without probabilities."""
+        likeliest sequence (Viterbi). With several tags a word: (B, T, C) of 0 and 1, and p of every tag."""
         scores_BTC = self.scores(batch)
         if self.several:
-            return scores_BTC > 0, None
+            return scores_BTC > 0, self._logits(scores_BTC).float().sigmoid()
         logits_BTC, _ = self(batch)
         p_BTC = logits_BTC.float().softmax(-1)
         best_BT = p_BTC.argmax(-1) if self.crf is None else self.crf.best(scores_BTC, batch.mask_BT)

@@ -30,6 +30,13 @@ context is shortened at the start. START is never predicted and no part of V. In
 STOP, and STOP inside a context is START: nothing follows the one, nothing precedes the other. With data.carry=true all
 units are one such text: STOP between two is a token like others, and contexts go on over it.
 
+V counts STOP, every token of the vocabulary, and UNK, the unknown token, where UNK can follow. It cannot with byte, bpe
+and unigram tokens, which can write any text. With char, space and word tokens it can, since another text may hold what
+the training text does not: the share of 1/V that every smoothing keeps for UNK is what such a token gets. add_alpha
+alone leaves UNK out of V if the vocabulary is closed by construction: every token of the training text is in it, and
+nothing was held out. Then V is the lectures' (33 words and STOP, 5/45), and an unknown token of another text has
+probability 0; hold text out (data.validation, data.test), or make rare words unknown (tokens.min_count), to count UNK.
+
 In a context that was never seen, add_alpha gives 1/V, as its equation says; stupid_backoff backs off; all others take
 the next shorter context, p(w|h) = p'. With `min_count`, n-grams seen too seldom are left out after everything is
 counted and the discounts are known; what they had goes to p' (maximum_likelihood, add_alpha and stupid_backoff forget
@@ -198,6 +205,17 @@ class Ngram(Counted, MarkovLm, NgramCounts):
         return int((first.counts > 0).sum()) + sum(len(order.level) for order in self.orders[1:])
 
     @property
+    def unknown_follows(self) -> bool:
+        """Whether UNK is one of the V tokens that can follow."""
+        here = self.sizes.unknown == "here"
+        return here or (self.sizes.unknown == "elsewhere" and self.config.smoothing != "add_alpha")
+
+    @property
+    def can_follow(self) -> int:
+        """V: the number of tokens that can follow."""
+        return self.sizes.vocab_size - (not self.unknown_follows)
+
+    @property
     def normalised(self) -> bool:
         """Whether its scores are probabilities that sum to one."""
         return bool(self.config.smoothing != "stupid_backoff")
@@ -216,11 +234,11 @@ class Ngram(Counted, MarkovLm, NgramCounts):
         check_text(words, self.sizes.vocab_size)
         memory = max(_LEAST_MEMORY, bytes_of(train.memory) - _taken() - _CODE)
         with tempfile.TemporaryDirectory(prefix=".counting-", dir=getattr(store, "folder", None)) as folder:
-            if self._held_out_decides and held_out is None:
+            if self.held_out_chooses and held_out is None:
                 most = max(1, len(words) * 9 // 10)
                 self._choose(self._count(words[:most], Path(folder), memory, done)[0], words[most:])
             levels, counts_of_counts = self._count(words, Path(folder), memory, done)
-            if self._held_out_decides and held_out is not None:
+            if self.held_out_chooses and held_out is not None:
                 self._choose(levels, held_out)
             self.discounts = np.array([self._discounts(n) for n in counts_of_counts])
             self._ready(levels)
@@ -266,7 +284,8 @@ class Ngram(Counted, MarkovLm, NgramCounts):
         return (0.0, 0.0, 0.0)
 
     @property
-    def _held_out_decides(self) -> bool:
+    def held_out_chooses(self) -> bool:
+        """Whether held-out text chooses the a of add_alpha, or the l of interpolation."""
         smoothing = self.config.smoothing
         return (smoothing == "add_alpha" and not self.config.alpha) or (
             smoothing == "interpolation" and not self.config.lambdas
@@ -276,12 +295,12 @@ class Ngram(Counted, MarkovLm, NgramCounts):
         """Choose the a of add_alpha or the l of interpolation by the likelihood of held-out text."""
         counts, totals = self._evidence(levels, held_out)
         if self.config.smoothing == "add_alpha":
-            self.alpha = best_alpha(counts, totals, self.sizes.vocab_size)
+            self.alpha = best_alpha(counts, totals, self.can_follow)
         else:
             seen = totals > 0
             own = np.divide(counts, totals, out=np.zeros_like(counts), where=seen)
             groups = bucket(totals) if self.config.buckets else np.zeros(totals.shape, np.int64)
-            self.lambdas = em_lambdas(own, seen, groups, BUCKETS, 1.0 / self.sizes.vocab_size)
+            self.lambdas = em_lambdas(own, seen, groups, BUCKETS, 1.0 / self.can_follow)
 
     def _evidence(self, levels: list[Level], held_out: NDArray[Any]) -> tuple[Floats, Floats]:
         """Look up, (orders, tokens): c(h,w) of every held-out token, and c(h), which is 0 if h was never seen and -1 if
@@ -305,9 +324,11 @@ class Ngram(Counted, MarkovLm, NgramCounts):
     def _ready(self, levels: list[Level]) -> None:
         """Compute what prediction needs from the counts."""
         self.orders = [self._smooth(level, k) for k, level in enumerate(levels)]
-        below = 0.0 if self._mode == BACKOFF else 1.0 / self.sizes.vocab_size
+        below = 0.0 if self._mode == BACKOFF else 1.0 / self.can_follow
         self._unigram = np.full(self.sizes.vocab_size, below)
-        add_order(*self.orders[0].arrays, self._mode, 1.0 / self.sizes.vocab_size, 0, self._unigram)
+        add_order(*self.orders[0].arrays, self._mode, 1.0 / self.can_follow, 0, self._unigram)
+        if not self.unknown_follows:
+            self._unigram[self.sizes.unk] = 0.0
 
     def _smooth(self, level: Level, k: int) -> _Order:
         """Apply the smoothing to the profiles of an order (k counts from 0)."""
@@ -318,8 +339,8 @@ class Ngram(Counted, MarkovLm, NgramCounts):
             if smoothing in ("maximum_likelihood", "stupid_backoff"):
                 scale, weight = 1 / (total - lost), np.zeros_like(total)
             elif smoothing == "add_alpha":
-                whole = total - lost + self.alpha * self.sizes.vocab_size
-                scale, weight = 1 / whole, self.alpha * self.sizes.vocab_size / whole
+                whole = total - lost + self.alpha * self.can_follow
+                scale, weight = 1 / whole, self.alpha * self.can_follow / whole
             elif smoothing == "interpolation":
                 own = self._lambda(k, total - lost)
                 scale, weight = own / total, (1 - own) + own * lost / total
@@ -369,7 +390,9 @@ class Ngram(Counted, MarkovLm, NgramCounts):
         discounts = np.concatenate((np.zeros((self.config.order, 1)), self.discounts), axis=1)
         totals = 2.0 ** np.arange(BUCKETS, dtype=np.float64)
         lambdas = np.stack([self._lambda(k, totals) for k in range(self.config.order)])
-        settings = (kind, smoothing.endswith("kneser_ney"), discounts, lambdas, self.alpha, self.sizes.vocab_size)
+        # What it will read may hold unknown tokens, if its tokens have any.
+        size = self.sizes.vocab_size - (self.sizes.unknown == "never")
+        settings = (kind, smoothing.endswith("kneser_ney"), discounts, lambdas, self.alpha, size)
         return _Adapted(self, [order.level for order in self.orders], settings)
 
     # Predicting
@@ -401,11 +424,18 @@ class Ngram(Counted, MarkovLm, NgramCounts):
         return known
 
     def _score_order(self, k: int, text: Ids, targets: Ids, contexts: Ids, p: Floats) -> None:
-        even = 1.0 / self.sizes.vocab_size
+        even = 1.0 / self.can_follow
         score_order(*self.orders[k].arrays, self._mode, even, text, targets, self.restart, contexts, p)
+        self._leave_out_unknown(targets == self.sizes.unk, p)
 
     def _add_order(self, k: int, context: int, p: Floats) -> None:
-        add_order(*self.orders[k].arrays, self._mode, 1.0 / self.sizes.vocab_size, context, p)
+        add_order(*self.orders[k].arrays, self._mode, 1.0 / self.can_follow, context, p)
+        self._leave_out_unknown(self.sizes.unk, p)
+
+    def _leave_out_unknown(self, places: Any, p: Floats) -> None:
+        """Set p of UNK to 0 where it cannot follow: add_alpha has just given every token its share of V."""
+        if self._mode == UNIFORM and not self.unknown_follows:
+            p[places] = 0.0
 
 
 class _Adapted(Reading, LanguageModel):

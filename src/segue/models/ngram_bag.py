@@ -97,6 +97,10 @@ class NgramBag(CountedClassifier):
     def parameters_count(self) -> int:
         return int(self.linear.weights.size)
 
+    @property
+    def held_out_chooses(self) -> bool:
+        return not self.config.cost
+
     def fit(
         self, store: Any, train: Train, held_out: Any = None, done: Callable[[float], None] = lambda share: None
     ) -> Iterator[Record]:

@@ -9,6 +9,8 @@
 
 The class is predicted from the words in their order. Attention pooling is that of Yang et al. 2016, "Hierarchical
 attention networks", without its second level. Departs from the papers: words and units are left out in training.
+With train.init=RUN it begins with the vectors and layers of a language model (Dai and Le 2015): an rnn_lm of word
+tokens with the same cell, embedding, width and layers, which reads in one direction (`both = false`).
 """
 
 from __future__ import annotations

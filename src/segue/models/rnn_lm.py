@@ -27,6 +27,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -37,7 +38,7 @@ from segue.layers.dropout import variational_dropout, weight_drop, word_dropout
 from segue.layers.losses import linear_cross_entropy
 from segue.layers.recurrent import Activation, Cell, Recurrent, RecurrentState, RecurrentStep, Reset
 from segue.models.base import Body, LanguageModel, Loss, ModelConfig, Sizes, Term
-from segue.models.network import Network
+from segue.models.network import Network, dropout_by_epochs
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,16 @@ class RnnLm(Network, LanguageModel, Body):
             return (vector, *[self.width] * (self.layers - 1), vector if self.tied else self.width)
 
     config: Config
+
+    @classmethod
+    def larger(cls, config: Config) -> list[dict[str, Any]]:
+        return [{"model.width": 512 if config.cell == "lstm" else 384}] if config.layers == 1 else []
+
+    @classmethod
+    def dropout_for(cls, config: Config, epochs: float) -> float | None:
+        # Fitted on characters: an LSTM takes most, an Elman network least.
+        share, most = {"lstm": (0.1, 0.4), "gru": (0.06, 0.25), "elman": (0.03, 0.12)}[config.cell]
+        return None if config.dropout else dropout_by_epochs(share, most, epochs)
 
     def __init__(self, config: Config, sizes: Sizes) -> None:
         super().__init__(config, sizes)

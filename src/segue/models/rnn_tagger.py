@@ -3,6 +3,7 @@
     x_t = [word; letters; affixes; shape]                   what is known of word t (layers/word_features.py)
     f_t = cell(x_t, f_{t-1})       b_t = cell(x_t, b_{t+1})    Elman, LSTM or GRU, read from both ends
     p(tag_t) = softmax(U [f_t; b_t] + c)                    or, with `crf`, all tags together (layers/crf.py)
+    p(tag k of word t) = logistic(U [f_t; b_t] + c)_k       several tags a word (data.label=classes)
 
 Predicts the tag of each word from the whole sentence. With several layers, [f; b] of one is x of the next. With
 `both = false` only what comes before a word is read, and one sees which tags need what follows.
@@ -23,7 +24,7 @@ from segue.layers.dropout import variational_dropout
 from segue.layers.recurrent import Cell, Recurrent
 from segue.layers.word_features import Word, WordFeatures
 from segue.models.base import ModelConfig, Sizes
-from segue.models.neural_tagger import NeuralTagger
+from segue.models.neural_tagger import NeuralTagger, Output
 
 
 class RnnTagger(NeuralTagger):
@@ -49,6 +50,8 @@ class RnnTagger(NeuralTagger):
         """Variational dropout before, between and after the layers: one mask for a whole sentence."""
         unknown: float = 0.1
         """Share of the words read as UNK at each training step."""
+        output: Output = "auto"
+        """Output at each word: softmax, logistic or tanh; auto: logistic if words have several tags, else softmax."""
         crf: bool = False
         """Choose the tags of a sentence together, by a conditional random field."""
         embeddings: str = ""
@@ -58,12 +61,14 @@ class RnnTagger(NeuralTagger):
             for name in ("embedding", "width", "layers"):
                 if getattr(self, name) < 1:
                     raise ValueError(f"{name}={getattr(self, name)} must be 1 or more")
+            if self.crf and self.output not in ("auto", "softmax"):
+                raise ValueError(f"output={self.output} with crf: a crf chooses one tag a word; leave one of them out")
             for name in ("dropout", "unknown"):
                 if not 0 <= getattr(self, name) < 1:
                     raise ValueError(f"{name}={getattr(self, name)} is not a share: expected 0 or more and less than 1")
 
     def __init__(self, config: Config, sizes: Sizes) -> None:
-        super().__init__(config, sizes)
+        super().__init__(config, sizes, config.output)
         self.dropout = config.dropout
         self.word = Word(sizes.ids, config.embedding, config.word, config.unknown)
         width = config.width * (1 + config.both)

@@ -135,6 +135,10 @@ class WeightedNgram(Counted, LanguageModel):
 
     # Learning
 
+    @property
+    def held_out_chooses(self) -> bool:
+        return False
+
     def fit(
         self,
         store: Any,

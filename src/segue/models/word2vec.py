@@ -151,6 +151,10 @@ class Word2vec(Counted, WordVectors):
 
     # Learning
 
+    @property
+    def held_out_chooses(self) -> bool:
+        return False
+
     def fit(
         self,
         store: Any,
@@ -244,16 +248,27 @@ class Word2vec(Counted, WordVectors):
         multiplied and made to sum to one: the softmax of the *sum* of their logits. Where noise was learnt from,
         q of each word is put back in.
         """
-        u, v = self._outputs().astype(np.float64), self.vectors.astype(np.float64)
+        v = self.vectors.astype(np.float64)
         if self.config.method == "skipgram":
-            ids = [w for w, _ in near]
-            logits = self._paired(u, v, ids)
-        else:
-            logits = u @ sum((weight * v[w] for w, weight in near), start=np.zeros(self.config.width))
-            logits += self._noise_logits()
-        logits[:FIRST] = -np.inf
-        p: Floats = np.exp(logits - logits.max())
-        return np.asarray(p / p.sum())
+            return _softmax(self._paired(self._outputs().astype(np.float64), v, [w for w, _ in near]))
+        return self.predicted(sum((weight * v[w] for w, weight in near), start=np.zeros(self.config.width)))
+
+    def predicted(self, x_D: Floats) -> Floats:
+        """Compute (V,) softmax(U x), with q of each word put back in where noise was learnt from."""
+        return _softmax(self._outputs().astype(np.float64) @ x_D + self._noise_logits())
+
+    def between(self, ids: Sequence[int]) -> Floats:
+        """Compute (V,) p of the word that stands among these, half of them before it; with `next`, after one."""
+        if self.config.method == "next":
+            if len(ids) > 1:
+                raise InputError(f"This model predicts a word from the one before it. Expected one, found {len(ids)}.")
+            return self.expect([(ids[0], 1.0)])
+        if len(ids) > 2 * self.config.window:
+            raise InputError(
+                f"{len(ids)} words around one: this model's window has {2 * self.config.window}. Leave some out."
+            )
+        half = (len(ids) + 1) // 2
+        return self.expect(self.neighbours([*ids[:half], self.sizes.stop, *ids[half:]], half))
 
     def _paired(self, u: Floats, v: Floats, ids: list[int]) -> Floats:
         """Sum log p over the neighbours, as a function of the middle word, up to a constant."""
@@ -353,6 +368,12 @@ class _Work:
         state = np.ones(1, np.uint64) if span else self.states[i : i + 1]
         span = span or self.spans[i]
         learning.learn(text, span, tables, chances, shape, rates, table, state, self.read, i, self.loss)
+
+
+def _softmax(logits: Floats) -> Floats:
+    """Compute p of every word; STOP and UNK are none."""
+    p: Floats = np.exp(logits[FIRST:] - logits[FIRST:].max())
+    return np.concatenate((np.zeros(FIRST), p / p.sum()))
 
 
 def _stopwatch(seconds: float) -> Callable[[], float]:

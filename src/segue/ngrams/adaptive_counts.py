@@ -72,7 +72,7 @@ class Reading:
 
     def __init__(self, model: Any, levels: list[Level], settings: tuple[Any, ...]) -> None:
         """`settings`: the kind of smoothing, whether counts are continuation counts, discounts by order, lambdas by
-        order, alpha, and the size of the vocabulary."""
+        order, alpha, and V, the number of tokens that can follow (all, or all but UNK)."""
         self.config, self.sizes, self.restart = model.config, model.sizes, model.restart
         self.packed, self.settings, self.overlay = flattened(levels), settings, Overlay(levels)
         self.contexts = np.full(len(levels), UNKNOWN, np.int64)
@@ -109,6 +109,8 @@ class Reading:
         self._read(tokens)
         p = np.empty(self.sizes.vocab_size)
         score_all(self.packed, self.settings, self.contexts, self.overlay.arrays[:5], p)
+        if self.settings[-1] < self.sizes.vocab_size:
+            p[self.sizes.unk] = 0.0
         with np.errstate(divide="ignore"):
             return torch.from_numpy(np.log(p))[None].float(), self
 

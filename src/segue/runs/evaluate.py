@@ -22,6 +22,8 @@ from segue.errors import InputError
 from segue.inference.lm_mixture import Mixture, probabilities
 from segue.models.base import Body
 from segue.ngrams.em import em_weights
+from segue.runs.leaks import leak, trained_runs
+from segue.runs.resume import Settings, setting_lines
 from segue.runs.run import Run, evaluate_opened
 from segue.training.log import Progress, silent
 
@@ -62,6 +64,8 @@ class Mixing:
                 kept = ("bits_per_byte", "bits_per_byte_ci", "perplexity", "weights")
                 result = self._score(corpus, split, held_out, True, progress)
                 result["static"] = {key: static[key] for key in kept if key in static}
+            others = [run.path for run in self.runs[1:]]
+            result |= leak([*trained_runs(first.path, first.recipe, data is None), *others], corpus, split)
         if held_out is not None and validation is None and split == "validation":
             result["way"] += "; the weights are found on this text too, for nothing else was held out"
         return result
@@ -143,17 +147,18 @@ def evaluate(
     device: str = "auto",
     trust: bool = False,
     progress: Progress = silent,
-    settings: Sequence[str] = (),
+    settings: Settings = (),
 ) -> dict[str, Any]:
     """Compute the figures of a run, or with `mix` of runs (written a+b+c) as one mixture.
 
     With `adapt` a model goes on learning while it reads (dynamic evaluation); with `cache` caches of recent text are
-    mixed in. The weights of a mixture are found on `validation`, by default the run's own.
+    mixed in. The weights of a mixture are found on `validation`, by default the run's own. `settings` say how the data
+    is written, {"data.columns": "2,1"}, and how translations are, {"decode.beam": 5}.
     """
     opened = [runs] if isinstance(runs, Run) else _opened(str(runs), mix, device, trust)
     if len(opened) == 1 and not (adapt or cache):
         return opened[0].evaluate(data, progress, settings)
-    return Mixing(opened, adapt, cache).evaluate(data, validation, progress, settings)
+    return Mixing(opened, adapt, cache).evaluate(data, validation, progress, setting_lines(settings))
 
 
 def _opened(names: str, mix: bool, device: str, trust: bool) -> list[Run]:
@@ -179,7 +184,7 @@ def _check(runs: Sequence[Run]) -> None:
             f"segue train ensemble model.runs={named}"
         )
     for run in runs:
-        if "score" not in run.task.verbs:
+        if "generate" not in run.task.verbs:
             raise InputError(f"{run.path} is made for {run.task.name}; only language models are mixed or adapted.")
         if not run.model.normalised:
             raise InputError(f"{run.path} gives scores, not probabilities, so that it cannot be part of a mixture.")

@@ -7,20 +7,25 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from segue.errors import InputError
-from segue.look.terminal import print_equations, print_keys, print_lines, print_sections
+from segue.look.inside.view import View
+from segue.look.terminal import print_equations, print_keys, print_lines, print_sections, print_view
 from segue.models import kinds, source_file
 from segue.models.base import Counted, LanguageModel, NgramCounts, Sizes
 from segue.recipe import RECIPES, SECTIONS, group_docs, load_recipe, read_recipe, recipe_names, section_fields
-from segue.runs.folder import check_run, read_json
+from segue.runs.folder import check_run, read_json, write_atomic
 
 
-def explain(model: str, settings: list[str], trust: bool = False) -> None:
-    """Print what a kind, a recipe or a run is; of a run that counted n-grams, its numbers in the equations."""
+def explain(model: str, settings: list[str], trust: bool = False, files: Sequence[tuple[str, str]] = ()) -> None:
+    """Print what a kind, a recipe or a run is; of a run that counted n-grams, its numbers in the equations.
+
+    `files` are the picture's forms and places, such as ("svg", "sizes.svg"): then it is written there, and nothing is
+    printed.
+    """
     if Path(model).is_dir() and model not in (*kinds(), *recipe_names()):
         recipe = _recipe_of_run(Path(model), settings, trust)
         if issubclass(recipe.model_class, NgramCounts):
@@ -29,10 +34,37 @@ def explain(model: str, settings: list[str], trust: bool = False) -> None:
             return print_equations(load(model, trust=trust))
     else:
         recipe = load_recipe(model, settings, trust=trust)
+    shown = _picture(recipe)
+    if files:
+        return _write(shown, model, files)
     tree = ast.parse(source_file(recipe.kind).read_text(encoding="utf-8"))
     print_lines((ast.get_docstring(tree) or "").split("\n"))
-    print_keys([(section, list(_keys(recipe, section))) for section in SECTIONS])
+    # [decode] is for models that write text.
+    sections = [name for name in SECTIONS if name != "decode" or issubclass(recipe.model_class, LanguageModel)]
+    print_keys([(section, list(_keys(recipe, section))) for section in sections])
     print_sections(_tables(recipe, Path(model) / "config.json"))
+    if shown is not None:
+        print_lines([""])
+        print_view(shown)
+
+
+def _picture(recipe: Any) -> View | None:
+    """The picture beside a model's tables: of a published size of gpt, the large language models of the lectures."""
+    if issubclass(recipe.model_class, Counted):
+        return None
+    from segue.look.explain.llms import picture
+    from segue.models.gpt import Gpt
+
+    return picture() if isinstance(recipe.model, Gpt.Config) and recipe.model.size != "own" else None
+
+
+def _write(shown: View | None, model: str, files: Sequence[tuple[str, str]]) -> None:
+    if shown is None:
+        raise InputError(
+            f"There is no picture to explain {model}; there is one of gpt with model.size=gpt2, gpt3-175b …"
+        )
+    for form, path in files:
+        write_atomic(Path(path), shown.html() if form == "html" else shown.svg())
 
 
 def recipe_heads() -> list[tuple[str, str]]:
@@ -79,5 +111,14 @@ def _tables(recipe: Any, known: Path) -> list[Any]:
         sizes, why = Sizes(**read_json(known)["sizes"]), "the run's own"
     if issubclass(cls, LanguageModel) and "source" not in cls.inputs:
         batches = recipe.batches
-        return explained(cls, recipe.model, recipe.train, sizes.vocab_size, why, batches.size, batches.length)
+        found = explained(cls, recipe.model, recipe.train, sizes.vocab_size, why, batches.size, batches.length)
+        return [*found, *_published(recipe.model)]
     return [shapes(cls, recipe.model, sizes, words=20)] if issubclass(cls, NeuralClassifier) else []
+
+
+def _published(config: Any) -> list[Any]:
+    """What is known of published models, beside a size of gpt that is one of them."""
+    from segue.look.explain.llms import sections
+    from segue.models.gpt import Gpt
+
+    return sections(config.size) if isinstance(config, Gpt.Config) and config.size != "own" else []

@@ -1,7 +1,7 @@
 """The run folder: its files, its lock, and what it says about how it was made.
 
     recipe.toml  environment.json  ledger.json  tokenizer.json  speller.json  config.json
-    model.safetensors  metrics.jsonl  result.json  report.html  checkpoints/
+    model.safetensors  train_hashes.safetensors  metrics.jsonl  result.json  report.html  checkpoints/
 
 Every file is written beside its place and renamed, so that it is whole or not there.
 """

@@ -18,6 +18,7 @@ from segue import __version__, tasks
 from segue.data.corpus import Corpus
 from segue.errors import SegueError
 from segue.inference.evaluation import NAMES, Evaluation, main_figure
+from segue.inference.score import Line
 from segue.inference.words import FIRST
 from segue.look.explain.evidence import context_text, evenest, has_counts, token_name
 from segue.look.inside import look, views_of
@@ -26,7 +27,7 @@ from segue.look.page.projection import word_map
 from segue.look.page.report import Curve, Entry, Expected, Page, Quiz, write
 from segue.models.base import Body
 from segue.runs.folder import read_json
-from segue.runs.run import Line, Run
+from segue.runs.run import Run
 from segue.training.log import read_metrics
 
 _SAMPLE = 400

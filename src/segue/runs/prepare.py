@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,10 +15,13 @@ from segue.data.corpus import Corpus
 from segue.data.files import describe_file
 from segue.data.ledger import elapsed
 from segue.errors import InputError
+from segue.inference.evaluation import Evaluation
 from segue.models.base import Counted
 from segue.recipe import Recipe
 from segue.runs import folder as files
+from segue.runs.leaks import leak, trained_runs, write_hashes
 from segue.runs.resume import Begun
+from segue.runs.run import Run
 from segue.tasks.base import HeldOut
 from segue.tokens.spelling import Speller
 from segue.tokens.tokenizer import Tokenizer
@@ -40,6 +45,26 @@ class Prepared(NamedTuple):
         counts = self.corpus.counts
         return next((split for split in ("test", "validation") if counts[split]), "")
 
+    def validating(self, recipe: Recipe, path: Path) -> Prepared:
+        """Return the same with as much validation data as the recipe now asks for."""
+        if self.held_out is None:
+            return self
+        limit = recipe.train.validate_tokens
+        held_out = recipe.task.held_out(self.corpus, "validation", self.codec, path / "store" / "planned", limit)
+        return self._replace(held_out=held_out)
+
+    def scored(self, run: Run, evaluation: Evaluation, split: str) -> dict[str, Any]:
+        """Say which text the final figures are of: how much, its checksum, and whether it had a say in the run.
+        Validation text chooses the best weights of a network, and what a counted model leaves to it; test text has no
+        say."""
+        chooses = run.model.held_out_chooses if isinstance(run.model, Counted) else True
+        return {
+            "amount": run.task.amount(evaluation),
+            "sha256": self.corpus.sha256(split),
+            "had_a_say": split == "validation" and chooses,
+            **leak(trained_runs(run.path, run.recipe, own=True), self.corpus, split),
+        }
+
     def epochs(self, begun: Begun, trainer: Any) -> dict[str, Any]:
         """Return how often each of several corpora was read, and write it into the ledger."""
         if len(self.corpus.parts) == 1:
@@ -54,13 +79,47 @@ class Prepared(NamedTuple):
         return {"epochs": sum(drawn) / sum(tokens), "epochs_by_corpus": by_corpus}
 
 
-def prepare(begun: Begun, world: World, progress: Progress) -> Prepared:
+class Shared:
+    """The data of runs that differ only in their seed: the first run prepares it in a folder, the others take it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.prepared: Prepared | None = None
+        self.files: list[Path] = []
+        """Tokenizer and speller of the first run, which each run has a copy of."""
+
+    def take(self, path: Path) -> Prepared | None:
+        """Return what an earlier run prepared, if any, with the files that belong into this run's folder."""
+        for file in self.files:
+            shutil.copy(file, path / file.name)
+        if self.prepared:
+            write_ledger(self.prepared.corpus, path)
+        return self.prepared
+
+    def keep(self, prepared: Prepared, path: Path) -> Prepared:
+        """Keep what a run prepared for those that follow."""
+        self.prepared = prepared
+        self.files = [file for name in ("tokenizer.json", "speller.json") if (file := path / name).exists()]
+        return prepared
+
+    def remove(self) -> None:
+        """Remove the ids."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def prepare(begun: Begun, world: World, progress: Progress, shared: Shared | None = None) -> Prepared:
     """Read the data and write ids (the first process), or read what it has written (the others)."""
     if not world.first:
         return _read(begun)
+    if shared is None:
+        return _prepare(begun, world, progress, begun.path / "store")
+    return shared.take(begun.path) or shared.keep(_prepare(begun, world, progress, shared.folder), begun.path)
+
+
+def _prepare(begun: Begun, world: World, progress: Progress, store: Path) -> Prepared:
     recipe, corpus, path = begun.recipe, begun.corpus, begun.path
     _check(recipe, corpus, progress)
-    task, store = recipe.task, path / "store"
+    task = recipe.task
     tokenizer = _tokenizer(recipe, corpus, path, progress)
     codec = _codec(recipe, tokenizer, task.labels(corpus, recipe.data), _speller(recipe, tokenizer, corpus, path))
     total = max(1, corpus.counts["train"])
@@ -68,16 +127,20 @@ def prepare(begun: Begun, world: World, progress: Progress) -> Prepared:
         *(corpus, "train", codec, store / "train", recipe.batches.length),
         lambda rows: progress("encoding", min(1.0, rows / total)),
     )
+    if tokenizer.closed and not encoded.unknown and not corpus.counts["validation"] + corpus.counts["test"]:
+        codec = codec._replace(sizes=replace(codec.sizes, unknown="elsewhere"))
     _check_tokens(corpus, encoded.store, encoded.tokens)
     task.check_store(encoded.store, recipe.data)
     corpus.overlap()
     corpus.repeats()
+    write_hashes(corpus, path, recipe.train.init)
     corpus.ledger.tokens_cut = encoded.cut
     held_out = None
     if corpus.counts["validation"]:
         held_out = task.held_out(corpus, "validation", codec, store / "validation", recipe.train.validate_tokens)
         corpus.ledger.unknown_rate = held_out.unknown_rate
     _note_vectors(recipe, corpus)
+    corpus.check_unchanged()
     write_ledger(corpus, path)
     begun.broadcast(world, codec.labels, held_out is not None)
     return Prepared(corpus, codec, encoded.store, held_out)
@@ -93,7 +156,9 @@ def _read(begun: Begun) -> Prepared:
 def _codec(recipe: Recipe, tokenizer: Tokenizer, labels: tuple[str, ...], speller: Speller | None) -> Codec:
     label = recipe.data.label
     classes = 1 if label == "number" else len(labels)
-    sizes = Sizes(tokenizer.vocab_size, classes, label, recipe.model_class.marks(recipe.model), recipe.data.carry)
+    unknown: Any = "here" if tokenizer.closed else "never"
+    marks = recipe.model_class.marks(recipe.model)
+    sizes = Sizes(tokenizer.vocab_size, classes, label, marks, unknown, recipe.data.carry)
     return Codec(tokenizer, labels, recipe.data, sizes, speller)
 
 
@@ -131,7 +196,7 @@ def _tokenizer(recipe: Recipe, corpus: Corpus, path: Path, progress: Progress) -
         if init:
             files.check_run(Path(init))
             tokenizer = Tokenizer.load(Path(init) / "tokenizer.json")
-            recipe.task.check_tokens(tokenizer, init)
+            recipe.task.check_tokens(tokenizer, init, recipe.data)
         else:
             progress("learning the tokens", 0.0)
             tokenizer = Tokenizer.train(recipe.tokens, _texts(recipe, corpus))

@@ -17,6 +17,7 @@ from segue.errors import InputError, SegueError
 from segue.models.base import Counted, Imported
 from segue.recipe import Recipe, load_recipe, read_recipe, to_toml
 from segue.runs import folder as files
+from segue.runs.plan import settled
 from segue.training.log import Progress
 from segue.training.world import World, processes
 
@@ -24,6 +25,8 @@ Data = str | Path | Sequence[Any] | None
 Out = str | Path | None
 Settings = Mapping[str, Any] | Sequence[str]
 
+ASKED = "asked.toml"
+"""The recipe as asked for, in the folder of a run that follows one fitted to its budget."""
 _BEFORE = (".lock", ".recipe.toml.writing")
 """Files that a run may leave if it is killed before it begins."""
 _BUDGET = ("train.steps", "train.epochs", "train.seconds", "name")
@@ -35,6 +38,7 @@ class Begun:
     """A run that is about to be trained: its recipe, its folder, and what was made for it."""
 
     recipe: Recipe
+    """The recipe that is followed: as asked for, or fitted to its budget (plan.py)."""
     path: Path
     resumed: bool = False
     """Whether it continues the run in the folder."""
@@ -94,7 +98,8 @@ class Begun:
     def _read(self, progress: Progress) -> None:
         """Read the data once: check it and count it."""
         check_named(self.recipe, self.trust)
-        self.corpus = Corpus(self.recipe.data, self.recipe.shape, progress)
+        if self.corpus is None:  # a run with another seed may have read it
+            self.corpus = Corpus(self.recipe.data, self.recipe.shape, progress)
         if self.resumed and (changed := files.changed_file(self.corpus.ledger.files, self.path)):
             raise InputError(
                 f"{changed} has changed since the run in {self.path} began. Restore it, or choose another --out."
@@ -108,6 +113,18 @@ class Begun:
         if not (self.resumed and (self.path / "environment.json").exists()):
             made_with = files.environment(device, threads, self.recipe.train.seed, processes())
             files.write_json(self.path / "environment.json", made_with)
+
+    def follow_plan(self, fitted: Recipe) -> None:
+        """Follow a recipe that was fitted to its budget; keep beside it what was asked for, to know it when resumed."""
+        files.write_atomic(self.path / ASKED, to_toml(self.recipe))
+        files.write_atomic(self.path / "recipe.toml", to_toml(fitted))
+        self.recipe = fitted
+
+    def settle(self, trainer: Any) -> None:
+        """Write what the clock decided into the recipe of a planned run, so that the run can be made again."""
+        if (self.path / ASKED).exists() and self.recipe.train.seconds:
+            self.recipe = settled(self.recipe, trainer.settled())
+            files.write_atomic(self.path / "recipe.toml", to_toml(self.recipe))
 
     def finish(self, result: dict[str, Any]) -> None:
         """Write result.json, which marks the run as finished, and remove the ids."""
@@ -138,9 +155,26 @@ def begin(
         undo_rows(begun.rows, begun.path, begun.made)
         raise
     begun.made = begun.made or files.missing(begun.path)
-    saved, result = begun.path / "recipe.toml", begun.path / "result.json"
-    begun.finished = begun.resumed and result.exists() and read_recipe(saved, trust) == begun.recipe
+    asked, result = asked_for(begun.path), begun.path / "result.json"
+    begun.finished = begun.resumed and result.exists() and read_recipe(asked, trust) == begun.recipe
+    if begun.resumed and asked.name == ASKED:
+        begun.recipe = _planned(begun.recipe, read_recipe(asked, trust), begun.path, trust)
     return begun
+
+
+def asked_for(path: Path) -> Path:
+    """Return the file with the recipe that a run was asked for."""
+    return path / ASKED if (path / ASKED).exists() else path / "recipe.toml"
+
+
+def _planned(recipe: Recipe, before: Recipe, path: Path, trust: bool) -> Recipe:
+    """Return the fitted recipe of a run that goes on, with its budget as now asked for, if that has grown."""
+    fitted = read_recipe(path / "recipe.toml", trust)
+    if recipe == before:
+        return fitted
+    files.write_atomic(path / ASKED, to_toml(recipe))
+    train = recipe.train
+    return fitted.with_values("train", steps=train.steps, epochs=train.epochs, seconds=train.seconds)
 
 
 def follow(world: World, trust: bool) -> Begun:
@@ -180,7 +214,7 @@ def _new(model: str | None, data: Data, out: Out, lines: list[str], resume: bool
 
 def _own_recipe(model: str | None, path: Path, lines: list[str], trust: bool) -> Recipe:
     """Read the recipe of a begun run, with the caller's settings (a larger budget) on top."""
-    recipe = load_recipe(str(path / "recipe.toml"), lines, trust=trust)
+    recipe = load_recipe(str(asked_for(path)), lines, trust=trust)
     if model is not None and load_recipe(model, trust=trust).name not in (recipe.kind, recipe.name):
         raise InputError(
             f"{path} was begun with another recipe: {recipe.name}, not {model}. Choose another --out, or go on with "
@@ -275,7 +309,7 @@ def recipe_of(recipe: Recipe | None, out: Path, resume: bool, trust: bool) -> tu
         return recipe, False
     if not resume:
         raise InputError(f"{out} already holds a run. Go on with it by --resume, or choose another --out.")
-    old = read_recipe(saved, trust)
+    old = read_recipe(asked_for(out), trust)
     if recipe is None:
         return old, True
     differ = [line for line in _differences(old, recipe) if not line.startswith(_BUDGET)]

@@ -25,15 +25,18 @@ from segue.data.from_list import write_rows
 from segue.errors import InputError
 from segue.inference.decode_settings import Config as Decode
 from segue.inference.evaluation import Evaluation
+from segue.inference.lattice import paths
 from segue.inference.opened import Opened
-from segue.inference.score import texts_logprobs
+from segue.inference.score import Line, texts_logprobs
 from segue.inference.words import Words, words_of
 from segue.look.explain.leave_one_out import Mattered, explained
 from segue.look.inside.view import View
 from segue.models import check_trust, fingerprint
 from segue.models.base import Counted
-from segue.recipe import Recipe, load_recipe, make, read_recipe
+from segue.recipe import Recipe, decode_section, load_recipe, make, read_recipe
 from segue.runs import folder as files
+from segue.runs.leaks import leak, trained_runs
+from segue.runs.resume import Settings, setting_lines
 from segue.tasks.base import Task
 from segue.tokens.spelling import Speller
 from segue.tokens.tokenizer import Tokenizer
@@ -42,21 +45,6 @@ from segue.training.log import Progress, silent
 
 _READING = ("data.format", "data.columns", "data.encoding", "data.on_error")
 """Settings that may be given for a file that a run is evaluated on."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Line:
-    """One scored text: its tokens (the last, empty one is its end), their natural log probabilities, and the totals."""
-
-    text: str
-    tokens: list[str]
-    logprobs: list[float]
-    token_bits: list[float]
-    """Bits of each token, with those of spelling it if it is unknown."""
-    logprob: float
-    bits: float
-    """All bits, including those of spelling unknown words."""
-    bytes: int
 
 
 class Run:
@@ -176,19 +164,24 @@ class Run:
 
     # Evaluating
 
-    def evaluate(self, data: Any = None, progress: Progress = silent, settings: Sequence[str] = ()) -> dict[str, Any]:
+    def evaluate(self, data: Any = None, progress: Progress = silent, settings: Settings = ()) -> dict[str, Any]:
         """Compute the figures of the task, on `data` (used whole) or on the run's own test or validation split.
 
         `data` is what `segue.train` takes: a path, the name of a corpus, or a list of texts or pairs; it is read as the
-        run's own was, unless `settings` (data.columns=2,1) say otherwise. `segue.evaluate` also mixes runs, adapts
-        them while they read, and adds caches.
+        run's own was, unless `settings` (data.columns=2,1) say otherwise; settings of [decode] (decode.beam=5) say how
+        translations are written. `segue.evaluate` also mixes runs, adapts them while they read, and adds caches.
         """
-        questions = self.task.questions(self.opened, data)
+        lines = setting_lines(settings)
+        decoding = [line for line in lines if _key(line) in self._decode_keys]
+        opened = self._decoding(decoding)
+        questions = self.task.questions(opened, data)
         if questions is not None:
             return questions.result
-        with self.corpus_for(data, progress, settings) as (corpus, split):
-            result = self.evaluate_split(corpus, split, progress).result
-        return {**({} if split == "all" else {"split": split}), **result}
+        reading = [line for line in lines if line not in decoding]
+        with self.corpus_for(data, progress, reading) as (corpus, split):
+            result = evaluate_opened(self.recipe, opened, corpus, split, progress).result
+            leaked = leak(trained_runs(self.path, self.recipe, data is None), corpus, split)
+        return {**({} if split == "all" else {"split": split}), **result, **leaked}
 
     @contextmanager
     def corpus_for(
@@ -238,14 +231,18 @@ class Run:
 
     def _check_reading(self, data: Any, settings: Sequence[str]) -> None:
         """Refuse settings other than how a file is written: all else stays as the run was trained."""
-        wrong = [word for word in settings if word.partition("=")[0] not in _READING]
+        wrong = [line for line in settings if _key(line) not in _READING]
         if wrong:
-            raise InputError(
-                f"{wrong[0]} cannot be set for an evaluation: the run in {self.path} stays as it was trained. What can "
-                f"be said is how the file is written: {', '.join(_READING)}."
-            )
+            raise self._cannot_set(wrong[0], "an evaluation", _READING)
         if settings and data is None:
             raise InputError(f"{settings[0]} says how a file is written, and none is named. Name one to evaluate on.")
+
+    def _cannot_set(self, line: str, what: str, keys: Sequence[str] = ()) -> InputError:
+        can = [*keys, *self._decode_keys]
+        return InputError(
+            f"{line} cannot be set for {what}: the run in {self.path} stays as it was trained. "
+            + (f"What can be set: {', '.join(can)}." if can else "Leave it out.")
+        )
 
     def _whole(self, data: Any, folder: Path, settings: Sequence[str] = ()) -> Any:
         """Return the run's [data] for other data, with nothing held out; a list becomes a file in `folder`."""
@@ -264,11 +261,26 @@ class Run:
 
     def score(self, texts: Iterable[str]) -> Iterator[Line]:
         """Score texts: the tokens of each with their log probabilities, and the totals (with the end). Each text is
-        scored by itself; if the run was made with data.carry=true, each is read on from those before it."""
+        scored by itself; if the run was made with data.carry=true, each is read on from those before it. For a
+        translator each text is a source, a tab and a target, of which the target is scored given the source."""
         self._must("score")
-        read, ahead = tee(map(self._pieces_of, _listed(texts)))
+        if self.task.shape.running:
+            yield from self._score(_listed(texts), self.recipe.data.carry)
+            return
+        for text in _listed(texts):
+            line = self.task.scored(self.opened, text)
+            assert line is not None
+            yield line
+
+    def score_paths(self, lattice: str) -> list[Line]:
+        """Score every path of a lattice such as "the (cow|caw) eats", each by itself, the most probable first, that is
+        the one with the fewest bits; where words are unknown, those of spelling them count."""
+        self._must("generate")
+        return sorted(self._score(paths(lattice), carry=False), key=lambda line: line.bits)
+
+    def _score(self, texts: Iterable[str], carry: bool) -> Iterator[Line]:
+        read, ahead = tee(map(self._pieces_of, texts))
         streams = (np.append(ids, self.sizes.stop) for _, ids, _ in ahead)
-        carry = self.recipe.data.carry
         scored = texts_logprobs(self.model, streams, self.sizes.vocab_size, self.device, carry)
         for found in scored:
             text, ids, surfaces = next(read)
@@ -374,11 +386,29 @@ class Run:
 
     # Predicting
 
-    def predict(self, texts: Iterable[str]) -> Iterator[Any]:
+    def predict(self, texts: Iterable[str], settings: Settings = ()) -> Iterator[Any]:
         """Predict labels, tags (words are split at spaces) or translations, one a text; a tab separates the two texts
-        of a pair."""
+        of a pair. `settings` are keys of [decode] by which translations are written, {"decode.beam": 5}."""
         self._must("predict")
-        return self.task.predict(self.opened, map(self._asked, _listed(texts)))
+        return self.task.predict(self._decoding(settings), map(self._asked, _listed(texts)))
+
+    def decoding(self, settings: Settings = ()) -> dict[str, Any]:
+        """Return the values of [decode] by which `predict` writes with these settings; empty: it writes no text."""
+        return self.task.decoding(self._decoding(settings))
+
+    def _decoding(self, settings: Settings) -> Opened:
+        """Return the opened model with other values of [decode]."""
+        if not settings:
+            return self.opened
+        lines = setting_lines(settings)
+        if wrong := [line for line in lines if _key(line) not in self._decode_keys]:
+            raise self._cannot_set(wrong[0], "a prediction")
+        own = self.task.decoding(self.opened)
+        return self.opened._replace(decode=decode_section(lines, **own))
+
+    @property
+    def _decode_keys(self) -> tuple[str, ...]:
+        return tuple(f"decode.{key}" for key in self.task.decodes)
 
     def explain(self, texts: Iterable[str]) -> Iterator[tuple[Any, list[Mattered]]]:
         """Predict each text's label, and compute how much each of its words mattered."""
@@ -430,6 +460,11 @@ def _sizes(config: dict[str, Any], path: Path, recipe: Recipe, tokenizer: Tokeni
             "Restore the files, or train the run again."
         )
     return sizes
+
+
+def _key(line: str) -> str:
+    """The key of a setting section.key=value."""
+    return line.partition("=")[0]
 
 
 def _listed(texts: Iterable[str]) -> Iterator[str]:

@@ -12,8 +12,8 @@ from segue.batches.streams import Streams
 from segue.inference.opened import Opened
 from segue.models.base import Counted
 from segue.recipe import Recipe
-from segue.runs import gather
-from segue.runs.prepare import Prepared, prepare
+from segue.runs import gather, plan
+from segue.runs.prepare import Prepared, Shared, prepare
 from segue.runs.resume import Begun, Data, Out, Settings, begin, follow
 from segue.runs.run import Run
 from segue.training import device as devices
@@ -36,27 +36,34 @@ def train(
     trust: bool = False,
     progress: Progress = silent,
     profile: bool = False,
+    shared: Shared | None = None,
 ) -> Run:
     """Train a model (a kind, a recipe or a TOML file) on data into a folder, or go on with the run in it.
 
     `data` is a path or the name of a corpus, or a list: texts, (text, label) pairs, (words, tags) pairs or
     (source, target) pairs, as the model needs. `settings` are keys of the recipe, {"train.steps": 200}. Every process
-    of torchrun calls this; only the first one reads and writes.
+    of torchrun calls this; only the first one reads and writes. Runs that differ only in train.seed may share their
+    prepared data (`shared`).
     """
     world, device = join(device)
     progress = progress if world.first else silent
     begun = begin(model, data, out, settings, resume, threads, trust) if world.first else follow(world, trust)
     recipe = begun.recipe
+    if world.size > 1:
+        shared = None  # every process reads the run's own ids
+    elif shared is not None and shared.prepared is not None:
+        begun.corpus = shared.prepared.corpus
     device = device_of(recipe, device, progress)
     threads = 0 if issubclass(recipe.model_class, Counted) else devices.set_threads(threads)
     with begun.kept(world, device, threads, progress):
         if begun.finished:
             return Run.open(begun.path, device, trust, finished_before=True)
-        prepared = prepare(begun, world, progress)
+        prepared = prepare(begun, world, progress, shared)
         if issubclass(recipe.model_class, Counted) and not world.first:
             world.wait()  # the first process alone counts
             return Run.open(begun.path, device, trust)
-        trainer = make(recipe, prepared, device, world, progress, profile)
+        prepared, taken = fit_to_budget(begun, prepared, device, world, progress)
+        trainer = make(begun.recipe, prepared, device, world, progress, profile, taken)
         with Log(begun.path, trainer, recipe.name, world, progress) as log:
             for record in trainer.fit():
                 log.write(record)
@@ -79,11 +86,37 @@ def device_of(recipe: Recipe, device: str, progress: Progress) -> str:
     return chosen
 
 
-def make(recipe: Recipe, prepared: Prepared, device: str, world: World, progress: Progress, profile: bool) -> Any:
-    """Make the model with its initial weights, and its Trainer, or a Fitting for a counted model."""
+def fit_to_budget(
+    begun: Begun, prepared: Prepared, device: str, world: World, progress: Progress
+) -> tuple[Prepared, float]:
+    """Fit the recipe of a network to a budget in seconds; return also the seconds that it took."""
+    if world.size > 1 or not plan.wanted(begun.recipe):
+        return prepared, 0.0
+    every = 1 if device == "cpu" else 10  # how often the pace is looked at, which waits for a GPU
+    trial = plan.measured(
+        lambda recipe: make(recipe.with_values("train", log_every=every), prepared, device, world, silent, False)
+    )
+    fitted, taken = plan.plan(begun.recipe, len(prepared.store.tokens), trial)
+    begun.follow_plan(fitted)
+    return prepared.validating(fitted, begun.path), taken
+
+
+def make(
+    recipe: Recipe,
+    prepared: Prepared,
+    device: str,
+    world: World,
+    progress: Progress,
+    profile: bool,
+    taken: float = 0.0,
+) -> Any:
+    """Make the model with its initial weights, and its Trainer, or a Fitting for a counted model. `taken`: seconds of
+    the budget that are spent."""
     cls: Any = recipe.model_class
     if not issubclass(cls, Counted):
-        return _network(recipe, prepared, device, world, progress, profile)
+        trainer = _network(recipe, prepared, device, world, progress, profile)
+        trainer.validation_seconds = taken
+        return trainer
     model = cls(recipe.model, prepared.codec.sizes)
     model.device = None if device == "cpu" else device
     held_out = prepared.held_out and prepared.held_out.for_fit
@@ -131,13 +164,15 @@ def _validate(recipe: Recipe, prepared: Prepared, model: Any, device: str) -> An
 def finish(begun: Begun, prepared: Prepared, trainer: Any, device: str, world: World, progress: Progress) -> Run:
     """Evaluate the model in memory and write the run's files; result.json last, since it marks the run as finished."""
     trainer.take_best()
+    begun.settle(trainer)
     run = Run(begun.path, begun.recipe, trainer.model, prepared.codec, device)
     if world.first:
         run.save()
         result: dict[str, Any] = {"model": begun.recipe.name, **trainer.summary(), **prepared.epochs(begun, trainer)}
         if split := prepared.tested:
+            prepared.corpus.check_unchanged()
             run.evaluation = run.evaluate_split(prepared.corpus, split, progress)
-            result |= {"split": split, **run.evaluation.result}
+            result |= {"split": split, **run.evaluation.result, **prepared.scored(run, run.evaluation, split)}
             gather.write_run_page(run, run.evaluation, prepared.corpus, split, result)
         begun.finish(result)
     world.wait()

@@ -110,6 +110,13 @@ class Predict(Question):
 
     texts: Annotated[list[Text], Field(max_length=limits.MAX_ROWS)]
     explain: Annotated[bool, Field(description="Classifiers: also how much each word mattered.")] = False
+    beam: Annotated[int | None, Field(ge=0, le=limits.MAX_BEAM, description="Translations: 0 and 1 are greedy.")] = None
+    length_penalty: Annotated[float | None, Field(ge=0, description="Translations: above 0 favours longer.")] = None
+    max_tokens: Annotated[int | None, Field(ge=1, le=limits.MAX_TOKENS, description="Translations: at most.")] = None
+
+    def settings(self) -> dict[str, Any]:
+        """Return the keys of [decode] that were given; null leaves one as in the run's recipe."""
+        return self.model_dump(include={"beam", "length_penalty", "max_tokens"}, exclude_none=True)
 
 
 class Problem(BaseModel):
@@ -170,7 +177,8 @@ def _add_routes(app: FastAPI, engine: Engine) -> None:
 
     @app.post("/api/score")
     async def score(ask: Score) -> StrictJSON:
-        """Score a text: {tokens: [{token, logprob, bits}], logprob, bits, bytes, unknown}; the last is the end."""
+        """Score a text: {tokens: [{token, logprob, bits}], logprob, bits, bytes, perplexity, unknown}; the last is the
+        end. Of a translator: the target of a text "source<TAB>target", given the source."""
         served = engine[ask.run]
         return StrictJSON(await served.do(served.score, ask.text))
 
@@ -204,13 +212,14 @@ def _add_routes(app: FastAPI, engine: Engine) -> None:
         """Predict: {predictions: [{label, probabilities} or {words, tags} or {translation, logprob}, each with cut]}.
 
         With explain each label comes with words: [{word, drop}], the log-odds that the decision loses without the word.
+        Translations also come with decode: the beam, length penalty and most tokens that they were written with.
         """
         if sum(map(len, ask.texts)) > limits.MAX_CHARACTERS:
             raise HTTPException(400, f"The texts have more than {limits.MAX_CHARACTERS:,} characters together.")
         if ask.explain and len(ask.texts) > limits.MAX_EXPLAINED:
             raise HTTPException(400, f"explain: at most {limits.MAX_EXPLAINED} texts are explained at once.")
         served = engine[ask.run]
-        return StrictJSON(await served.do(served.predict, ask.texts, ask.explain))
+        return StrictJSON(await served.do(served.predict, ask.texts, ask.explain, ask.settings()))
 
 
 async def _messages(first: Answer, rest: AsyncIterator[Answer]) -> AsyncGenerator[str, None]:

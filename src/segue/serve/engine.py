@@ -29,6 +29,8 @@ MAX_TEXTS = 16
 """Most texts that one request may generate."""
 MAX_ROWS = 256
 """Most texts that one request may have labelled, tagged or translated."""
+MAX_BEAM = 16
+"""Widest beam of a request: each row of a batch is read as often."""
 MAX_TOP = 100
 """Most tokens or nearest words that one request may ask for."""
 MAX_EXPLAINED = 32
@@ -141,6 +143,7 @@ class Served:
             "logprob": line.logprob,
             "bits": line.bits,
             "bytes": line.bytes,
+            "perplexity": line.perplexity,
             "unknown": self.run.unknown(text),
         }
 
@@ -177,15 +180,18 @@ class Served:
 
     # All others
 
-    def predict(self, texts: Sequence[str], explain: bool = False) -> Answer:
+    def predict(self, texts: Sequence[str], explain: bool, settings: Mapping[str, Any]) -> Answer:
         """Predict a label with probabilities, tags or a translation for each text; `cut` counts tokens that were not
-        read. With `explain` (classifiers) also how much each word mattered."""
-        answers = self.run.explain(texts) if explain else ((answer, None) for answer in self.run.predict(texts))
+        read. With `explain` (classifiers) also how much each word mattered. `decode` is how translations were written.
+        """
+        run, lines = self.run, {f"decode.{key}": value for key, value in settings.items()}
+        used = run.decoding(lines)
+        answers = run.explain(texts) if explain else ((answer, None) for answer in run.predict(texts, lines))
         rows = []
         for text, (answer, words) in zip(texts, answers, strict=True):
             evidence = {} if words is None else {"words": [word._asdict() for word in words]}
             rows.append({**answer.json(), **evidence, "cut": self.run.cut(text)})
-        return {"predictions": rows}
+        return {"predictions": rows, **({"decode": used} if used else {})}
 
 
 class Growth:

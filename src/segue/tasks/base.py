@@ -28,6 +28,7 @@ from segue.data.shapes import Shape
 from segue.errors import InputError
 from segue.inference.evaluation import Evaluation
 from segue.inference.opened import Opened
+from segue.inference.score import Line
 from segue.models.base import Model, TaskName
 from segue.tokens.file_format import Kind
 from segue.tokens.tokenizer import Tokenizer
@@ -71,9 +72,11 @@ class Task(ABC):
     judged_one_by_one: ClassVar[str] = "rows"
     """What a confusion matrix counts."""
     pieces: ClassVar[str] = "rows"
-    """The pieces that the bootstrap and the paired test resample."""
+    """The pieces of test data that intervals and paired tests count, as sentences name them."""
     whole_epochs: ClassVar[bool] = False
     """Whether training is counted in epochs alone: there are no steps."""
+    decodes: ClassVar[tuple[str, ...]] = ()
+    """Keys of [decode] by which predictions are written; empty: they are not written token by token."""
     spells: ClassVar[bool] = False
     """Whether unknown words cost the bits of spelling them."""
     ladder: ClassVar[tuple[str, ...]]
@@ -119,7 +122,7 @@ class Task(ABC):
         """List every label or tag that can be predicted; refuse labels that nothing can be learnt from."""
         return ()
 
-    def check_tokens(self, tokenizer: Tokenizer, init: str) -> None:  # noqa: B027
+    def check_tokens(self, tokenizer: Tokenizer, init: str, data: Data) -> None:  # noqa: B027
         """Refuse the tokenizer of train.init if the task cannot use it."""
 
     # Ids
@@ -185,6 +188,10 @@ class Task(ABC):
         """Predict examples in batches; yield one prediction an example, in order."""
         raise InputError(f"A model made for {self.name} predicts no labels, tags or translations.")
 
+    def decoding(self, opened: Opened) -> dict[str, Any]:
+        """Return the values of [decode] that `predict` uses, by key."""
+        return {key: vars(opened.decode)[key] for key in self.decodes}
+
     def evaluate(
         self, opened: Opened, corpus: Corpus, split: str, done: Done = nothing, limit: int = 0, **how: Any
     ) -> Evaluation:
@@ -199,6 +206,8 @@ class Task(ABC):
         evaluation = self.figures(opened, rows, predictions)
         if cut := sum(self.cut(opened, row) for row in rows):
             evaluation.result["tokens_cut"] = cut
+        if self.decodes:
+            evaluation.result["decode"] = self.decoding(opened)
         return evaluation
 
     def figures(self, opened: Opened, rows: Sequence[Example], predictions: Sequence[Any]) -> Evaluation:
@@ -207,6 +216,10 @@ class Task(ABC):
 
     def questions(self, opened: Opened, data: Any) -> Evaluation | None:
         """Compute the figures on a file of questions; None if `data` is not one."""
+        return None
+
+    def scored(self, opened: Opened, text: str) -> Line | None:
+        """Score a typed row token by token; None: the text is no row but running text."""
         return None
 
     def asked(self, text: str, data: Data, name: str = "This run") -> Example:

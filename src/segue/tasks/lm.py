@@ -8,24 +8,35 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from segue.batches.batch import Batch
 from segue.batches.batches import Batches
 from segue.batches.batches import Config as BatchConfig
 from segue.batches.codec import Codec
-from segue.batches.encode import Encoded, encode_mixed, encode_split, encode_text
+from segue.batches.encode import Encoded, HeldOutText, encode_mixed, encode_split, encode_text
 from segue.batches.store import Columns, Store
 from segue.batches.streams import Streams
 from segue.batches.unit_rows import UnitRows, are_short
 from segue.data.builtin import MADE
+from segue.data.config import Config as Data
 from segue.data.corpus import Corpus
 from segue.data.example import Example
 from segue.data.shapes import TEXT, Shape
+from segue.errors import InputError
 from segue.inference.evaluation import Evaluation
 from segue.inference.opened import Opened
-from segue.inference.score import LONG_ROW, SHORT_ROW, Scored, score_held_out
+from segue.inference.score import BLOCK, LONG_ROW, SHORT_ROW, Scored, score_held_out
+from segue.inference.statistics import FEWEST
 from segue.models.base import Model
 from segue.tasks.base import Done, HeldOut, Task, Values, nothing
+from segue.tokens.tokenizer import Tokenizer
+
+LOSES_BLANKS = (
+    "data.canonical=false does not go with {kind}: these tokens lose doubled blanks and those at the ends of lines, so "
+    "that the bytes of the text could not be scored. Set data.canonical=true, or choose tokens.kind=word, which loses "
+    "nothing."
+)
 
 
 class RunningText(Task):
@@ -87,6 +98,15 @@ class Lm(RunningText):
     length = 128
     spells = True
 
+    def defaults(self, values: Values, model: type[Model]) -> None:
+        super().defaults(values, model)
+        if values["tokens"]["kind"] == "space" and str(values["data"]["canonical"]).lower() == "false":
+            raise InputError(LOSES_BLANKS.format(kind="tokens.kind=space"))
+
+    def check_tokens(self, tokenizer: Tokenizer, init: str, data: Data) -> None:
+        if tokenizer.kind == "space" and not data.canonical:
+            raise InputError(LOSES_BLANKS.format(kind=f"the space tokens of train.init={init}"))
+
     def held_out(self, corpus: Corpus, split: str, codec: Codec, folder: Path, limit: int) -> HeldOut:
         held_out = encode_split(corpus, split, codec.tokenizer, codec.speller, folder, limit)
         return HeldOut(held_out, len(held_out.spelled) / max(1, len(held_out.store.tokens)))
@@ -123,7 +143,8 @@ class Lm(RunningText):
         with tempfile.TemporaryDirectory(prefix="segue-") as folder:
             held_out = encode_split(corpus, split, codec.tokenizer, codec.speller, Path(folder), limit)
             scored = score_held_out(opened.model, held_out, codec.sizes.vocab_size, opened.device, LONG_ROW, done)
-        evaluation = of_scored(scored, lossless, normalised)
+            first = document_blocks(held_out) if corpus.config.unit == "document" else None
+        evaluation = of_scored(scored, lossless, normalised, first)
         if scored.parts and normalised:
             names = [part.name for part in corpus.parts_of(split)]
             evaluation.result["by_corpus"] = by_corpus(scored, names, lossless)
@@ -136,12 +157,26 @@ class Lm(RunningText):
         return f"{evaluation.result['bytes']:,} bytes"
 
 
-def of_scored(scored: Scored, lossless: bool = True, normalised: bool = True) -> Evaluation:
+def document_blocks(held_out: HeldOutText) -> NDArray[np.int64]:
+    """Return the first block of each document; a document that begins in the block of another counts as part of it."""
+    sizes, tokens = held_out.store.columns["bytes"].flat, np.asarray(held_out.store.tokens)
+    begins = np.concatenate([[0], np.flatnonzero(tokens == 0)[:-1] + 1])  # each document ends with STOP
+    lengths = np.add.reduceat(sizes, begins, dtype=np.int64)
+    return np.unique((np.cumsum(lengths) - lengths) // BLOCK)
+
+
+def of_scored(
+    scored: Scored, lossless: bool = True, normalised: bool = True, documents: NDArray[np.int64] | None = None
+) -> Evaluation:
     """Compute the figures of a language model. A tokenizer that loses text has a perplexity but no bits per byte;
-    scores that do not sum to one have neither."""
+    scores that do not sum to one have neither. If there are documents enough, given by the first block of each, they
+    are the pieces: they are independent of each other, as blocks are not."""
     pieces = np.stack([scored.bits, scored.block_bytes], 1)
+    blocks = documents is None or len(documents) < FEWEST
+    if documents is not None and not blocks:
+        pieces = np.add.reduceat(pieces, documents, axis=0)
     result: dict[str, Any] = {"task": "lm", "figure": "bits_per_byte"}
-    evaluation = Evaluation(result, pieces)
+    evaluation = Evaluation(result, pieces, ordered=blocks)
     counts = {
         "tokens": scored.tokens,
         "bytes": int(scored.block_bytes.sum()),

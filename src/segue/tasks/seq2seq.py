@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -15,13 +17,18 @@ from segue.batches.collate import mask_of, pad
 from segue.batches.store import Column, Columns, id_dtype
 from segue.data.example import Example
 from segue.data.shapes import PARALLEL, Shape
+from segue.errors import InputError
 from segue.inference import metrics
+from segue.inference.decode_settings import Config as Decode
 from segue.inference.evaluation import Evaluation
 from segue.inference.opened import Opened
+from segue.inference.score import Floats, Line, perplexity_of
 from segue.tasks.base import Task
 
 SHOWN = 20
 _ROWS = 64
+_CELLS = 1 << 25
+"""Most logits that scoring makes at once."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +50,15 @@ class Seq2seq(Task):
     """A text for a source."""
 
     name = "seq2seq"
-    verbs = ("predict",)
+    verbs = ("predict", "score")
     tokens = "bpe"
     figure = "bleu"
-    beside = ("bleu", "chrf")
+    beside = ("bleu", "chrf", "perplexity")
     curve = ("accuracy", "token accuracy")
     ladder = ("rnn_seq2seq/elman", "rnn_seq2seq", "rnn_seq2seq/every")
     by = "source"
     added = 1
+    decodes = ("beam", "length_penalty", "max_tokens")
 
     @property
     def shape(self) -> Shape:
@@ -68,18 +76,25 @@ class Seq2seq(Task):
 
     def collate(self, columns: Columns, limit: int) -> Batch:
         """Batch for teacher forcing: STOP y1 … yn predicts y1 … yn STOP. A row cut at `limit` has no last STOP."""
+        return self._forced(columns, limit, limit)
+
+    def _forced(self, columns: Columns, limit: int, target_limit: int) -> Batch:
         source, text = columns["source"].rows(limit), columns["text"].rows()
         stop = np.zeros(1, np.int64)
-        inputs = [np.concatenate([stop, row.astype(np.int64)])[: limit + 1] for row in text]
-        targets = [np.concatenate([row.astype(np.int64), stop])[: limit + 1] for row in text]
+        inputs = [np.concatenate([stop, row.astype(np.int64)])[: target_limit + 1] for row in text]
+        targets = [np.concatenate([row.astype(np.int64), stop])[: target_limit + 1] for row in text]
         return Batch(pad(inputs), pad(targets, IGNORE), mask_of(inputs), None, pad(source), mask_of(source))
+
+    def decoding(self, opened: Opened) -> dict[str, Any]:
+        """Return beam, length penalty and the most tokens. A translation is searched for, never drawn: without a beam
+        it is greedy, which is a beam of 1."""
+        values = super().decoding(opened)
+        return values | {"beam": max(1, opened.decode.beam)}
 
     def predict(self, opened: Opened, examples: Iterable[Example]) -> Iterator[Translation]:
         from segue.inference.decode import generate
 
-        codec, decode, source = opened.codec, opened.decode, iter(examples)
-        if decode.beam == 0:  # translations are greedy by default, not sampled
-            decode = replace(decode, beam=1, temperature=1.0, top_k=0, top_p=1.0)
+        codec, decode, source = opened.codec, Decode(**self.decoding(opened)), iter(examples)
         while group := list(islice(source, _ROWS)):
             rows = self.encode(group, codec, labelled=False)["source"].rows(opened.limit)
             starts: list[list[int]] = [[] for _ in rows]
@@ -87,6 +102,34 @@ class Seq2seq(Task):
             forbid = [codec.tokenizer.unk]
             for text in generate(opened.model, starts, codec.sizes, decode, *given, opened.device, forbid=forbid):
                 yield Translation(codec.tokenizer.decode(text.ids), text.logprob)
+
+    def target_logprobs(self, opened: Opened, rows: Iterable[Example]) -> Iterator[Floats]:
+        """Yield for each row log p(y_t | x, y_1 … y_t-1) of every token of its target and of the STOP after it, by
+        teacher forcing. A source is cut as `predict` cuts it, a target is read whole."""
+        opened.model.eval()
+        source = iter(rows)
+        while group := list(islice(source, _ROWS)):
+            lengths = self.encode(group, opened.codec)["text"].lengths() + 1
+            at_once = max(1, _CELLS // (opened.codec.sizes.vocab_size * int(lengths.max())))
+            for first in range(0, len(group), at_once):
+                columns = self.encode(group[first : first + at_once], opened.codec)
+                batch = self._forced(columns, opened.limit, sys.maxsize - 1)
+                logp_BT, _ = opened.model.logprobs(batch.to(opened.device))
+                for logp_T, length in zip(logp_BT.double().cpu().numpy(), lengths[first:], strict=False):
+                    yield logp_T[:length]
+
+    def scored(self, opened: Opened, text: str) -> Line:
+        """Score the target of a line "source<TAB>target" given its source."""
+        source, tab, target = text.partition("\t")
+        if not tab or "\t" in target:
+            raise InputError(
+                f"'{text[:60]}' has {text.count(chr(9))} tabs. Expected a source, a tab and its translation in a line."
+            )
+        _, surfaces = opened.codec.tokenizer.pieces(target)
+        (logp_T,) = self.target_logprobs(opened, [Example(text=source, target=target)])
+        bits_T = -logp_T / math.log(2)
+        totals = math.fsum(logp_T), math.fsum(bits_T), len(target.encode()) + 1
+        return Line(text, [*surfaces, ""], logp_T.tolist(), bits_T.tolist(), *totals)
 
     def figures(self, opened: Opened, rows: Sequence[Example], predictions: Sequence[Any]) -> Evaluation:
         written, references = [p.text for p in predictions], [row.target for row in rows]
@@ -97,6 +140,7 @@ class Seq2seq(Task):
             bleu=scores["bleu"],
             bleu_ci=list(evaluation.interval()),
             chrf=scores["chrf"],
+            perplexity=self._perplexity(opened, rows),
             exact=float(np.mean([w == r for w, r in zip(written, references, strict=True)])),
             sentences=len(rows),
             signature=scores["signature"],
@@ -106,6 +150,11 @@ class Seq2seq(Task):
             for row, w in list(zip(rows, written, strict=True))[:SHOWN]
         )
         return evaluation
+
+    def _perplexity(self, opened: Opened, rows: Sequence[Example]) -> float:
+        """Compute the perplexity of the references given their sources, per token; the end of each is one."""
+        logp = np.concatenate(list(self.target_logprobs(opened, rows)))
+        return perplexity_of(float(-logp.mean()))
 
 
 TASK = Seq2seq()

@@ -53,13 +53,15 @@ class Tags:
     """The tag of each word that is read."""
     probabilities: tuple[float, ...] = ()
     """The probability of each word's tag; empty if a word may have several tags."""
+    of_each: tuple[dict[str, float], ...] = ()
+    """If a word may have several tags: of each word, the probability of every tag."""
 
     def line(self) -> str:
         return " ".join(self.tags)
 
     def json(self) -> dict[str, Any]:
-        sure = {"probabilities": list(self.probabilities)} if self.probabilities else {}
-        return {"words": list(self.words), "tags": list(self.tags), **sure}
+        sure = list[Any](self.probabilities or self.of_each)
+        return {"words": list(self.words), "tags": list(self.tags), **({"probabilities": sure} if sure else {})}
 
 
 class Tag(Task):
@@ -69,7 +71,7 @@ class Tag(Task):
     verbs = ("predict",)
     tokens = "space"
     figure = "accuracy"
-    beside = ("accuracy", "span_f1", "calibration_error")
+    beside = ("accuracy", "micro_f1", "macro_f1", "span_f1", "calibration_error")
     decides = True
     judged_one_by_one = "words"
     ladder = (
@@ -103,7 +105,7 @@ class Tag(Task):
         check_test(corpus, labels, of)
         return labels
 
-    def check_tokens(self, tokenizer: Tokenizer, init: str) -> None:
+    def check_tokens(self, tokenizer: Tokenizer, init: str, data: Data) -> None:
         if tokenizer.kind != "space":
             raise InputError(f"train.init={init} has {tokenizer.kind} tokens; a tagger needs words (space tokens).")
 
@@ -136,12 +138,15 @@ class Tag(Task):
         while group := list(islice(source, _ROWS)):
             batch = self.collate(self.encode(group, opened.codec, labelled=False), opened.limit)
             opened.model.eval()
-            best, p_BT = opened.model.decide(batch.to(opened.device))
-            sure = [()] * len(group) if p_BT is None else p_BT.cpu().tolist()
-            for example, tags, p_T in zip(group, best.cpu().numpy(), sure, strict=True):
+            best, sure = opened.model.decide(batch.to(opened.device))
+            for example, tags, p_T in zip(group, best.cpu().numpy(), sure.cpu().tolist(), strict=True):
                 count = min(len(example.words), opened.limit)
                 names = tuple(_named(opened.codec.labels, tag) for tag in tags[:count])
-                yield Tags(example.words, names, tuple(p_T[:count]))
+                if tags.ndim == 1:
+                    yield Tags(example.words, names, tuple(p_T[:count]))
+                else:
+                    each = (dict(zip(opened.codec.labels, p_C, strict=True)) for p_C in p_T[:count])
+                    yield Tags(example.words, names, of_each=tuple(each))
 
     def cut(self, opened: Opened, example: Example) -> int:
         return max(0, len(example.words) - opened.limit)
@@ -154,7 +159,7 @@ class Tag(Task):
         right = [sum(map(str.__eq__, row.tags, guess)) for row, guess in zip(rows, guesses, strict=True)]
         pieces = np.array([right, [len(row.tags) for row in rows]], np.float64).T
         spans = metrics.span_f1([row.tags for row in rows], [[tag or "O" for tag in guess] for guess in guesses])
-        evaluation = Evaluation({"task": "tag", "figure": "accuracy"}, pieces, share=True)
+        evaluation = Evaluation({"task": "tag", "figure": "accuracy"}, pieces, share=True, ordered=True)
         evaluation.result.update(
             accuracy=float(pieces[:, 0].sum() / pieces[:, 1].sum()),
             accuracy_ci=list(evaluation.interval()),

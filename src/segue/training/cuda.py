@@ -10,6 +10,7 @@ A step that cannot be compiled or recorded runs eagerly, with one warning.
 
 from __future__ import annotations
 
+import gc
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -164,6 +165,17 @@ def sent(batch: Batch, counts: Mapping[str, int]) -> list[Any]:
     return [*batch.arrays().values(), np.array([*counts.values()], np.float64)]
 
 
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Collect no garbage while a graph is recorded: to free the graphs of an earlier model then is an error."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 class _Graph:
     """A recorded step, and the tensors that it reads its batch from."""
 
@@ -185,7 +197,7 @@ class _Graph:
         self._left = [torch.cuda.Event() for _ in range(_AHEAD)]  # type: ignore[no-untyped-call]
         self._turn = 0
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph, pool=pool):
+        with _uncollected(), torch.cuda.graph(self.graph, pool=pool):
             step(self._batch, dict(zip(counts, self._counts.unbind(), strict=True)))
 
     def replay(self, batch: Batch, counts: Mapping[str, int]) -> None:

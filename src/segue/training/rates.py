@@ -2,6 +2,7 @@
 
 warm-up:   rate · step / warmup                          for the first steps
 cosine:    rate · (1 + cos(pi · progress)) / 2           progress from 0 to 1 over the budget
+wsd:       rate, and at the end down to 0 in a line      warm-up, stable, decay: budget.py says when
 constant:  rate
 plateau:   rate halved after every validation that brought nothing better
 
@@ -39,8 +40,10 @@ class Config:
     """Momentum of SGD and Muon; the first beta of AdamW."""
     clip: float = 1.0
     """Gradient clipping: the largest norm of the gradient (0: no limit)."""
-    schedule: Literal["cosine", "constant", "plateau"] = "cosine"
-    """Learning rate schedule after the warm-up; plateau: halve it after each validation that is no better."""
+    schedule: Literal["cosine", "wsd", "constant", "plateau"] = "cosine"
+    """Learning rate after the warm-up: cosine; wsd: stable, then decay; plateau: halved after validations no better."""
+    decay: float = 0.4
+    """With schedule=wsd: over this last share of the run the rate falls to 0 in a straight line."""
     warmup: int = 20
     """Warm-up: raise the learning rate from 0 over this many steps."""
     average: int = 0
@@ -53,6 +56,8 @@ class Config:
             raise ValueError(f"rate={self.rate} would not learn: expected more than 0")
         if min(self.weight_decay, self.clip, self.warmup, self.average) < 0 or not 0 <= self.momentum < 1:
             raise ValueError("weight_decay, clip, warmup, average must be 0 or more, momentum at least 0 and below 1")
+        if not 0 < self.decay <= 1:
+            raise ValueError(f"decay={self.decay} must be above 0 and at most 1")
         if not 0 <= self.ema < 1 or (self.ema and self.average):
             raise ValueError(f"ema={self.ema} must be at least 0 and below 1, and without average, another mean")
 
@@ -73,9 +78,9 @@ def optimizer(model: nn.Module, config: Config) -> Optimizer:
     return {"sgd": Sgd, "adamw": AdamW, "muon": Muon}[config.name](groups, rate, config.momentum)
 
 
-def rate_at(config: Config, step: int, progress: float, halvings: int) -> float:
-    """Return the learning rate of one step (from 0) at a share `progress` of the budget."""
-    rate = config.rate * 0.5**halvings if config.schedule == "plateau" else config.rate
+def rate_at(config: Config, step: int, progress: float, halvings: int, height: float = 1.0) -> float:
+    """Return the learning rate of one step (from 0) at a share `progress` of the budget; `height`: its share in wsd."""
+    rate = config.rate * 0.5**halvings if config.schedule == "plateau" else config.rate * height
     if config.schedule == "cosine":
         rate *= 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
     if step < config.warmup:
@@ -109,6 +114,13 @@ class Average:
         self.steps += 1
         share = max(1 / self.steps, 1 - self.ema) if self.ema else 1 / self.steps
         torch._foreach_lerp_(list(self.means.values()), list(self.weights.values()), share)
+
+    @torch.no_grad()
+    def begin_anew(self) -> None:
+        """Forget the mean: begin with the weights as they are now."""
+        for name, weight in self.weights.items():
+            self.means[name].copy_(weight)
+        self.steps = 0
 
     @contextmanager
     def in_place(self) -> Iterator[None]:

@@ -3,7 +3,7 @@
     for record in Trainer(...).fit(): …
 
 One update: count the denominators of all parts, go forward and backward part by part (gradient accumulation), clip,
-step. `patience` is early stopping.
+step. `patience` is early stopping; budget.py says when the run ends and when its rate falls.
 Losses and the guard against NaN stay on the device and are read every `log_every` steps; an update
 that is not finite never lands, because the optimiser gets the flag and moves nothing.
 """
@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -25,10 +25,17 @@ from segue.batches.batch import Batch
 from segue.batches.batches import Batches
 from segue.models.base import Record, Term, TrainConfig
 from segue.training import cuda, rates
+from segue.training.budget import Budget, validations
 from segue.training.fitting import fitted
 from segue.training.log import DivergedError
 from segue.training.profile import Profile, phase
 from segue.training.world import World
+
+PACE = 10
+"""Steps after which the pace of a run is known."""
+
+SOONER = 0.1
+"""A run that ends with more than this share of its seconds left says so."""
 
 Validate = Callable[[Callable[[float], None]], dict[str, Any]]
 Worth = Callable[[dict[str, Any]], tuple[float, ...]]
@@ -48,19 +55,23 @@ class Config(TrainConfig):
     epochs: float = 0.0
     """Train at most this many epochs (0: no limit)."""
     seconds: float = 0.0
-    """Train at most this many seconds, not counting validation (0: no limit)."""
+    """Train at most this many seconds, validations included (0: no limit)."""
     seed: int = 0
     """Random seed of the initial weights, the order of the data and dropout."""
     optimizer: rates.Config = field(default_factory=rates.Config)
     """Optimiser, learning rate schedule, gradient clipping, averaged weights."""
     every: int = 0
-    """Validate and save a checkpoint every so many steps (0: ten to twenty times in a run)."""
+    """Validate and save a checkpoint every so many steps (0: eight to forty times in a run)."""
     log_every: int = 10
     """Log the training loss every so many steps."""
-    patience: int = 0
-    """Early stopping: stop after this many validations without improvement (0: never)."""
+    patience: int = 6
+    """Early stopping: stop after so many validations without improvement, with schedule=wsd decay first (0: never)."""
     validate_tokens: int = 100_000
     """Score about this many predictions at each validation, from the beginning of the validation data."""
+    plan: Literal["none", "epochs", "size"] = "epochs"
+    """With seconds: set schedule, dropout, decay and validations by how often the text is read; size: the size too."""
+    named: str = ""
+    """Keys that `plan` leaves as they are, comma separated; those that you name are added."""
     init: str = ""
     """Fine-tuning: begin with the weights and the tokenizer of this run."""
     freeze: str = ""
@@ -116,36 +127,30 @@ class Trainer:
         alone = batches.config.accumulate == 1 and profile is None and self.world.size == 1
         self._records = alone and cuda.may_record(batches, device)
         self._began = 0
-        self.total_steps = self._total_steps()
-        self.every = config.every or max(1, self.total_steps // 20 if self.total_steps else 0)
-        self._tenths = 0
-        self._validated_at = self._validation_took = 0.0
+        self.budget = Budget(config, batches.per_epoch)
+        self.every = config.every or (0 if config.seconds else max(1, self.budget.steps // 20))
+        """Steps from one validation to the next; 0: not known before the pace is."""
+        self.validation_seconds = 0.0
+        """Seconds of validations and checkpoints, and of the trials before the first step."""
+        self.stopped_early = False
+        """Whether early stopping ended the run, or began its decay, before the budget was spent."""
+        self._stopped = False
+        self._validated_at = 0
 
-    def _total_steps(self) -> int:
-        """The budget in steps; 0 where only seconds limit it."""
-        limits = [self.config.steps] if self.config.steps else []
-        if self.config.epochs:
-            limits.append(max(1, round(self.config.epochs * self.batches.per_epoch)))
-        if not limits and not self.config.seconds:
-            limits.append(2000)
-        return min(limits, default=0)
+    @property
+    def spent(self) -> float:
+        """Seconds of training and validation."""
+        return self.seconds + self.validation_seconds
 
     @property
     def progress(self) -> float:
         """The share of the budget that is spent."""
-        shares = [self.step / self.total_steps] if self.total_steps else []
-        if self.config.seconds:
-            shares.append(self.seconds / self.config.seconds)
-        return max(shares)
-
-    @property
-    def stopped_early(self) -> bool:
-        return bool(self.config.patience) and self.best.get("since", 0) >= self.config.patience
+        return self.budget.progress(self.step, self.spent)
 
     def fit(self) -> Iterator[Record]:
         """Train to the end of the budget. After a `validation` or `checkpoint` record the state may be saved."""
         self.model.train()
-        while self.progress < 1 and not self.stopped_early:
+        while self.progress < 1 and not self._stopped:
             begun = time.perf_counter()
             with phase(self.profile, "data"):
                 parts = self.batches.at(self.step)
@@ -167,8 +172,12 @@ class Trainer:
                 self.seconds += time.perf_counter() - begun
             if self.config.seconds:
                 self.seconds = self.world.broadcast(self.seconds)
+                self.budget.look_at_clock(self.step, self.spent)
             if self._due() or self.progress >= 1:
-                yield self._validated()
+                record, begun = self._validated(), time.perf_counter()
+                yield record  # the caller saves a checkpoint
+                self.validation_seconds += time.perf_counter() - begun
+            self._count_anew()
 
     def _consider_compiling(self) -> None:
         """Decide about torch.compile; wait for queued work first, so that the clock shows the pace."""
@@ -179,29 +188,24 @@ class Trainer:
             self.graphs, self._began = cuda.Graphs(), self.step
 
     def _left(self, pace: float) -> float:
-        """Return the seconds to the end of the budget, at `pace` seconds a step."""
-        ends = [(self.total_steps - self.step) * pace] if self.total_steps else []
-        if self.config.seconds:
-            ends.append(self.config.seconds - self.seconds)
-        return min(ends)
+        return self.budget.left(self.step, self.spent, pace)
 
     def _due(self) -> bool:
-        """Whether to validate: every so many steps; with a budget in seconds, after each tenth of it.
-
-        With a budget in seconds, train at least for as long as the last validation took: with a large vocabulary a run
-        of seconds would otherwise take minutes.
-        """
-        if self.config.every or not self.config.seconds:
-            return self.step % self.every == 0
-        tenths = int(self.progress * 10)
-        if tenths == self._tenths or self.seconds - self._validated_at < self._validation_took:
-            return False
-        self._tenths = tenths
-        return True
+        """Whether to validate. With a budget in seconds that was not planned, the pace of the first steps says how
+        often; validations that take more than a tenth of the time become rarer."""
+        if self.config.seconds and not self.config.every:
+            if not self.every and self.step - self._began >= PACE:
+                each = self.config.seconds / validations(self.config.seconds)
+                self.every = max(1, round(each * self.step / self.spent))
+            elif self.every and self.validation_seconds > self.spent / 10:
+                return self.step >= 2 * self._validated_at and self.validation_seconds < self.seconds
+        return bool(self.every) and self.step % self.every == 0
 
     def _begin_step(self, parts: list[Batch]) -> dict[str, int]:
         """Set the learning rate; return the denominators of the loss, over all parts (gradient accumulation)."""
-        rate = rates.rate_at(self.config.optimizer, self.step, self.progress, self.halvings)
+        rate = rates.rate_at(
+            self.config.optimizer, self.step, self.progress, self.halvings, self.budget.height(self.step)
+        )
         self.optimizer.set_rate(rate * self.batches.rate_share(parts))
         self.log.rate, self.log.steps = rate, self.log.steps + 1
         return self._counts(parts)
@@ -254,14 +258,19 @@ class Trainer:
         self.log.read(self)  # a bad step must not be validated or saved
         if self.validate is None:
             return Record(self.step, "checkpoint", {"seconds": self.seconds})
-        begun = time.perf_counter()
+        begun, self._validated_at = time.perf_counter(), self.step
         with self.average.in_place() if self.average is not None else nullcontext():
             self.model.eval()
             with torch.inference_mode():
                 values = self.world.broadcast(self.validate(self.validating) if self.world.first else None)
             self.model.train()
-            self._validated_at, self._validation_took = self.seconds, time.perf_counter() - begun
+            self.validation_seconds += time.perf_counter() - begun
+            if self.config.seconds:
+                self.validation_seconds = self.world.broadcast(self.validation_seconds)
             self._judge(values)
+        if self.config.patience and self.best["since"] >= self.config.patience:
+            self._stop_early()
+        self._count_anew()
         if self.average is not None:
             values |= {"averaged": self.average.steps}
         elif self.config.optimizer.average:
@@ -277,6 +286,24 @@ class Trainer:
             self.best["since"] += 1
             self.halvings += 1
 
+    def _stop_early(self) -> None:
+        """Validation stopped improving: let the rate decay from the best weights, or stop if it has decayed already, or
+        if the schedule has no decay."""
+        pace = self.spent / self.step
+        before = self.budget.left(self.step, self.spent, pace)
+        self._stopped = not self.budget.stalled(self.step, self.spent, self.best["step"])
+        if not self._stopped:
+            self.model.load_state_dict(self.best_weights)
+            if self.average is not None:
+                self.average.begin_anew()
+        sooner = self.progress < 1 if self._stopped else self.budget.left(self.step, self.spent, pace) < before
+        self.stopped_early = self.stopped_early or sooner
+
+    def _count_anew(self) -> None:
+        """Give the decay as many validations without improvement as the steps before it had."""
+        if self.best and self.step == self.budget.decay_at:
+            self.best["since"] = 0
+
     def _begin_average(self, loss: float) -> None:
         """Start averaging the weights as soon as validation has not improved for long enough (NT-ASGD)."""
         self.losses.append(loss)
@@ -288,6 +315,7 @@ class Trainer:
         if self.best_weights:
             self.model.load_state_dict(self.best_weights)
         self.model.eval()
+        self.graphs = cuda.Graphs()  # frees their memory
 
     def summary(self) -> dict[str, Any]:
         """Return what result.json says about the training."""
@@ -298,7 +326,14 @@ class Trainer:
             looked_up = {id(m.weight) for m in self.model.modules() if isinstance(m, torch.nn.Embedding)}
             met = sum(p.numel() for p in self.model.parameters() if self.model.tied or id(p) not in looked_up)
             found["profile"] = self.profile.result(self.targets / max(1, self.step), met)
-        return found | {"stopped_early": self.stopped_early}
+        left = max(0.0, self.config.seconds - self.spent)
+        if left > SOONER * self.config.seconds:
+            found["seconds_left"] = left
+        return found | {"stopped_early": self.stopped_early, "wall_seconds": self.spent}
+
+    def settled(self) -> dict[str, Any]:
+        """Return what the clock decided, as steps: with these values the run can be made again."""
+        return {**self.budget.settled(self.step), "every": self.every}
 
     # What a checkpoint holds: tensors by file, and plain values.
 
@@ -324,11 +359,14 @@ class Trainer:
     def values(self) -> dict[str, Any]:
         return {
             "step": self.step,
-            "seconds": self.seconds,
+            "seconds": [self.seconds, self.validation_seconds],
             "targets": self.targets,
             "halvings": self.halvings,
             "best": self.best,
             "losses": self.losses,
+            "budget": self.budget.values(),
+            "every": self.every,
+            "stopped": [self.stopped_early, self._stopped],
             "averaged": None if self.average is None else self.average.steps,
         }
 
@@ -342,9 +380,15 @@ class Trainer:
             carried[int(i)][name] = value.to(self.device)
         kind: Any = type(self.model.start(1, 1)) if carried else None
         self.carried = [self._mine(kind.from_tensors(carried[i])) for i in sorted(carried)]
-        self.step, self.seconds, self.targets = values["step"], values["seconds"], values["targets"]
+        self.step, self.targets = values["step"], values["targets"]
+        self.seconds, self.validation_seconds = values["seconds"]
         self.halvings, self.best = values["halvings"], values["best"]
-        self._tenths, self._began = int(self.progress * 10), self.step
+        self._began = self._validated_at = self.step
+        if self.budget.restore(values["budget"]):
+            self.every = self.config.every or values["every"]
+            self.stopped_early, self._stopped = values["stopped"]
+        elif self.best:
+            self.best["since"] = 0
         self.best_weights = dict(tensors.get("best", tensors["model"])) if self.best else {}
         self.losses = list(values.get("losses", []))
         self.average = rates.Average(self.model, self.config.optimizer.ema) if "average" in tensors else None

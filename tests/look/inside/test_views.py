@@ -15,7 +15,9 @@ from segue.batches.batch import Batch
 from segue.cli import main
 from segue.errors import InputError
 from segue.inference.words import words_of
+from segue.layers.position import Positions
 from segue.look.inside import look, views, views_of
+from segue.look.inside.positions import by_distance
 from segue.look.inside.view import View
 from segue.runs.run import Run
 
@@ -32,34 +34,45 @@ RUNS: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
     "scores": ("ngram", TEXTS, {**COUNTED, "model.order": 3, "model.smoothing": "stupid_backoff"}),
     "gpt": ("gpt", TEXTS, SMALL | GPT),
     "relative": ("gpt", TEXTS, SMALL | GPT | {"model.position": "relative"}),
+    "placeless": ("gpt", TEXTS, SMALL | GPT | {"model.position": "none"}),
     "lstm": ("rnn_lm", TEXTS, SMALL | {"model.width": 8, "model.embedding": 8, "model.layers": 2}),
     "gru": ("rnn_lm", TEXTS, SMALL | {"model.width": 8, "model.embedding": 8, "model.cell": "gru"}),
     "elman": ("rnn_lm", TEXTS, SMALL | {"model.width": 8, "model.embedding": 8, "model.cell": "elman"}),
     "bow": ("bow", REVIEWS, {"train.steps": 20, "data.validation": 0}),
     "bayes": ("naive_bayes", REVIEWS, {"data.validation": 0}),
     "rnn": ("rnn_classifier", REVIEWS, SMALL | {"model.width": 8}),
+    "cnn": ("cnn_classifier", REVIEWS, {"train.steps": 20, "data.validation": 0, "model.filters": 4}),
     "tagger": ("rnn_tagger", TAGGED, SMALL | {"model.width": 8, "batches.length": 8}),
     "window": ("window_tagger", TAGGED, SMALL | {"batches.length": 8}),
     "translator": ("rnn_seq2seq", PAIRS, SMALL | {"model.width": 8, "tokens.kind": "char"}),
     "words": ("word2vec", TEXTS, {**COUNTED, "model.width": 8, "train.threads": 1}),
 }
 APPLY = {
-    "ngram": ["next", "evidence", "surprisal"],
-    "scores": ["next", "evidence"],
-    "gpt": ["next", "attention", "surprisal"],
-    "relative": ["next", "attention", "surprisal"],
+    "ngram": ["next", "counts", "evidence", "surprisal"],
+    "scores": ["next", "counts", "evidence"],
+    "gpt": ["next", "attention", "positions", "surprisal"],
+    "relative": ["next", "attention", "positions", "surprisal"],
+    "placeless": ["next", "attention", "surprisal"],
     "lstm": ["next", "gates", "surprisal"],
     "gru": ["next", "gates", "surprisal"],
     "elman": ["next", "gates", "surprisal"],
     "bow": ["leave_one_out"],
     "bayes": ["leave_one_out"],
     "rnn": ["gates", "leave_one_out"],
+    "cnn": ["filters", "leave_one_out"],
     "tagger": ["gates"],
     "window": [],
     "translator": [],
     "words": ["word_map"],
 }
-TEXT = {"bow": "a fine film", "bayes": "a fine film", "rnn": "a fine film", "tagger": "the dog eats", "words": "cows"}
+TEXT = {
+    "bow": "a fine film",
+    "bayes": "a fine film",
+    "rnn": "a fine film",
+    "cnn": "a fine film",
+    "tagger": "the dog eats",
+    "words": "cows",
+}
 
 
 @pytest.fixture(scope="module")
@@ -143,6 +156,92 @@ def test_surprisal_is_that_of_score(runs: dict[str, Run], name: str) -> None:
     assert shown.values_PRC[0, 0] == pytest.approx(line.token_bits, rel=1e-4)
 
 
+# Counts
+
+
+WORDS = ["i", "want", "to", "eat", "chinese", "food", "lunch", "spend"]
+BERKELEY = [
+    *([5, 827, 0, 9, 0, 0, 0, 2], [2, 0, 608, 1, 6, 6, 5, 1], [2, 0, 4, 686, 2, 0, 6, 211], [0, 0, 2, 0, 16, 2, 42, 0]),
+    *([1, 0, 0, 0, 0, 82, 1, 0], [15, 0, 15, 0, 1, 4, 0, 0], [2, 0, 0, 0, 0, 1, 0, 0], [1, 0, 1, 0, 0, 0, 0, 0]),
+]
+"""How often the column's word followed the row's in the Berkeley Restaurant corpus."""
+PLAIN = ["data.unit=line", "tokens.kind=space", "data.validation=0", "model.order=2"]
+
+
+@pytest.fixture(scope="module")
+def berkeley(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with a line for each time that one word followed another."""
+    path = tmp_path_factory.mktemp("berkeley") / "berkeley.txt"
+    pairs = [(a, b, n) for a, row in zip(WORDS, BERKELEY, strict=True) for b, n in zip(WORDS, row, strict=True)]
+    path.write_text("".join(f"{a} {b}\n" * n for a, b, n in pairs))
+    return path
+
+
+def counted(path: Path, out: Path, *settings: str) -> dict[str, Any]:
+    """Train an n-gram model by the command, and look at its counts by the command; the view as JSON."""
+    assert main(["train", "ngram", str(path), *PLAIN, *settings, "--out", str(out)]) == 0
+    return json.loads(segue.load(out).look(" ".join(WORDS), "counts").json())
+
+
+def test_n9_the_berkeley_table_comes_from_a_file(
+    berkeley: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = counted(berkeley, tmp_path / "run", "model.smoothing=maximum_likelihood")
+    alone, *columns = np.array(shown["values"][0]).T
+    table = np.array(columns).T
+    assert shown["rows"] == WORDS and shown["columns"] == ["alone", *WORDS]
+    assert table.tolist() == BERKELEY and table.sum(1).tolist() == [843, 629, 911, 62, 84, 35, 3, 2]
+    assert "32 of these 64 counts are 0." in shown["note"] and table.sum() == 2569
+    # A word stands in a line as often as it is followed by one of the words, and as often as it follows one.
+    assert alone.tolist() == (table.sum(0) + table.sum(1)).tolist()
+    p = np.array(shown["values"][1])[:, 1:]
+    assert p == pytest.approx(table / alone[:, None], abs=1e-12)  # the second words are followed by STOP
+    # 32 pairs of words, 8 first words after START, 8 last ones before STOP; 8 words, START or STOP, and UNK.
+    assert "the model has 48 of 100, 48 %." in shown["note"]
+    capsys.readouterr()
+    assert main(["look", str(tmp_path / "run"), "i want", "--view", "counts"]) == 0
+    drawn = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in drawn[2:6]] == [
+        *(["count"], ["alone", "i", "want"], ["i", "871", "5", "827"], ["want", "1,456", "2", "0"]),
+    ]
+
+
+def test_n12_adding_one_takes_most_from_what_was_often_seen(berkeley: Path, tmp_path: Path) -> None:
+    """The effective count, p(w|h) c(h), beside the plain one."""
+    shown = counted(berkeley, tmp_path / "run", "model.smoothing=add_alpha", "model.alpha=1")
+    counts, p = np.array(shown["values"])[:, :, 1:]
+    totals = np.array(shown["values"])[0, :, 0]
+    size = round(1 / p[0, 2] - totals[0])  # "to" never followed "i": p = 1 / (c(i) + V)
+    assert size in (9, 10)  # the words and STOP; with UNK
+    assert p == pytest.approx((counts + 1) / (totals[:, None] + size), abs=1e-12)
+    effective = p * totals[:, None]
+    assert (effective[counts == 0] > 0).all() and effective[0, 1] < 827
+
+
+def test_counts_of_a_longer_context_and_of_the_commonest_words(runs: dict[str, Run]) -> None:
+    run = runs["scores"]
+    shown = checked(run.look("cows | eat hay", "counts"))
+    assert shown.rows == (" eat", " hay") and shown.columns == ("alone", " eat", " hay")
+    # Of every three texts two have "cows eat"; one of them goes on with "hay".
+    assert shown.values_PRC[0].tolist() == [[16.0, 0.0, 8.0], [0.0, 0.0, 0.0]] and shown.panels == ("count", "score")
+    assert shown.values_PRC[1, 0, 2] == 0.5
+    words = " ".join(TEXTS[:3]).split()
+    most = checked(run.look(view="counts", top=2))
+    assert {word.strip() for word in most.rows} <= {word for word in words if words.count(word) >= 2}
+    assert "Kneser-Ney" in run_note(runs["ngram"]) and "Kneser-Ney" not in run_note(run)
+    with pytest.raises(InputError, match="at most 1 before the bar"):
+        run.look("the cows | eat", "counts")
+    assert run.look("cows zebra", "counts").rows == (" cows",)
+    with pytest.raises(InputError, match="never saw “zebra”"):
+        run.look("zebra", "counts")
+    with pytest.raises(InputError, match="asks for no token"):
+        run.look("cows", "counts", top=0)
+
+
+def run_note(run: Run) -> str:
+    return run.look("cows", "counts").note
+
+
 # Attention
 
 
@@ -167,6 +266,37 @@ def test_a_layer_and_a_head(runs: dict[str, Run]) -> None:
 def test_a_text_that_is_longer_than_the_window(runs: dict[str, Run]) -> None:
     shown = checked(runs["gpt"].look("the cow " * 10, "attention"))
     assert len(shown.rows) == 16 and "The first 16 of 81 tokens" in shown.note
+
+
+# Positions
+
+
+def test_close_places_are_alike_by_sinusoids() -> None:
+    """P18, over the distance 0: width 512, falling until a distance of 43."""
+    found = by_distance(Positions("sinusoidal", 200, 512, 4, 128))[0]
+    dots = [256, 249.102, 231.734, 211.749, 189.597, 173.790, 157.574, 131.091, 111.950]
+    assert found[[0, 1, 2, 3, 5, 10, 20, 50, 100]] * 256 == pytest.approx(dots, abs=5e-3)
+    assert (np.diff(found)[:43] < 0).all() and np.diff(found)[43] > 0
+
+
+def test_places_by_the_other_kinds() -> None:
+    """One-hot places have nothing in common; rotary: the mean cosine of the angles; relative: a bias a head."""
+    assert by_distance(Positions("onehot", 6, 8, 2, 4))[0].tolist() == [1, 0, 0, 0, 0, 0]
+    angles = np.arange(6)[:, None] * 10_000.0 ** -np.array([0, 0.5])
+    assert by_distance(Positions("rotary", 6, 8, 2, 4))[0] == pytest.approx(np.cos(angles).mean(1), abs=1e-6)
+    relative = Positions("relative", 6, 8, 2, 4)
+    assert by_distance(relative) == pytest.approx(relative.table.weight[:6].T.detach().numpy())
+
+
+def test_the_view_of_positions(runs: dict[str, Run]) -> None:
+    shown = checked(runs["gpt"].look("", "positions", top=5))
+    assert shown.columns == ("0", "1", "2", "3", "4") and shown.values_PRC[0, 0, 0] == pytest.approx(1)
+    weight = runs["gpt"].model.positions.table.weight.detach().double()
+    near = torch.cosine_similarity(weight[1:], weight[:-1]).mean()
+    assert shown.values_PRC[0, 0, 1] == pytest.approx(float(near))
+    assert checked(runs["relative"].look("", "positions")).rows == ("head 1", "head 2")
+    with pytest.raises(InputError, match="asks for no distance"):
+        runs["gpt"].look("", "positions", top=0)
 
 
 # Gates
@@ -221,6 +351,28 @@ def test_leaving_out_is_what_explain_says(runs: dict[str, Run], name: str) -> No
     shown = checked(runs[name].look("a fine film", "leave_one_out"))
     assert shown.columns == ("a", "fine", "film") and answer.label in shown.title
     assert shown.values_PRC[0, 0].tolist() == [word.drop for word in words]
+
+
+def test_filters_show_the_words_that_they_fit_best(runs: dict[str, Run]) -> None:
+    """Each filter by hand: its weights times the vectors of every k words, zeros beyond the ends of the text."""
+    model = runs["cnn"].model
+    shown = checked(runs["cnn"].look("a fine film", "filters", top=12))
+    ids = runs["cnn"].tokenizer.encode(" a fine film").tolist()  # a classifier reads the first word as the others
+    x_TD = model.vectors.weight[ids].detach()
+    expected = {}
+    for layer in model.convolutions:
+        k = layer.width
+        padded = torch.cat([torch.zeros(k - 1, x_TD.shape[1]), x_TD, torch.zeros(k - 1, x_TD.shape[1])])
+        c_TF = torch.stack([layer.linear(padded[t : t + k].flatten()) for t in range(3 + k - 1)]).relu().detach()
+        for number in range(4):
+            place = int(c_TF[:, number].argmax())
+            words = " ".join(["a", "fine", "film"][max(0, place - k + 1) : place + 1])
+            expected[f"{words}  (width {k}, filter {number + 1})"] = float(c_TF[place, number])
+    found = dict(zip(shown.rows, shown.values_PRC[0, :, 0].tolist(), strict=True))
+    assert found == pytest.approx(expected, abs=1e-6) and list(found.values()) == sorted(found.values(), reverse=True)
+    assert runs["cnn"].look("a fine film", "filters", top=2).rows == shown.rows[:2]
+    with pytest.raises(InputError, match="asks for no filter"):
+        runs["cnn"].look("a fine film", "filters", top=0)
 
 
 def test_the_map_has_the_nearest_words(runs: dict[str, Run]) -> None:
@@ -281,3 +433,15 @@ def test_the_command_line(
     assert main(["look", "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert ", ".join(views()) in shown
+
+
+def test_a_first_word_without_its_blank_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = segue.train("ngram", [f"the {text}" for text in TEXTS], tmp_path / "run", COUNTED | {"model.order": 3})
+    assert main(["look", str(run.path), "cows eat"]) == 0
+    said = capsys.readouterr()
+    assert "With a blank before it 'cows' is known" in said.err and "never seen" in said.out
+    assert main(["look", str(run.path), " cows eat"]) == 0
+    said = capsys.readouterr()
+    assert "Unknown" not in said.err and "order 3: “ cows eat”, c(h) = " in said.out
+    assert main(["look", str(run.path), "pigs eat"]) == 0
+    assert "With a blank" not in capsys.readouterr().err

@@ -16,10 +16,10 @@ from segue.data.config import Config as Data
 from segue.data.corpus import Corpus
 from segue.data.shapes import TEXT
 from segue.errors import InputError
+from segue.inference.score import Line
 from segue.look.page.report import render
 from segue.runs.folder import read_json
 from segue.runs.gather import NAMES, Passage, _words_of, entry_of, page_of, passage_of, word_bits
-from segue.runs.run import Line
 from segue.runs.train import train
 
 SENTENCES = [

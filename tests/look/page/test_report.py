@@ -239,7 +239,10 @@ def test_table_says_what_is_known_and_nothing_else() -> None:
     figures = ("2.000", "1.900 – 2.100", "1.2 M", "12.3", "45.7 k", "2,000 steps")
     for said in (*figures, "yes", "p < 0.001", "from ngram/kn5"):
         assert said in reader.text, said
-    assert "differs from the next" not in read(page()).text
+    assert "differs from next" not in read(page()).text and "better than next" not in read(page()).text
+    better = read(replace(lm_page(), column="better than next")).text
+    assert "this run differs from next" in reader.text and "another seed may turn it round" in reader.text
+    assert "better than next" in better and "than ngram/kn5" in better and "another seed" not in better
     percent = read(classify_page()).text
     assert "91.2 %" in percent and "90.0 – 92.0" in percent and "–" in percent
     assert "higher is better" in percent and "lower is better" in reader.text

@@ -20,14 +20,13 @@ from segue.data.corpus import Corpus
 from segue.data.shapes import LABELLED, TEXT
 from segue.errors import InputError, SegueError
 from segue.inference.evaluation import Evaluation
-from segue.inference.statistics import bootstrap
 from segue.look.page.report import Curve
 from segue.look.page.trend import Point, Trend, alone, trend_chart
 from segue.models.base import Sizes
 from segue.models.rnn_lm import RnnLm
 from segue.recipe import load_recipe, recipe_names
 from segue.runs.experiments import claim as claims
-from segue.runs.experiments.claim import Claim, Outcome, claim_names, read_claim, run_claim
+from segue.runs.experiments.claim import Claim, Outcome, claim_names, read_claim, run_claim, trained_names
 
 SMALL = """
 says = "A trigram knows more than
@@ -39,7 +38,7 @@ decides = ["three < two < one"]
 [data]
 path = "grammar"
 validation = 0.05
-test = 0.05
+test = 0.1
 [variants.one]
 model.order = 1
 [variants.two]
@@ -91,11 +90,13 @@ def refused(folder: Path, text: str, **arguments: Any) -> str:
 
 
 def test_all_the_lectures_claims_are_there_and_are_no_recipes() -> None:
-    assert claim_names() == ["data", "depth", "forget", "norm", "repeats", "residual", "size"]
+    trained = ["data", "depth", "forget", "funnel", "layernorm", "norm", "positions", "repeats", "residual", "size"]
+    trained += ["window"]
+    assert trained_names() == trained and claim_names() == sorted([*trained, "length"])
     assert not [name for name in recipe_names() if name.startswith("claims")]
 
 
-@pytest.mark.parametrize("name", claim_names())
+@pytest.mark.parametrize("name", trained_names())
 def test_every_shipped_claim_is_of_one_text_and_counts_its_steps(name: str) -> None:
     """Budgets in steps, so that a table can be made again; at least two seeds; every variant another recipe."""
     claim = read_claim(name)
@@ -104,7 +105,7 @@ def test_every_shipped_claim_is_of_one_text_and_counts_its_steps(name: str) -> N
     assert claim.says.endswith(".") and claim.seeds >= 2
     assert all(recipe.train.steps and not recipe.train.seconds for recipe in recipes.values())
     assert len({dataclasses.replace(recipe, name="") for recipe in recipes.values()}) == len(recipes)
-    assert {variant for pair in claim.decides for variant in pair} <= set(recipes)
+    assert {variant for pair in (*claim.decides, *claim.no_worse) for variant in pair} <= set(recipes)
 
 
 def test_the_depths_have_equally_many_parameters() -> None:
@@ -200,27 +201,79 @@ def outcome(name: str, *seeds: list[float]) -> Outcome:
     for bits in seeds:
         table = np.stack([np.array(bits), np.full(len(bits), 100.0)], 1)
         value = float(table[:, 0].sum() / table[:, 1].sum())
-        interval = list(bootstrap(table[:, 0], table[:, 1]))
-        figures = {"figure": "bits_per_byte", "bits_per_byte": value, "bits_per_byte_ci": interval}
-        evaluations.append(Evaluation(figures, table))
+        figures = {"figure": "bits_per_byte", "bits_per_byte": value}
+        evaluations.append(Evaluation(figures, table, ordered=True).refigured())
     return Outcome(name, Path(name), evaluations, Curve([], [], []), 1.0, 1.0)
 
 
 @pytest.mark.parametrize(
     ("a", "b", "held"),
     [
-        ([[200.0] * 12, [210.0] * 12], [[220.0] * 12, [230.0] * 12], True),
-        ([[220.0] * 12, [230.0] * 12], [[200.0] * 12, [210.0] * 12], False),
-        ([[200.0] * 12, [240.0] * 12], [[220.0] * 12, [230.0] * 12], None),  # one seed says otherwise
-        ([[200.0, 240.0] * 6], [[230.0, 212.0] * 6], None),  # by less than chance
-        ([], [[220.0] * 12], False),  # the one that should be better could not be trained
-        ([[220.0] * 12], [], True),
+        ([[200.0] * 24, [202.0] * 24, [204.0] * 24], [[220.0] * 24, [222.0] * 24, [224.0] * 24], True),
+        ([[220.0] * 24, [222.0] * 24, [224.0] * 24], [[200.0] * 24, [202.0] * 24, [204.0] * 24], False),
+        ([[200.0] * 24, [230.0] * 24, [240.0] * 24], [[250.0] * 24, [280.0] * 24, [220.0] * 24], None),
+        ([[200.0] * 24, [210.0] * 24], [[220.0] * 24, [230.0] * 24], None),  # two seeds that agree are not enough
+        ([[200.0] * 24], [[220.0] * 24], None),  # one seed: another may turn it round
+        ([[200.0, 240.0] * 12] * 3, [[230.0, 212.0] * 12] * 3, None),  # by less than chance
+        ([], [[220.0] * 24], False),  # the one that should be better could not be trained
+        ([[220.0] * 24], [], True),
+        ([[200.0] * 19] * 3, [[220.0] * 19] * 3, None),  # too little text
     ],
 )
 def test_a_comparison_is_held_reversed_or_open(a: Any, b: Any, held: bool | None) -> None:
     claim = Claim("c", "…", "gpt", {"a": [], "b": []}, [("a", "b")], [])
     [found] = claims._judged(claim, {"a": outcome("a", *a), "b": outcome("b", *b)}, "bits_per_byte")
     assert found["held"] is held
+
+
+@pytest.mark.parametrize(
+    ("a", "margin", "held"),
+    [
+        ([[201.0, 203.0] * 12] * 3, 0.05, True),  # worse by 0.02 bits per byte in every block: within the margin
+        ([[201.0, 203.0] * 12] * 3, 0.01, False),  # beyond it, for sure
+        ([[150.0, 151.0] * 12] * 3, 0.05, True),  # better by far
+        ([[180.0] * 12 + [222.0] * 12] * 3, 0.05, None),  # about as good on average, but the text does not tell
+        ([], 0.05, False),  # it could not be trained
+    ],
+)
+def test_as_good_as_is_an_interval_below_the_margin(a: Any, margin: float, held: bool | None) -> None:
+    claim = Claim("c", "…", "gpt", {"a": [], "b": []}, [], [], no_worse=(("a", "b"),), margin=margin)
+    both = {"a": outcome("a", *a), "b": outcome("b", *[[199.0, 201.0] * 12] * 3)}
+    [found] = claims._judged_no_worse(claim, both)
+    assert found["held"] is held
+    said = claims._verdict([found], "bits per byte")
+    assert said.startswith({True: "The claim held", False: "The claim did not", None: "Not decided"}[held])
+    assert "margin" in said or "not both could be trained" in said
+
+
+def test_as_good_as_is_read_run_and_told(tmp_path: Path) -> None:
+    """Order 5 is as good as order 6 within half a bit; order 1 is worse by more than a millionth."""
+    new = 'margin = 0.5\ndecides = ["two < one", "two <~ three"]'
+    text = SMALL.replace('law = true\ndecides = ["three < two < one"]', new)
+    text = text.replace("model.order = 2", "model.order = 5").replace("model.order = 3", "model.order = 6")
+    result = run_claim(written(tmp_path, text), out=tmp_path / "out")
+    assert result["held"] is True and "'two' is as good as 'three'" in result["verdict"]
+    bits = {row["variant"]: row["bits_per_byte"] for row in result["rows"]}
+    [_, found] = result["comparisons"]
+    assert found["no_worse"] == ["two", "three"]
+    assert found["interval"][0] <= bits["two"] - bits["three"] <= found["interval"][1]
+    strict = text.replace("two <~ three", "one <~ three").replace("margin = 0.5", "margin = 0.000001")
+    worse = run_claim(written(tmp_path, strict), out=tmp_path / "out")
+    assert worse["held"] is False and "'one' is NOT as good as 'three'" in worse["verdict"]
+
+
+def test_one_seed_is_enough_where_training_has_no_chance() -> None:
+    claim = Claim("c", "…", "ngram", {"a": [], "b": []}, [("a", "b")], [])
+    less, more = (dataclasses.replace(outcome(name, [bits] * 24), learns=False) for name, bits in (("a", 2), ("b", 9)))
+    [found] = claims._judged(claim, {"a": less, "b": more}, "bits_per_byte")
+    assert found["held"] is True
+    [open_] = claims._judged(claim, {"a": dataclasses.replace(less, learns=True), "b": more}, "bits_per_byte")
+    assert open_["held"] is None and "which another seed may turn round (p < 0.001)" in claims._compared(open_, "bits")
+
+
+def test_shipped_claims_have_seeds_enough() -> None:
+    for name in trained_names():
+        assert read_claim(name).seeds >= 3, name
 
 
 def test_one_comparison_that_fails_is_enough() -> None:
@@ -277,7 +330,14 @@ def test_a_picture_alone_brings_its_colours_and_escapes_names() -> None:
         ("< one", "< ones", "no variant is called 'ones'. Did you mean 'one'?"),
         ("three < two < one", "three", "Expected variants with < between them"),
         ('["three < two < one"]', "[]", "decides is empty"),
-        ("test = 0.05", "test = 0.0", "Nothing is held out to score the variants on."),
+        ("three < two < one", "three <~ two", "Expected a margin above 0"),
+        (
+            "law = true",
+            "margin = 0.1",
+            "Expected a margin above 0 where there is such a comparison, and none elsewhere",
+        ),
+        ("law = true", 'margin = "0.1"', "margin is '0.1'. Expected a number with a point"),
+        ("test = 0.1", "test = 0.0", "Nothing is held out to score the variants on."),
         ('"model.order"', '"model.smoothing"', "against = 'model.smoothing' is no number above 0"),
         ('"model.order"', '"parameter"', "Did you mean 'parameters'?"),
         ("[data]", "[data", "is not TOML: "),

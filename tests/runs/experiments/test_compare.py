@@ -14,10 +14,10 @@ import segue
 from segue import tasks
 from segue.cli import main
 from segue.inference import metrics
-from segue.inference.evaluation import Evaluation
+from segue.inference.evaluation import Evaluation, interval
 from segue.inference.score import Scored
-from segue.inference.statistics import bootstrap
-from segue.runs import folder
+from segue.recipe import read_recipe
+from segue.runs import folder, prepare, resume
 from segue.runs.experiments.compare import _joined, _ladder, mean_of, task_of
 from segue.tasks.lm import of_scored
 
@@ -45,6 +45,28 @@ def test_models_that_read_the_text_in_other_units_are_not_compared() -> None:
     assert rows[0]["bits_per_byte"] == rows[1]["bits_per_byte"]
 
 
+def test_if_one_model_reads_canonical_text_all_do() -> None:
+    """Space tokens drop repeated blanks, so that a model of characters must not read them either."""
+    Path("book.txt").write_text(TEXT.replace(" ", "   "))
+    words = toml("words", '[tokens]\nkind = "space"')
+    segue.compare("book.txt", ["ngram", words], out="c")
+    runs = [Path("c") / name for name in ("ngram", "words")]
+    assert len({folder.read_json(run / "result.json")["bytes"] for run in runs}) == 1
+    data = [read_recipe(run / "recipe.toml").data for run in runs]
+    assert all(one.canonical and one.unit == "line" for one in data)
+
+
+def test_all_models_score_the_same_bytes_although_space_tokens_lose_blanks() -> None:
+    Path("blanks.txt").write_text(TEXT.replace("the", " the  "))
+    spaces = toml("spaces", '[tokens]\nkind = "space"')
+    segue.compare("blanks.txt", ["ngram", spaces], out="c")
+    ours, theirs = (folder.read_json(Path("c", name, "result.json")) for name in ("ngram", "spaces"))
+    assert (ours["bytes"], ours["sha256"]) == (theirs["bytes"], theirs["sha256"])
+    with pytest.raises(segue.InputError, match=r"data\.canonical=false does not go with tokens\.kind=space"):
+        segue.compare("blanks.txt", ["ngram", spaces], out="d", settings=["data.canonical=false"])
+    assert not Path("d").exists()
+
+
 def test_tokens_that_lose_text_come_last_and_without_bits(capsys: pytest.CaptureFixture[str]) -> None:
     pieces = toml("pieces", '[tokens]\nkind = "wordpiece"')
     assert main(["compare", "book.txt", "--models", f"{pieces},ngram", "--seeds", "2", "--out", "c"]) == 0
@@ -69,8 +91,9 @@ def with_best(evaluation: Evaluation, best: float) -> Evaluation:
 
 
 def test_folds_are_one_text_end_to_end() -> None:
-    parts = [with_best(scored([2000, 100], [2048, 52], 21), 0.9), with_best(scored([3000], [1050], 0), 1.5)]
-    whole = scored([2000, 100, 3000], [2048, 52, 1050], 21)
+    more = [2000.0 + i for i in range(24)]
+    parts = [with_best(scored([2000, 100], [2048, 52], 21), 0.9), with_best(scored(more, [43.75] * 24, 0), 1.5)]
+    whole = scored([2000, 100, *more], [2048, 52, *[43.75] * 24], 21)
     joined = _joined(parts).result
     for key in ("bits_per_byte", "bits_per_byte_ci", "bytes", "spelling_bits_per_byte"):
         assert joined[key] == pytest.approx(whole.result[key]), key
@@ -105,16 +128,66 @@ def test_a_held_out_text_that_is_too_short_to_test(capsys: pytest.CaptureFixture
     shown, result = capsys.readouterr().out, folder.read_json(Path("c/result.json"))
     page = Path("c/report.html").read_text(encoding="utf-8")
     first, second = result["rows"]
-    assert (first["differs_from_next"], second["differs_from_next"]) == ("–", "")
+    assert result["column"] == "this run"
+    assert (first["this_run"], second["this_run"]) == ("–", "") and first["next"]["p"] == 1.0
     row = next(line for line in shown.splitlines() if line.startswith(first["model"]))
-    assert row.count("–") == 2 and '<td class="differs" data-label="differs from the next">–</td>' in page
-    reason = f"too short to tell whether it is better than {second['model']} (1 of the 6 blocks of 2,048 bytes"
+    assert row.count("–") == 2 and '<td class="differs" data-label="this run differs from next">–</td>' in page
+    reason = (
+        f"too short to tell whether it is better than {second['model']} (3 of the 20 blocks of 2,048 bytes or 41.0 k"
+    )
     for said in (" ".join(shown.split()), result["verdict"], page):
-        assert reason in said and "Give more text, or hold out a larger share of it (data.test is 0.05)." in said
+        assert reason in said and "Give more text, or hold out a larger share of it (data.test is 0.2)." in said
         assert "p = 1" not in said and "p=1" not in said and "∞" not in said
-    assert "compared pair by pair" not in page and "small differences" not in page
-    assert main([*command, "--out", "d", "data.test=0.5"]) == 0
-    assert "by more than chance" in capsys.readouterr().out
+    assert "compared pair by pair" not in page
+
+
+def test_one_seed_judges_runs_and_several_judge_models(capsys: pytest.CaptureFixture[str]) -> None:
+    """The terminal, the JSON and the page ask the same question, and a model that counts is trained once."""
+    Path("long.txt").write_text(TEXT * 24)
+    command = ["compare", "long.txt", "--models", "ngram,small.toml", "--budget", "2", "data.test=0.5"]
+    Path("small.toml").write_text('kind = "neural_lm"\nname = "small"\n[model]\nwidth = 4\n')
+    for seeds, column in ((1, "this run"), (3, "better than next")):
+        out = f"c{seeds}"
+        assert main([*command, "--seeds", str(seeds), "--out", out]) == 0
+        said, result = " ".join(capsys.readouterr().out.split()), folder.read_json(Path(out) / "result.json")
+        page = Path(out, "report.html").read_text(encoding="utf-8")
+        assert result["column"] == column and column.split()[0] in said
+        first, second = result["rows"]
+        assert first[column.replace(" ", "_")].startswith("yes (p ") and first["next"]["p"] < 0.05
+        assert second["next"] is None and first["next"]["difference"] < 0
+        assert ("another seed may turn it round" in said) == (seeds == 1) == ("another seed may turn it round" in page)
+        assert ("by more than chance (p" in said and "3 seeds)" in said) == (seeds == 3)
+        assert len(list(Path(out).glob("*/result.json"))) == 1 + seeds
+        assert not list(Path(out).glob("ids-*"))
+
+
+def test_seeds_share_tokenizer_and_ids_and_are_the_same_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What does not depend on the seed is made once a fold; each run is bit for bit the one that is trained alone."""
+    made = {"tokenizer": 0, "speller": 0, "store": 0, "corpus": 0}
+
+    def counted(name: str, function: Any) -> Any:
+        def count(*given: Any, **more: Any) -> Any:
+            made[name] += 1
+            return function(*given, **more)
+
+        return count
+
+    monkeypatch.setattr(prepare.Tokenizer, "train", counted("tokenizer", prepare.Tokenizer.train))
+    monkeypatch.setattr(prepare.Speller, "learn", counted("speller", prepare.Speller.learn))
+    monkeypatch.setattr(resume, "Corpus", counted("corpus", resume.Corpus))
+    lm = tasks.task("lm")
+    monkeypatch.setattr(type(lm), "store", counted("store", type(lm).store))
+    settings = ["tokens.kind=word", "tokens.vocab_size=9", "model.width=4", "model.embedding=4"]
+    segue.compare("book.txt", ["rnn_lm"], budget="3", seeds=3, folds=2, out="c", settings=settings)
+    assert made == {"tokenizer": 2, "speller": 2, "store": 2, "corpus": 2}
+    for seed, fold in ((0, 2), (2, 1)):
+        shared = Path(f"c/rnn_lm-seed{seed}-fold{fold}")
+        again = segue.train(segue.recipe.read_recipe(shared / "recipe.toml"), out="alone" + shared.name)
+        names = ["model.safetensors", "tokenizer.json", "speller.json", "ledger.json", "recipe.toml"]
+        for name in names:
+            assert (shared / name).read_bytes() == (again.path / name).read_bytes(), name
+        figure = folder.read_json(shared / "result.json")["bits_per_byte"]
+        assert figure == folder.read_json(again.path / "result.json")["bits_per_byte"]
 
 
 def test_labels_of_every_kind_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,7 +202,7 @@ def test_labels_of_every_kind_are_compared(capsys: pytest.CaptureFixture[str]) -
     first, second = result["rows"]
     assert result["figure"] == "mean_squared_error"
     assert first["mean_squared_error"] <= second["mean_squared_error"] and "pearson" in first
-    assert first["differs_from_next"] and "accuracy" not in first
+    assert first["this_run"] and "accuracy" not in first
     page = Path("n/report.html").read_text(encoding="utf-8")
     assert "lower is better" in page and "on the validation data" in page
     assert main(["compare", "several.tsv", "data.label=classes", "--models", "bow", "--budget", "4"]) == 0
@@ -155,12 +228,15 @@ def test_the_ladder_leaves_out_models_of_other_labels_and_says_so() -> None:
 
 
 def test_seeds_are_averaged_in_every_column() -> None:
-    seeds = [scored([2000, 100], [2048, 52], 21), scored([3000, 100], [2048, 52], 42)]
+    sizes = [2048.0] * 30 + [52]
+    seeds = [scored([2000] * 30 + [100], sizes, 21), scored([3000 + i for i in range(30)] + [100], sizes, 42)]
     mean = mean_of(seeds)
-    assert mean.result["bits_per_byte"] == pytest.approx(2600 / 2100)
-    assert mean.result["spelling_bits_per_byte"] == pytest.approx(31.5 / 2100)
-    assert mean.result["bytes"] == 2100
-    assert mean.result["bits_per_byte_ci"] == pytest.approx(list(bootstrap([2500, 100], [2048, 52])))
+    assert mean.result["bits_per_byte"] == pytest.approx((2500 * 30 + 217.5 + 100) / sum(sizes))
+    assert mean.result["spelling_bits_per_byte"] == pytest.approx(31.5 / sum(sizes))
+    assert mean.result["bytes"] == sum(sizes)
+    assert mean.result["bits_per_byte_ci"] == list(interval(seeds))
+    low, high = mean.result["bits_per_byte_ci"]
+    assert low < seeds[0].result["bits_per_byte"] < seeds[1].result["bits_per_byte"] < high  # one degree of freedom
 
 
 @pytest.mark.parametrize(

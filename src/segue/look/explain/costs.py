@@ -172,7 +172,7 @@ def published(shape: Shape, final_norm: bool = True) -> int:
     return (shape.vocab_size + shape.context) * d + shape.layers * layer + 2 * d * final_norm
 
 
-def petaflop_days(parameters: int, tokens: float) -> float:
+def petaflop_days(parameters: float, tokens: float) -> float:
     """6 operations for each parameter and token of training, in days at 10^15 operations a second."""
     return 6 * parameters * tokens / PETAFLOP_DAY
 
@@ -219,6 +219,7 @@ def _parameters(found: Costs, config: Any, vocab_size: int, why: str) -> Section
     remarks = {"vectors": f"{vocab_size:,} tokens ({why}){tied}"}
     if isinstance(config, Gpt.Config):
         remarks["blocks"] = f"{config.layers:,} of them"
+        remarks["norm"] = "pre-LN needs one after the last layer; GPT as published is post-LN and has none"
     rows = [(_PARTS.get(part, part), f"{count:,}", remarks.get(part, "")) for part, count in found.parts.items()]
     return Section("Parameters", [*rows, ("in all", f"{found.parameters:,}", "")])
 
@@ -277,7 +278,7 @@ def _sizes(chosen: Size) -> Section:
     if chosen.startswith("gpt3"):
         count = published(SHAPES[chosen])
         days = f"6 · N · 300 G tokens = {petaflop_days(count, GPT3_TOKENS):,.4g} petaflop/s-days"
-        rows.append(("  training", f"{6 * count * GPT3_TOKENS:.2e}", days))
+        rows.append(("  operations of training", f"{6 * count * GPT3_TOKENS:.2e}", days))
     return Section("As published (learned positions, tied), and as the lectures round it", rows)
 
 

@@ -100,8 +100,8 @@ def example(model: Any, tokenizer: Any) -> Example:
     known = [one for one in model.evidence(ids) if one.seen]
     token = int(np.argmax(model.distribution(ids)))
     name = _quoted(token_name(tokenizer, model.sizes.stop, token))
-    shown, lines = f"1 / {model.sizes.vocab_size:,}", []
-    value = 1.0 / model.sizes.vocab_size
+    shown, lines = f"1 / {model.can_follow:,}", []
+    value = 1.0 / model.can_follow
     for one in known:
         place = int(np.searchsorted(one.words, token))
         count = int(one.counts[place]) if place < len(one.words) and one.words[place] == token else 0
@@ -136,7 +136,7 @@ def _worked(model: Any, one: Any, count: int, below: float, shown: str) -> tuple
     if smoothing == "maximum_likelihood":
         return f"{count:,} / {kept:,}", value
     if smoothing == "add_alpha":
-        a, size = _number(model.alpha), model.sizes.vocab_size
+        a, size = _number(model.alpha), model.can_follow
         return f"({count:,} + {a}) / ({kept:,} + {a} · {size:,})", (count + model.alpha) * one.scale
     if smoothing == "stupid_backoff":
         return (f"{count:,} / {kept:,}", count * one.scale) if count else (f"{STUPID} · {shown}", STUPID * below)

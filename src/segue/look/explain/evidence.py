@@ -97,6 +97,12 @@ def followers(model: Any, tokenizer: Any, ids: Sequence[int], top: int = 10) -> 
     )
 
 
+def counts_of(model: Any, ids: Sequence[int], tokens: NDArray[np.int64]) -> NDArray[np.int64]:
+    """c(h,w) of some tokens w after `ids`, which are the whole of h; 0 where h was never seen."""
+    known = model.evidence(ids)
+    return _counts(known[len(ids)], tokens) if len(known) > len(ids) else np.zeros(len(tokens), np.int64)
+
+
 def terms_of(model: Any, ids: Sequence[int], token: int) -> tuple[Term, ...]:
     """What each order says of one token after `ids`, order 0 first."""
     return _terms(model, model.evidence(ids), np.array([token]))[0]
@@ -106,6 +112,8 @@ def _terms(model: Any, known: Sequence[Any], tokens: NDArray[np.int64]) -> list[
     counts = np.stack([_counts(one, tokens) for one in known])
     taken = np.stack([one.discounts[np.minimum(count, 3)] for one, count in zip(known, counts, strict=True)])
     shares = _shares(model, known, counts - taken)
+    if not model.unknown_follows:
+        shares[:, tokens == model.sizes.unk] = 0.0
     return [
         (
             Term(0, 0, 0.0, float(shares[0, i])),
@@ -138,7 +146,7 @@ def _shares(model: Any, known: Sequence[Any], discounted: Floats) -> Floats:
     """(orders + 1, tokens): what each order adds to p."""
     from segue.ngrams.lookup import STUPID
 
-    smoothing, uniform = model.config.smoothing, 1.0 / model.sizes.vocab_size
+    smoothing, uniform = model.config.smoothing, 1.0 / model.can_follow
     shares = np.zeros((len(known) + 1, discounted.shape[1]))
     shares[0] = 0.0 if smoothing == "stupid_backoff" else uniform
     for k, one in enumerate(known, 1):

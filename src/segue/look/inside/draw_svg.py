@@ -9,7 +9,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from segue.look.inside.view import Floats, View, finite, largest, longest_bar, scaled
+import numpy as np
+
+from segue.look.inside.view import (
+    Floats,
+    LogAxis,
+    View,
+    finite,
+    largest,
+    log_axis,
+    longest_bar,
+    numbers_of,
+    scaled,
+    written,
+)
 from segue.look.page.markup import figure, text, visible
 
 _HUES = ("#4f83d6", "#d9792f", "#2f9e67", "#c9559f", "#8a63d2", "#1f93a8", "#d65656", "#a08b1d", "#9a6b47", "#6b7a8f")
@@ -22,6 +35,10 @@ _WIDE = 1000.0
 _GAP = 28.0
 _MOST_LABEL = 16
 _PLANE = 560.0
+_PLANE_WITH_AXES, _HALF = (720.0, 400.0), (340.0, 220.0)
+"""Pixels of a plane with axes, alone and two side by side."""
+_NAMES = 130.0
+"""Pixels to the right of a plane, for names at the ends of lines."""
 
 
 class _Sheet:
@@ -64,6 +81,13 @@ def draw(view: View) -> str:
     style = 'font-family="ui-monospace, Menlo, Consolas, monospace" font-size="12" fill="currentColor"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} {box} {style} xml:space="preserve" role="img"'
     return f'{head} aria-label="{text(view.title)}">{"".join(sheet.marks)}</svg>'
+
+
+def alone(view: View) -> str:
+    """The picture as a file: text that follows the reader's light or dark scheme, on a ground of its own."""
+    style = "svg{background:#fff;color:#1a1a1a}@media(prefers-color-scheme:dark){svg{background:#16181c;color:#e6e6e6}}"
+    begin, _, rest = draw(view).partition(">")
+    return f"{begin}><style>{style}</style>{rest}"
 
 
 def page(view: View) -> str:
@@ -133,6 +157,29 @@ def _matrix(
             sheet.box(x + _CELL * c, y + _CELL * r, _CELL - 1, _CELL - 1, fill, opaque, said)
 
 
+def _table(sheet: _Sheet, view: View, whole: View, left: float, top: float) -> float:
+    """A panel below the other: the numbers, each on a ground that is the stronger the greater it is."""
+    label = _LETTER * max((len(_short(row)) for row in view.rows), default=0) + 8
+    for name, values_RC in zip(view.panels, view.values_PRC, strict=True):
+        numbers = written(values_RC)
+        longest = max((len(cell) for cells in (*numbers, map(_short, view.columns)) for cell in cells), default=1)
+        width = _LETTER * longest + 10
+        sheet.write(left, top + 14, name)
+        for c, column in enumerate(view.columns):
+            sheet.write(left + label + width * (c + 1) - 5, top + 34, _short(column), 'text-anchor="end"')
+        shares_RC = np.sqrt(np.abs(finite(values_RC)) / (np.abs(finite(values_RC)).max(initial=0.0) or 1.0))
+        for r, row in enumerate(view.rows):
+            y = top + 40 + _LINE * r
+            sheet.write(left, y + 13, _short(row))
+            for c, column in enumerate(view.columns):
+                said = f"{visible(row)} · {visible(column)}: {numbers[r][c]}"
+                x = left + label + width * c
+                sheet.box(x, y, width - 1, _LINE - 1, _AGAINST, 0.6 * float(shares_RC[r, c]), said)
+                sheet.write(x + width - 5, y + 13, numbers[r][c], 'text-anchor="end"')
+        top += 40 + _LINE * len(view.rows) + 12
+    return top
+
+
 def _lines(sheet: _Sheet, view: View, whole: View, left: float, top: float) -> float:
     """A chart a panel; a colour a row."""
     high, low = largest(whole), min(0.0, *(float(finite(one.values_PRC).min(initial=0.0)) for one in whole.all))
@@ -192,6 +239,83 @@ def _points(sheet: _Sheet, view: View, whole: View, left: float, top: float) -> 
     return top
 
 
+def _scatter(sheet: _Sheet, view: View, whole: View, left: float, top: float) -> float:
+    """A dot and a name a row on logarithmic axes, with lines at the powers of ten."""
+    across, up = _PLANE_WITH_AXES
+    for values_RC in view.values_PRC:
+        x_axis, y_axis = log_axis(values_RC[:, 0]), log_axis(values_RC[:, 1])
+        sheet.write(left, top + 14, view.columns[1])
+        corner = (left + 48, top + 24)
+        _grid(sheet, x_axis, y_axis, corner, _PLANE_WITH_AXES)
+        places = [(x_axis.place(x), y_axis.place(y)) for x, y in values_RC[:, :2].tolist()]
+        ats = [(corner[0] + a * across, corner[1] + (1 - b) * up) for a, b in places]
+        taken = [(x - 5, x + 5, y + 4) for x, y in ats]
+        for r, (row, at, (x, y)) in enumerate(zip(view.rows, ats, values_RC[:, :2].tolist(), strict=True)):
+            if math.isfinite(sum(at)):
+                hue = _HUES[r % len(_HUES)]
+                said = f"<title>{text(f'{row}: {x:.3g}, {y:.3g}')}</title>"
+                sheet.marks.append(f'<circle cx="{at[0]:.1f}" cy="{at[1]:.1f}" r="4" fill="{hue}">{said}</circle>')
+                sheet.write(*_free(at, _LETTER * len(row), taken), row, f'fill="{hue}"')
+        top = corner[1] + up + 44
+        sheet.write(corner[0] + across, top - 8, view.columns[0], 'text-anchor="end"')
+    return top
+
+
+def _free(at: tuple[float, float], width: float, taken: list[tuple[float, float, float]]) -> tuple[float, float]:
+    """Where a name of this width goes: right of its point, left, below or above, where no other name or point is."""
+    (x, y), middle = at, at[0] - width / 2
+    places = [(x + 7, y + 4), (x - 7 - width, y + 4), (middle, y + 18), (middle, y - 9)]
+    for left, foot in places:
+        if not any(left < end and begin < left + width and abs(foot - other) < 13 for begin, end, other in taken):
+            break
+    else:
+        left, foot = places[0]
+    taken.append((left, left + width, foot))
+    return left, foot
+
+
+def _growth(sheet: _Sheet, view: View, whole: View, left: float, top: float) -> float:
+    """Two panels side by side: a line a row on logarithmic axes, its name at its end. A power law is straight there."""
+    places, (across, up) = numbers_of(view.columns), _HALF
+    x_axis = log_axis(np.array(places))
+    for number, (name, values_RC) in enumerate(zip(view.panels, view.values_PRC, strict=True)):
+        y_axis = log_axis(values_RC)
+        corner = (left + 48 + (across + _NAMES) * (number % 2), top + 24 + (up + 64) * (number // 2))
+        sheet.write(corner[0] - 48, corner[1] - 10, name)
+        _grid(sheet, x_axis, y_axis, corner, _HALF)
+        for r, (row, values) in enumerate(zip(view.rows, values_RC.tolist(), strict=True)):
+            found = [(x_axis.place(x), y_axis.place(y)) for x, y in zip(places, values, strict=True)]
+            ats = [(corner[0] + a * across, corner[1] + (1 - b) * up) for a, b in found if math.isfinite(a + b)]
+            _curve(sheet, row, ats, _HUES[r % len(_HUES)])
+    return top + (up + 64) * math.ceil(len(view.panels) / 2)
+
+
+def _curve(sheet: _Sheet, name: str, ats: Sequence[tuple[float, float]], hue: str) -> None:
+    """Points, a line through them, and a name at the last."""
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in ats)
+    sheet.marks.append(f'<polyline points="{path}" fill="none" stroke="{hue}" stroke-width="2"/>')
+    sheet.marks += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{hue}"/>' for x, y in ats]
+    if ats:
+        sheet.write(ats[-1][0] + 8, ats[-1][1] + 4, name, f'fill="{hue}"')
+
+
+def _grid(
+    sheet: _Sheet, x_axis: LogAxis, y_axis: LogAxis, corner: tuple[float, float], size: tuple[float, float]
+) -> None:
+    """A line and a number at each power of ten."""
+    (left, top), (across, up) = corner, size
+    faint = 'stroke="currentColor" stroke-opacity="0.2"'
+    for power in range(x_axis.low, x_axis.high + 1):
+        x = left + across * (power - x_axis.low) / (x_axis.high - x_axis.low)
+        sheet.marks.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{top:.1f}" y2="{top + up:.1f}" {faint}/>')
+        sheet.write(x, top + up + 16, f"1e{power}", 'text-anchor="middle"')
+    for power in range(y_axis.low, y_axis.high + 1):
+        y = top + up * (y_axis.high - power) / (y_axis.high - y_axis.low)
+        sheet.marks.append(f'<line x1="{left:.1f}" x2="{left + across:.1f}" y1="{y:.1f}" y2="{y:.1f}" {faint}/>')
+        sheet.write(left - 6, y + 4, f"1e{power}", 'text-anchor="end"')
+    sheet.grow(left + across + 30, top + up)
+
+
 def _bars(sheet: _Sheet, view: View, whole: View, left: float, top: float) -> float:
     """A bar a row, made of its columns in their colours, which a legend names where there are several."""
     scale, names = longest_bar(whole), [_short(row) for row in view.rows]
@@ -216,4 +340,13 @@ def _bars(sheet: _Sheet, view: View, whole: View, left: float, top: float) -> fl
     return top
 
 
-_PANELS = {"heat": _heat, "lines": _lines, "text": _text, "points": _points, "bars": _bars}
+_PANELS = {
+    "heat": _heat,
+    "table": _table,
+    "lines": _lines,
+    "text": _text,
+    "points": _points,
+    "scatter": _scatter,
+    "growth": _growth,
+    "bars": _bars,
+}

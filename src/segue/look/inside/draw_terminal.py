@@ -5,9 +5,22 @@ from __future__ import annotations
 import math
 import unicodedata
 from collections.abc import Sequence
-from itertools import zip_longest
+from itertools import cycle, zip_longest
 
-from segue.look.inside.view import Floats, View, finite, largest, longest_bar, scaled
+import numpy as np
+
+from segue.look.inside.view import (
+    Floats,
+    LogAxis,
+    View,
+    finite,
+    largest,
+    log_axis,
+    longest_bar,
+    numbers_of,
+    scaled,
+    written,
+)
 from segue.look.page.markup import visible
 
 _SHADES = " ░▒▓█"
@@ -23,6 +36,8 @@ _COLD = (255, 254, 195, 159, 123, 117, 111, 75, 69)
 """The same to blue, for values below 0."""
 _HEIGHT, _WIDTH = 24, 100
 """Lines and characters of a plane of points."""
+_MARGIN = 8
+"""Characters of an axis to the left of a plane."""
 
 
 def draw(view: View, width: int, colour: bool) -> str:
@@ -40,12 +55,18 @@ def _panels(one: View, whole: View, width: int, colour: bool) -> list[str]:
     match one.kind:
         case "heat":
             return _heat(one, max(1.0, largest(whole)), width)
+        case "table":
+            return _table(one, width)
         case "lines":
             return _lines(one, width)
         case "text":
             return _text(one, largest(whole), width, colour)
         case "points":
             return _points(one, width)
+        case "scatter":
+            return _scatter(one, width)
+        case "growth":
+            return _growth(one, width)
         case "bars":
             return _bars(one, longest_bar(whole))
 
@@ -150,6 +171,45 @@ def _side_by_side(blocks: Sequence[list[str]], width: int) -> list[str]:
     return drawn
 
 
+# Tables
+
+
+def _table(view: View, width: int) -> list[str]:
+    """A line a row, the names of the columns above; columns that find no room go on below."""
+    label = min(_LABEL, max((cells(shown(visible(row))) for row in view.rows), default=0))
+    drawn: list[str] = []
+    for name, values_RC in zip(view.panels, view.values_PRC, strict=True):
+        columns = [
+            _right([shown(visible(column)), *numbers])
+            for column, numbers in zip(view.columns, _transposed(written(values_RC), len(view.columns)), strict=True)
+        ]
+        for part in _parted(columns, width - label):
+            lines = zip(["", *view.rows], *part, strict=True)
+            drawn += [shown(name), *(f"{_token(row, label)}{''.join(figures)}".rstrip() for row, *figures in lines), ""]
+    return drawn[:-1]
+
+
+def _transposed(rows: Sequence[Sequence[str]], columns: int) -> list[list[str]]:
+    return [[row[column] for row in rows] for column in range(columns)]
+
+
+def _right(texts: Sequence[str]) -> list[str]:
+    """Texts below each other, ending at the same place, two blanks before the longest."""
+    texts = [text if cells(text) <= _LABEL else fitted(text, _LABEL) for text in texts]
+    width = max(map(cells, texts)) + 2
+    return [" " * (width - cells(text)) + text for text in texts]
+
+
+def _parted(columns: Sequence[list[str]], width: int) -> list[list[list[str]]]:
+    """As many columns side by side as fit, at least one."""
+    parts: list[list[list[str]]] = [[]]
+    for column in columns:
+        if parts[-1] and sum(cells(one[0]) for one in parts[-1]) + cells(column[0]) > width:
+            parts.append([])
+        parts[-1].append(column)
+    return parts
+
+
 # Lines, text, points, bars
 
 
@@ -205,6 +265,73 @@ def _points(view: View, width: int) -> list[str]:
             _put(plane[round((1 - b) * (_HEIGHT - 1))], round(a * (width - 1)), shown(row))
         drawn += ["".join(line).rstrip() for line in plane]
     return drawn
+
+
+def _scatter(view: View, width: int) -> list[str]:
+    """Points with their names on logarithmic axes: powers of ten to the left and below."""
+    drawn = []
+    for values_RC in view.values_PRC:
+        points = [(row, "●", float(x), float(y)) for row, (x, y) in zip(view.rows, values_RC[:, :2], strict=True)]
+        drawn += [shown(view.columns[1]), *_plane(points, min(width, _WIDTH) - _MARGIN)]
+        drawn.append(f"{shown(view.columns[0]):>{min(width, _WIDTH)}}")
+    return drawn
+
+
+def _growth(view: View, width: int) -> list[str]:
+    """Lines on logarithmic axes: a sign a row, its name at the last point."""
+    drawn = []
+    for name, values_RC in zip(view.panels, view.values_PRC, strict=True):
+        points = []
+        for row, sign, values in zip(view.rows, cycle("●○▲△◆◇"), values_RC.tolist(), strict=False):
+            places = list(zip(numbers_of(view.columns), values, strict=True))
+            points += [("" if place != places[-1] else row, sign, *place) for place in places]
+        drawn += [shown(name), *_plane(points, min(width, _WIDTH) - _MARGIN), ""]
+    return drawn[:-1]
+
+
+def _plane(points: Sequence[tuple[str, str, float, float]], width: int) -> list[str]:
+    """Points (name, sign, x, y) with their names, where there is room for them, and both axes."""
+    across, up = (log_axis(np.array([point[i] for point in points])) for i in (2, 3))
+    plane = [[" "] * width for _ in range(_HEIGHT)]
+    names = []
+    for name, sign, x, y in points:
+        a, b = across.place(x), up.place(y)
+        if math.isfinite(a + b):
+            line, place = plane[round((1 - b) * (_HEIGHT - 1))], round(a * (width - 1))
+            line[place] = sign
+            names.append((line, place, shown(name)))
+    for line, place, name in names:
+        _name(line, place, name)
+    return [*_framed(plane, up), *_below(across, width)]
+
+
+def _name(line: list[str], place: int, name: str) -> None:
+    """Write the name of a point after it or before it, wherever there is room; else nowhere."""
+    for begin in (place + 2, place - 1 - len(name)):
+        around = line[max(0, begin - 1) : begin + len(name) + 1]
+        if begin >= 0 and begin + len(name) <= len(line) and all(c in " " for c in around):
+            line[begin : begin + len(name)] = name
+            return
+
+
+def _framed(plane: Sequence[list[str]], up: LogAxis) -> list[str]:
+    """The lines of a plane with the axis at their left: a power of ten where it stands."""
+    marks = {round((1 - (k - up.low) / (up.high - up.low)) * (len(plane) - 1)): k for k in range(up.low, up.high + 1)}
+    heads = [
+        f"{f'1e{marks[i]}':>{_MARGIN - 2}} ┤" if i in marks else " " * (_MARGIN - 1) + "│" for i in range(len(plane))
+    ]
+    return [head + "".join(line).rstrip() for head, line in zip(heads, plane, strict=True)]
+
+
+def _below(across: LogAxis, width: int) -> list[str]:
+    """The axis below a plane, and its powers of ten."""
+    line, names = ["─"] * width, [" "] * (width + 4)
+    for power in range(across.low, across.high + 1):
+        place = round((power - across.low) / (across.high - across.low) * (width - 1))
+        line[place] = "┴"
+        begin = max(0, min(place - 1, width - 4))
+        names[begin : begin + len(f"1e{power}")] = f"1e{power}"
+    return [" " * (_MARGIN - 1) + "└" + "".join(line), " " * _MARGIN + "".join(names).rstrip()]
 
 
 def _put(line: list[str], place: int, word: str) -> None:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-Kind = Literal["heat", "lines", "text", "points", "bars"]
+Kind = Literal["heat", "table", "lines", "text", "points", "scatter", "growth", "bars"]
 Floats = NDArray[np.float64]
 
 
@@ -20,9 +21,12 @@ class View(NamedTuple):
     """What one look into a model shows.
 
     heat      a panel is a matrix: rows, columns, and a shade for each value
+    table     a panel is a matrix of numbers to be read: counts, probabilities
     lines     a panel is a chart: a line a row over the columns
     text      a panel is a text: the columns are its words or tokens, each shaded by its value in the first row
     points    a panel is a plane: a point a row; columns x, y and group
+    scatter   a panel is a plane with logarithmic axes: a point a row; the two columns are the names of x and y
+    growth    the same axes: a line a row over the columns, whose names are the numbers x
     bars      a panel is a table: a bar a row, made of one part a column
     """
 
@@ -51,10 +55,10 @@ class View(NamedTuple):
         return draw(self, width, colour)
 
     def svg(self) -> str:
-        """Draw it as one SVG that needs no other file."""
-        from segue.look.inside.draw_svg import draw
+        """Draw it as one SVG that needs no other file, on a light ground or a dark one as the reader has it."""
+        from segue.look.inside.draw_svg import alone
 
-        return draw(self)
+        return alone(self)
 
     def html(self) -> str:
         """Draw it as a page of its own."""
@@ -64,7 +68,9 @@ class View(NamedTuple):
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        return self.svg()
+        from segue.look.inside.draw_svg import draw
+
+        return draw(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; what is no finite number is None."""
@@ -109,6 +115,53 @@ def longest_bar(view: View) -> float:
 def finite(values: Floats) -> Floats:
     """The same with 0 for what cannot be drawn: NaN and infinity."""
     return np.where(np.isfinite(values), values, 0.0)
+
+
+def written(values_RC: Floats) -> list[list[str]]:
+    """The numbers of a table as text: whole ones as such, others with four places; 0 is 0."""
+    whole = bool((finite(values_RC) == np.round(finite(values_RC))).all())
+    return [[_figure(value, whole) for value in row] for row in values_RC.tolist()]
+
+
+def _figure(value: float, whole: bool) -> str:
+    if not math.isfinite(value):
+        return "–" if math.isnan(value) else "∞" if value > 0 else "−∞"
+    if whole or value == 0:
+        return f"{value:,.0f}"
+    return f"{value:.4f}" if abs(value) >= 5e-5 else f"{value:.0e}"
+
+
+class LogAxis(NamedTuple):
+    """A logarithmic axis: whole powers of ten, from the first to the last."""
+
+    low: int
+    high: int
+
+    def place(self, value: float) -> float:
+        """Between 0 and 1; nan for what has no logarithm."""
+        if not (math.isfinite(value) and value > 0):
+            return math.nan
+        return (math.log10(value) - self.low) / (self.high - self.low)
+
+
+def numbers_of(columns: Sequence[str]) -> list[float]:
+    """The numbers that columns are called by; nan for one that is called by a word."""
+    found = []
+    for column in columns:
+        try:
+            found.append(float(column.replace(",", "")))
+        except ValueError:
+            found.append(math.nan)
+    return found
+
+
+def log_axis(values: Floats) -> LogAxis:
+    """The axis that holds all values but those that have no logarithm."""
+    powers = np.log10(values[np.isfinite(values) & (values > 0)])
+    if not powers.size:
+        return LogAxis(0, 1)
+    low = math.floor(powers.min())
+    return LogAxis(low, max(low + 1, math.ceil(powers.max())))
 
 
 def scaled(values: Floats) -> Floats:

@@ -109,6 +109,8 @@ class Page:
     quiz: Quiz | None = None
     corpora: list[dict[str, Any]] = field(default_factory=list)
     """Where the first entry was trained on several: corpus, tokens, weight, epochs, and its figure on each."""
+    column: str = "this run"
+    """What the tests of neighbours answer: "this run" (one seed: the runs differ) or "better than next"."""
     trend: Trend | None = None
     """Of the page of a claim: the figure against a number."""
     views: list[View] = field(default_factory=list)
@@ -228,7 +230,7 @@ def _table(page: Page) -> str:
     if scale:
         head.append(f'<th class="forest"><span>with 95 % interval</span>{charts.interval_axis(scale)}</th>')
     if paired:
-        head.append("<th>differs from the next</th>")
+        head.append(f"<th>{_compared(page)}</th>")
     head += [f'<th class="number">{_words(name)}</th>' for name in [*others, "parameters", "seconds", "tokens/s"]]
     rows = "".join(_row(page, i, ranked, others, scale, paired) for i in range(len(page.entries)))
     note = _below_table(page, ranked, scale)
@@ -287,17 +289,23 @@ def _interval(entry: Entry, metric: str) -> str:
 def _differs(page: Page, i: int) -> str:
     entry = page.entries[i]
     if not entry.differs or i + 1 >= len(page.entries):
-        return '<td class="differs empty" data-label="differs from the next"></td>'
+        return f'<td class="differs empty" data-label="{_compared(page)}"></td>'
     if entry.differs == "–":
-        return '<td class="differs" data-label="differs from the next">–</td>'
+        return f'<td class="differs" data-label="{_compared(page)}">–</td>'
     answer, _, detail = entry.differs.partition(" (")
     kind = "sure" if answer == "yes" else "unsure"
     detail = f" {detail.removesuffix(')')}" if detail else ""
     against = text(page.entries[i + 1].model)
+    preposition = "from" if page.column == "this run" else "than"
     return (
-        f'<td class="differs" data-label="differs from the next"><span><b class="{kind}">{text(answer)}</b>'
-        f"{text(detail)}<small>from {against}</small></span></td>"
+        f'<td class="differs" data-label="{_compared(page)}"><span><b class="{kind}">{text(answer)}</b>'
+        f"{text(detail)}<small>{preposition} {against}</small></span></td>"
     )
+
+
+def _compared(page: Page) -> str:
+    """The heading of the tests of neighbours."""
+    return "this run differs from next" if page.column == "this run" else text(page.column)
 
 
 def _below_table(page: Page, ranked: str, scale: charts.Scale | None) -> str:
@@ -308,6 +316,8 @@ def _below_table(page: Page, ranked: str, scale: charts.Scale | None) -> str:
         said.append(
             "Neighbours are compared pair by pair on the same pieces of it: that tells apart more than bars do."
         )
+        if page.column == "this run":
+            said.append("The answer is about these trained runs; another seed may turn it round.")
     if scale and not all(scale.holds(entry.metrics.get(ranked)) for entry in page.entries):
         said.append("An arrow points to a figure beyond the scale.")
     if page.best is not None:

@@ -2,21 +2,26 @@
 
     segue claim residual
 
-A claim is one TOML file, in recipes/claims/ or your own: a recipe that all variants share, and
+A claim that is measured, not trained, is a file beside this one (length.py). Every other is one TOML file, in
+recipes/claims/ or your own: a recipe that all variants share, and
 
     says = "Residuals let deep networks learn."      the claim
     kind = "gpt"                                     the model, or one of its recipes
-    seeds = 2                                        how often each variant is trained
+    seeds = 3                                        how often each variant is trained
     against = "steps"                                the picture: learning curves; or the last figure against a number:
                                                      parameters, characters (of training text), epochs (how often each
                                                      is read), or a key of the recipe such as model.layers
     law = true                                       fit figure = a · number^-b to it
-    decides = ["with < without"]                     whose figure must be less than whose; a < b < c is two comparisons
+    decides = ["with < without"]                     whose figure must be less than whose; a < b < c is two comparisons;
+                                                     a <~ b: a's figure exceeds b's by no more than the margin
+    margin = 0.02                                    for a <~ b, in units of the figure
     [variants.without]                               a variant: its name, and what it changes
     model.residual = false
 
-Everything is scored on the same test text. A comparison holds if the paired test over its pieces says so (p < 0.05),
-seeds averaged, and every seed of the one lies on the same side of every seed of the other.
+Everything is scored on the same test text. A comparison holds if the test of `segue compare --seeds` says so
+(p < 0.05): it counts the chance of the text and that of training. "As good as", a <~ b, holds if the whole 95 %
+interval of the difference a - b lies below the margin (a test of non-inferiority: that no difference was found would
+not do).
 """
 
 from __future__ import annotations
@@ -36,12 +41,15 @@ from segue.data.corpus import Corpus
 from segue.errors import InputError, SegueError, nearest
 from segue.inference.evaluation import LOWER_IS_BETTER, NAMES, Evaluation
 from segue.inference.evaluation import compare as compare_two
+from segue.inference.statistics import FEWEST
 from segue.look.page.charts import Axes, Line, line_chart
 from segue.look.page.report import Curve, Entry, write
 from segue.look.page.trend import Point, Trend, alone, trend_chart
 from segue.recipe import CLAIMS, RECIPES, SECTIONS, Recipe, budgeted, load_recipe
 from segue.runs import folder as files
+from segue.runs.experiments import length
 from segue.runs.experiments.compare import mean_of
+from segue.runs.experiments.verdict import shown_p
 from segue.runs.gather import curve_of, entry_of, page_of
 from segue.runs.run import Run
 from segue.runs.train import train
@@ -70,7 +78,10 @@ class Claim:
     """The settings that all variants share, as section.key=value."""
     against: str = "steps"
     law: bool = False
-    seeds: int = 1
+    seeds: int = 3
+    no_worse: tuple[tuple[str, str], ...] = ()
+    """Pairs of variants: the figure of the first must exceed that of the second by no more than the margin."""
+    margin: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -88,6 +99,8 @@ class Outcome:
     """Its value on the x axis of the picture; 0 if that shows the steps."""
     seconds: float
     """Mean seconds of training one seed."""
+    learns: bool = True
+    """Whether there is chance in training, so that another seed gives another figure."""
 
     @property
     def diverged(self) -> bool:
@@ -106,9 +119,23 @@ class Outcome:
 # Reading a claim
 
 
-def claim_names() -> list[str]:
-    """The claims that are shipped."""
+MEASURED = {"length": length}
+"""Claims that code measures, by the file beside this one: its SAYS, and its `run`."""
+
+
+def trained_names() -> list[str]:
+    """The shipped claims that train variants."""
     return sorted(path.stem for path in (RECIPES / CLAIMS).glob("*.toml"))
+
+
+def claim_names() -> list[str]:
+    """All claims that are shipped."""
+    return sorted([*trained_names(), *MEASURED])
+
+
+def says(name: str) -> str:
+    """The sentence of a shipped claim."""
+    return str(MEASURED[name].SAYS) if name in MEASURED else read_claim(name).says
 
 
 def read_claim(what: str) -> Claim:
@@ -126,8 +153,9 @@ def read_claim(what: str) -> Claim:
     return _checked(path, values)
 
 
+NO_WORSE = "<~"
 _KEYS: dict[str, type] = {"says": str, "kind": str, "variants": dict, "decides": list}
-_MORE: dict[str, type] = {"seeds": int, "against": str, "law": bool}
+_MORE: dict[str, type] = {"seeds": int, "against": str, "law": bool, "margin": float}
 
 
 def _checked(path: Path, values: dict[str, Any]) -> Claim:
@@ -148,18 +176,28 @@ def _checked(path: Path, values: dict[str, Any]) -> Claim:
     variants = {name: _overrides(changes) for name, changes in values["variants"].items()}
     if len(variants) < 2:
         raise InputError(f"{path} has {len(variants)} variants. Expected two or more, each as [variants.NAME].")
+    nearly = [said for said in values["decides"] if NO_WORSE in str(said)]
+    if bool(nearly) != (values.get("margin", 0.0) > 0):
+        raise InputError(
+            f"{path}: margin = {values.get('margin', 'nothing')}, and {len(nearly)} comparisons in decides are of the "
+            f"form 'a <~ b'. Expected a margin above 0 where there is such a comparison, and none elsewhere."
+        )
+    if not values["decides"]:
+        raise InputError(f"{path}: decides is empty. Expected one comparison or more, such as 'with < without'.")
     return Claim(
         name=path.stem,
         says=" ".join(values["says"].split()),
         kind=values["kind"],
         variants=variants,
-        decides=_pairs(path, values["decides"], variants),
+        decides=_pairs(path, [said for said in values["decides"] if said not in nearly], variants, "<"),
+        no_worse=tuple(_pairs(path, nearly, variants, NO_WORSE)),
         settings=_overrides({key: values[key] for key in SECTIONS if key in values}),
         **{key: values[key] for key in _MORE if key in values},
     )
 
 
 _TYPES = {str: "text", dict: "a table", list: "a list of texts", int: "a whole number", bool: "true or false"}
+_TYPES |= {float: "a number with a point, such as 0.02"}
 
 
 def _overrides(values: Mapping[str, Any], prefix: str = "") -> list[str]:
@@ -175,20 +213,20 @@ def _overrides(values: Mapping[str, Any], prefix: str = "") -> list[str]:
     return found
 
 
-def _pairs(path: Path, decides: Sequence[Any], variants: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _pairs(path: Path, decides: Sequence[Any], variants: Mapping[str, Any], sign: str) -> list[tuple[str, str]]:
     pairs = []
     for said in decides:
-        names = [name.strip() for name in str(said).split("<")]
+        names = [name.strip() for name in str(said).split(sign)]
         if len(names) < 2:
-            raise InputError(f"{path}: decides has '{said}'. Expected variants with < between them, such as 'a < b'.")
+            raise InputError(
+                f"{path}: decides has '{said}'. Expected variants with < between them, such as 'a < b', or with <~."
+            )
         for name in names:
             if name not in variants:
                 raise InputError(
                     f"{path}: decides has '{said}', but no variant is called '{name}'.{nearest(name, variants)}"
                 )
         pairs += list(pairwise(names))
-    if not pairs:
-        raise InputError(f"{path}: decides is empty. Expected one comparison or more, such as 'with < without'.")
     return pairs
 
 
@@ -205,6 +243,13 @@ def run_claim(
     trust: bool = False,
 ) -> dict[str, Any]:
     """Train the variants that are not trained yet, write the page and the picture, and return the table."""
+    if what in MEASURED:
+        if data or settings or budget:
+            raise InputError(
+                f"`segue claim {what}` is measured on random tokens: expected no data, settings or --budget."
+            )
+        measured: dict[str, Any] = MEASURED[what].run(out, progress)
+        return measured
     claim = read_claim(what)
     recipes = {name: _recipe(claim, name, data, settings, budget, trust) for name in claim.variants}
     _check_same_text(recipes)
@@ -277,6 +322,7 @@ def _outcome(claim: Claim, recipe: Recipe, out: Path, progress: Progress, trust:
         _mean_curve([curve_of(place, recipe.task.curve) for place in places]),
         _number(claim.against, recipe, corpus, results[0] if results else {}),
         float(np.mean([result["train_seconds"] for result in results])) if results else 0.0,
+        learns,
     )
 
 
@@ -334,7 +380,8 @@ def _mean_curve(curves: Sequence[Curve]) -> Curve:
 def _report(claim: Claim, outcomes: Sequence[Outcome], recipe: Recipe, out: Path) -> dict[str, Any]:
     main = recipe.task.figure
     metric = NAMES.get(main, main)
-    comparisons = _judged(claim, {outcome.variant: outcome for outcome in outcomes}, main)
+    by_name = {outcome.variant: outcome for outcome in outcomes}
+    comparisons = [*_judged(claim, by_name, main), *_judged_no_worse(claim, by_name)]
     law = _law(outcomes, main) if claim.law else None
     verdict = " ".join([_verdict(comparisons, metric), *([_said(law, claim, metric)] if law else [])])
     ranked = sorted((o for o in outcomes if not o.diverged), key=lambda o: _rank(o, main))
@@ -378,13 +425,29 @@ def _judged(claim: Claim, outcomes: Mapping[str, Outcome], main: str) -> list[di
     """Judge each comparison: the claim held (True), the opposite held (False), or it may be chance (None)."""
     found = []
     for less, more in claim.decides:
-        a, b = outcomes[less].figures(main), outcomes[more].figures(main)
-        p = None
-        if not outcomes[less].diverged and not outcomes[more].diverged:
-            p = compare_two(outcomes[less].mean, outcomes[more].mean).p
-        clear = p is None or p < 0.05
-        held = True if clear and max(a) < min(b) else False if clear and min(a) > max(b) else None
-        found.append({"less": less, "more": more, "difference": float(np.mean(a) - np.mean(b)), "p": p, "held": held})
+        a, b = outcomes[less], outcomes[more]
+        difference = float(np.mean(a.figures(main)) - np.mean(b.figures(main)))
+        p = None if a.diverged or b.diverged else compare_two(a.evaluations, b.evaluations).p
+        one_seed = p is not None and any(one.learns and len(one.evaluations) == 1 for one in (a, b))
+        held = difference < 0 if p is None or (p < 0.05 and not one_seed) else None
+        pieces = 0 if p is None else len(a.evaluations[0].pieces_NK)
+        found.append({"less": less, "more": more, "difference": difference, "p": p, "held": held, "pieces": pieces})
+    return found
+
+
+def _judged_no_worse(claim: Claim, outcomes: Mapping[str, Outcome]) -> list[dict[str, Any]]:
+    """Judge each a <~ b: the interval of a - b lies below the margin (True), above (False), or on both sides (None)."""
+    found = []
+    for one, other in claim.no_worse:
+        a, b = outcomes[one], outcomes[other]
+        low, high = math.nan, math.nan
+        held: bool | None = False if a.diverged else True if b.diverged else None
+        if held is None:
+            tested = compare_two(a.evaluations, b.evaluations)
+            low, high = tested.lo, tested.hi
+            clear = True if high < claim.margin else False if low > claim.margin else None
+            held = None if any(side.learns and len(side.evaluations) == 1 for side in (a, b)) else clear
+        found.append({"no_worse": [one, other], "interval": [low, high], "margin": claim.margin, "held": held})
     return found
 
 
@@ -400,15 +463,31 @@ def _verdict(comparisons: Sequence[Mapping[str, Any]], metric: str) -> str:
 
 
 def _compared(comparison: Mapping[str, Any], metric: str) -> str:
+    if "no_worse" in comparison:
+        return _compared_no_worse(comparison, metric)
     less, more, p = comparison["less"], comparison["more"], comparison["p"]
     if p is None:
         return f"of '{less}' and '{more}' not both could be trained to the end"
-    sure = "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+    if comparison["pieces"] < FEWEST:
+        has = f"{comparison['pieces']} of the {FEWEST} pieces that a test takes; hold out more by data.test"
+        return f"the test data are too few to tell '{less}' from '{more}' ({has})"
+    sure = shown_p(p)
     by = f"{abs(comparison['difference']):.3f} {metric}"
     if comparison["held"] is None:
-        why = "may be chance" if p >= 0.05 else "not every seed says"
+        why = "another seed may turn round" if p < 0.05 else "may be chance"
         return f"'{less}' and '{more}' differ by {by}, which {why} ({sure})"
     return f"'{less}' has {by} {'less' if comparison['held'] else 'MORE'} than '{more}' ({sure})"
+
+
+def _compared_no_worse(comparison: Mapping[str, Any], metric: str) -> str:
+    (one, other), (low, high), margin = comparison["no_worse"], comparison["interval"], comparison["margin"]
+    if math.isnan(low):
+        return f"of '{one}' and '{other}' not both could be trained to the end"
+    said = {True: "is as good as", False: "is NOT as good as", None: "may or may not be as good as"}
+    return (
+        f"'{one}' {said[comparison['held']]} '{other}': it has between {low:+.3f} and {high:+.3f} {metric}, and the "
+        f"margin is {margin:+g}"
+    )
 
 
 def _law(outcomes: Sequence[Outcome], main: str) -> dict[str, float] | None:

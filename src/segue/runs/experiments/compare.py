@@ -2,8 +2,8 @@
 
 Every model gets the same splits of the same data and the same budget; no settings are searched for any
 of them. A trial is one model with all its seeds and folds. The figures of a trial are made of the pieces
-of the test text (blocks or sentences), folds end to end and seeds averaged, so that two trials can be
-compared piece by piece.
+of the test text (blocks or sentences), folds end to end, so that two trials can be compared piece by piece
+and seed by seed. The seeds of a trial share what does not depend on the seed: tokenizer, ids on disk.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +24,23 @@ from segue.errors import InputError
 from segue.inference import metrics
 from segue.inference.evaluation import LOWER_IS_BETTER, Evaluation, main_figure
 from segue.inference.evaluation import compare as compare_two
-from segue.inference.statistics import FEWEST
+from segue.inference.evaluation import interval as interval_of
 from segue.look.page.report import write
 from segue.models import model_class
 from segue.models.base import TaskName
 from segue.recipe import Recipe, budgeted, load_recipe, recipe_names
 from segue.runs import folder as files
-from segue.runs.experiments.verdict import UNTESTED, Trial, stem, summary
+from segue.runs.experiments.verdict import Trial, question, stem, summary
 from segue.runs.gather import entry_of, page_of, passage_of
+from segue.runs.prepare import Shared
 from segue.runs.resume import Data, Out, Settings, data_name, named_data, setting_lines, undo_rows
 from segue.runs.run import Run
 from segue.runs.train import train
 from segue.tasks.base import Task
 from segue.training.log import Progress, silent
+
+HELD_OUT = 0.2
+"""The default of data.test: a fifth of a few hundred kB is enough text to tell models apart."""
 
 
 def compare(
@@ -118,7 +123,7 @@ def _recipes(
     names: Sequence[str], data: str, budget: str, folds: int, overrides: Sequence[str], trust: bool
 ) -> list[Recipe]:
     expanded = list(dict.fromkeys(found for name in names for found in _expand(name)))
-    base: dict[str, Any] = {"data": {"path": data, "validation": 0.05, "test": 0.05}}
+    base: dict[str, Any] = {"data": {"path": data, "validation": 0.05, "test": HELD_OUT}}
     if folds:
         base["data"]["test"] = f"1/{folds}"
     first = [load_recipe(name, overrides, base, trust) for name in expanded]
@@ -135,7 +140,7 @@ def _recipes(
     # If recipes disagree about carrying context, none does.
     if len({recipe.data.carry for recipe in first}) > 1:
         base["data"]["carry"] = False
-    recipes = [budgeted(load_recipe(name, overrides, base, trust), budget) for name in expanded]
+    recipes = [budgeted(load_recipe(name, overrides, base, trust), budget, plan="size") for name in expanded]
     _check_same_data(recipes)
     return recipes
 
@@ -162,22 +167,22 @@ def _expand(name: str) -> list[str]:
 
 
 def _trial(recipe: Recipe, out: Path, seeds: int, folds: int, progress: Progress, trust: bool) -> Trial:
-    runs: list[Run] = []
-    tables: list[list[Any]] = []
     learns = recipe.train.has("seed")
-    for seed in range(seeds if learns else 1):
-        tables.append([])
-        for fold in range(1, (folds or 1) + 1):
-            one = recipe.with_values("train", seed=recipe.train.seed + seed) if learns else recipe
+    numbers = [recipe.train.seed + seed for seed in range(seeds)] if learns else []
+    recipes = [recipe.with_values("train", seed=number) for number in numbers] or [recipe]
+    shared = [Shared(out / f"ids-{fold}") if len(recipes) > 1 else None for fold in range(folds or 1)]
+    runs: list[list[Run]] = [[] for _ in recipes]
+    try:
+        for (seed, one), (fold, ids) in product(enumerate(recipes), enumerate(shared, 1)):
             one = one.with_values("data", test=f"{fold}/{folds}") if folds else one
             place = out / (recipe.name.replace("/", "-") + _suffix(seed, fold, seeds, folds))
-            run = train(one, out=place, progress=progress, trust=trust)
-            tables[-1].append(run.evaluation)
-            runs.append(run)
-    evaluations = [_joined(folds_of) for folds_of in tables]
-    main = main_figure(evaluations[0].result)
-    by_seed = [evaluation.result[main] for evaluation in evaluations if main in evaluation.result]
-    return Trial(recipe, runs, mean_of(evaluations), by_seed)
+            runs[seed].append(train(one, out=place, progress=progress, trust=trust, shared=ids))
+    finally:
+        for ids in shared:
+            if ids is not None:
+                ids.remove()
+    evaluations = [_joined([run.evaluation for run in of_seed if run.evaluation]) for of_seed in runs]
+    return Trial(recipe, list(chain(*runs)), evaluations, mean_of(evaluations))
 
 
 def _suffix(seed: int, fold: int, seeds: int, folds: int) -> str:
@@ -196,7 +201,8 @@ def _joined(folds: list[Evaluation]) -> Evaluation:
     result = folds[0].result | sums | _averages(folds, [fold.size for fold in folds])
     pieces = np.concatenate([fold.pieces_NK for fold in folds])
     examples = [example for fold in folds for example in fold.examples]
-    return _figures(replace(folds[0], result=result, pieces_NK=pieces, examples=examples))
+    ordered = any(fold.ordered for fold in folds)
+    return _figures(replace(folds[0], result=result, pieces_NK=pieces, examples=examples, ordered=ordered))
 
 
 def mean_of(seeds: list[Evaluation]) -> Evaluation:
@@ -204,7 +210,10 @@ def mean_of(seeds: list[Evaluation]) -> Evaluation:
     if len(seeds) == 1:
         return seeds[0]
     result = seeds[0].result | _averages(seeds, [1.0] * len(seeds))
-    return _figures(replace(seeds[0], result=result, pieces_NK=np.mean([e.pieces_NK for e in seeds], 0)))
+    mean = _figures(replace(seeds[0], result=result, pieces_NK=np.mean([e.pieces_NK for e in seeds], 0)))
+    if mean.figure in mean.result:
+        mean.result[f"{mean.figure}_ci"] = list(interval_of(seeds))  # holds the chance of training too
+    return mean
 
 
 _SUMMED = (
@@ -240,18 +249,11 @@ def _ranked(trials: list[Trial]) -> list[Trial]:
     trials = sorted(trials, key=lambda trial: sign * trial.evaluation.result.get(main, float("inf")))
     ranked = []
     for trial, after in zip(trials, [*trials[1:], None], strict=True):
-        ranked.append(replace(trial, differs=_differs(trial, after) if after else ""))
+        paired = None
+        if after is not None and main in after.evaluation.result:  # what has no figure comes last
+            paired = compare_two(trial.evaluations, after.evaluations)
+        ranked.append(replace(trial, paired=paired))
     return ranked
-
-
-def _differs(trial: Trial, after: Trial) -> str:
-    if main_figure(after.evaluation.result) not in after.evaluation.result:
-        return ""  # neither has a figure; both come last
-    if len(trial.evaluation.pieces_NK) < FEWEST:
-        return UNTESTED
-    paired = compare_two(trial.evaluation, after.evaluation)
-    p = "p < 0.001" if paired.p < 0.001 else f"p = {paired.p:.3f}"
-    return f"{'yes' if paired.p < 0.05 else 'no'} ({p})"
 
 
 def _report(
@@ -267,13 +269,16 @@ def _report(
     *facts, verdict = summary(trials, corpus, budget, seeds)
     sentences = [*facts, *left_out, *_sooner(results, trials), verdict]
     title = f"{stem(corpus.config.path)}: {len(trials)} models compared"
-    write(page_of(title, sentences, entries, passage, trials[0].evaluation), out / "report.html")
-    rows = [_row(trial, result) for trial, result in zip(trials, results, strict=True)]
+    column = question(trials)
+    page = page_of(title, sentences, entries, passage, trials[0].evaluation)
+    write(replace(page, column=column), out / "report.html")
+    rows = [_row(trial, result, column) for trial, result in zip(trials, results, strict=True)]
     result = {
         "report": str(out / "report.html"),
         "task": task.name,
         "figure": main_figure(trials[0].evaluation.result),
         "best_possible": trials[0].evaluation.result.get("best_possible"),
+        "column": column,
         "rows": rows,
         "left_out": left_out,
         "verdict": verdict,
@@ -292,7 +297,7 @@ def _sooner(results: Sequence[dict[str, Any]], trials: Sequence[Trial]) -> list[
     return [f"Stopped before its time, as validation got no better: {', '.join(names)}."] if names else []
 
 
-def _row(trial: Trial, result: dict[str, Any]) -> dict[str, Any]:
+def _row(trial: Trial, result: dict[str, Any], column: str) -> dict[str, Any]:
     figures = trial.evaluation.result
     main = main_figure(figures)
     extra: dict[str, Any] = {
@@ -306,7 +311,8 @@ def _row(trial: Trial, result: dict[str, Any]) -> dict[str, Any]:
         "tokens": trial.runs[0].tokenizer.kind,
         main: figures.get(main),
         f"{main}_ci": figures.get(f"{main}_ci"),
-        "differs_from_next": trial.differs,
+        column.replace(" ", "_"): trial.differs,
+        "next": trial.paired and {"difference": trial.paired.difference, "ci": trial.paired[1:3], "p": trial.paired.p},
         **extra,
         "spelling_bits_per_byte": figures.get("spelling_bits_per_byte"),
         "parameters": result["parameters"],
