@@ -181,6 +181,8 @@ def score(
 ) -> None:
     """Print the log probability of each line, token by token: of a language model, or of a translator.
 
+    Each line is scored by itself; if the run was made with data.carry=true, it is read on from the lines before.
+
     echo "the cows eat grass" | segue score runs/ngram-book -
 
     printf 'the cow\\tdie Kuh\\n' | segue score runs/rnn_seq2seq-pairs -     (log p of the target given the source)

@@ -149,6 +149,8 @@ class Reading:
         self, model: Any, held_out: HeldOutText, vocab_size: int, device: str = "cpu", row: int = LONG_ROW
     ) -> None:
         self.model, self.held_out, self.vocab_size, self.device, self.row = model, held_out, vocab_size, device, row
+        self.budget = max(16, min(_TOGETHER, _CELLS // vocab_size))
+        """Tokens of a batch: their logits must fit into memory."""
         self.rows = 1
         """The most rows that one text or unit was read in."""
         self.units = 1
@@ -194,7 +196,6 @@ class Reading:
 
     def _side_by_side(self, text: Ints, borders: Ints) -> Floats:
         """Compute log p of the tokens of some units, each a row; units of about the same length share a batch."""
-        budget = min(_TOGETHER, _CELLS // self.vocab_size)
         found = np.zeros(len(text))
         before = np.concatenate(([STOP], text[:-1]))
         before[borders[:-1]] = STOP  # also where the corpus before was cut and has none
@@ -203,7 +204,7 @@ class Reading:
         order = np.argsort(-lengths, kind="stable")
         done = 0
         while done < len(order):
-            together = max(1, budget // min(int(lengths[order[done]]), _WIDEST))
+            together = max(1, self.budget // min(int(lengths[order[done]]), _WIDEST))
             some = order[done : done + together]
             read((before, text), begins[some], lengths[some], firsts[some], found)
             done += together
@@ -212,12 +213,12 @@ class Reading:
     def _read_rows(self, text: tuple[Ints, Ints], begins: Ints, lengths: Ints, firsts: Ints, found: Floats) -> None:
         """Read one batch of units, the longest first; long ones in several steps, with the state carried on."""
         state: Any = None
-        longest = int(lengths[0])
-        for begin in range(0, longest, _WIDEST):
-            columns = np.arange(begin, min(begin + _WIDEST, longest))
+        longest, width = int(lengths[0]), min(_WIDEST, self.budget)
+        for begin in range(0, longest, width):
+            columns = np.arange(begin, min(begin + width, longest))
             real = columns < lengths[:, None]
             mask = real | (columns == begin)  # a row that has ended reads on, since no row of a batch may be empty
-            fresh, last = np.full(len(begins), begin == 0), begin + _WIDEST >= longest
+            fresh, last = np.full(len(begins), begin == 0), begin + width >= longest
             batch = _units(text, begins, columns, real)
             batch = replace(batch, mask_BT=mask, fresh_B=fresh, unpadded=bool(mask.all()), right_padded=last)
             logp, state = self.model.logprobs(batch.to(self.device) if _is_network(self.model) else batch, state)

@@ -13,7 +13,8 @@ answers and questions, the n-gram counts of BLEU. So all figures need only a tab
                     2004; Lazarus, Lewis, Stock and Watson 2018). Their B = 0.4 n^(2/3) is too many for text, whose
                     waves are as long as articles and chapters; ours is 0.45 n^(1/2) (benchmarks/interval_coverage.py)
     training        seeds and pieces are crossed random effects (method of moments, Henderson 1953):
-                    V = V_seeds + max(0, V_pieces - V_seeds x pieces); V_seeds is pooled over the two models
+                    V = V_seeds + max(0, V_pieces - V_seeds x pieces); V_seeds is pooled over the two models.
+                    A two-way bootstrap calls 15 % of equal models different, at three seeds (benchmarks/seeds.py)
     interval, p     Student's t of the same variance, so that they never disagree; degrees of freedom of a sum of
                     variances by Satterthwaite (1946)
 

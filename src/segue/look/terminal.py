@@ -13,6 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from segue.inference.evaluation import NAMES
+from segue.inference.score import BLOCK
+from segue.inference.statistics import FEWEST
 from segue.look.inside.view import View
 
 
@@ -46,6 +48,14 @@ def interval(pair: Sequence[float | None] | None) -> str:
     if not pair or any(end is None or not math.isfinite(end) for end in pair):
         return "–"
     return f"{pair[0]:.3f}–{pair[1]:.3f}"
+
+
+def _sure(pair: Sequence[float | None], figure: str) -> str:
+    """The interval of a figure, or how much data one takes."""
+    if any(end is not None and math.isfinite(end) for end in pair):
+        return f"95 %: {interval(pair)}"
+    takes = f"{FEWEST * BLOCK:,} bytes" if figure == "bits_per_byte" else f"{FEWEST} rows or sentences"
+    return f"too little to tell how sure: an interval takes {takes}"
 
 
 def print_comparison(result: dict[str, Any]) -> None:
@@ -203,7 +213,7 @@ def print_figures(result: dict[str, Any]) -> None:
         elif isinstance(value, str):
             words.append(f"{NAMES.get(key, key)}: {value}")
         else:
-            sure = f"95 %: {interval(result[f'{key}_ci'])}" if f"{key}_ci" in result else ""
+            sure = _sure(result[f"{key}_ci"], key) if f"{key}_ci" in result else ""
             still = [number(static[key]) if key in static else ""] if static else []
             table.add_row(NAMES.get(key, key), number(value), sure, *still)
     _console().print(table)

@@ -102,7 +102,7 @@ def _note(model: Any, counts_RC: Any) -> list[str]:
             f"Below order {len(model.orders)} Kneser-Ney counts the different tokens that stood before; "
             f"model.smoothing=maximum_likelihood has plain counts."
         )
-    size = model.sizes.vocab_size
+    size = model.can_follow
     for order, one in enumerate(model.orders[1:3], 2):
         seen, name = len(one.level), {2: "pairs", 3: "triples"}[order]
         share = f"{seen:,} of {size**order:,}, {100 * seen / size**order:.3g} %"

@@ -291,10 +291,10 @@ _BESIDE = ("perplexity", "micro_f1", "macro_f1", "span_f1", "chrf", "calibration
 
 
 def _sooner(results: Sequence[dict[str, Any]], trials: Sequence[Trial]) -> list[str]:
-    """Name the models that stopped before their budget was spent (early stopping)."""
+    """Name the models that gave a part of their budget back: early stopping, or the most epochs that a plan allows."""
     pairs = zip(results, trials, strict=True)
-    names = [trial.recipe.name for result, trial in pairs if result.get("stopped_early")]
-    return [f"Stopped before its time, as validation got no better: {', '.join(names)}."] if names else []
+    names = [trial.recipe.name for result, trial in pairs if result.get("stopped_early") or "seconds_left" in result]
+    return [f"Ended before its time, as more would not have helped: {', '.join(names)}."] if names else []
 
 
 def _row(trial: Trial, result: dict[str, Any], column: str) -> dict[str, Any]:
