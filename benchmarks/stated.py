@@ -17,8 +17,10 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import redirect_stdout
+from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,24 +58,35 @@ class Line(NamedTuple):
 # What computes them
 
 
-def intervals(folder: Path) -> list[float]:
-    from interval_coverage import simulated
+@cache
+def shares(data: str) -> dict[int, list[tuple[float, float]]]:
+    """By the number of pieces, the per cent of intervals that hold the truth: ours, and of pieces taken as independent;
+    of simulated series, or of real texts in a folder."""
+    from interval_coverage import simulated, windows
 
-    held = simulated()
-    ours, independent = [ours for ours, _ in held], [other for _, other in held]
-    return [100 * share for share in (min(ours), max(ours), min(independent), max(independent))]
+    held = windows(Path(data)) if data else {0: simulated()}
+    return {pieces: [(100 * ours, 100 * other) for ours, other in pairs] for pieces, pairs in held.items()}
+
+
+def span(pairs: Iterable[tuple[float, float]], which: int) -> list[float]:
+    values = [pair[which] for pair in pairs]
+    return [min(values), max(values)]
+
+
+def intervals(folder: Path) -> list[float]:
+    held = shares("")[0]
+    return [*span(held, 0), *span(held, 1)]
 
 
 def intervals_of_text(folder: Path) -> list[float]:
-    from interval_coverage import windows
+    held = shares(os.environ["SEGUE_DATA"])
+    ours = [one for pairs in held.values() for one in span(pairs, 0)]
+    return [*ours, *span(chain.from_iterable(held.values()), 1)]
 
-    held = windows(Path(os.environ["SEGUE_DATA"]))
-    figures = []
-    for pieces in (20, 50, 200):
-        ours = [one for one, _ in held[pieces]]
-        figures += [100 * min(ours), 100 * max(ours)]
-    independent = [other for both in held.values() for _, other in both]
-    return [*figures, 100 * min(independent), 100 * max(independent)]
+
+def intervals_in_words(folder: Path) -> list[float]:
+    held = shares(os.environ["SEGUE_DATA"])
+    return [*span(held[20] + held[50], 0), *span(held[200], 0)]
 
 
 def on_grammar(*models: str) -> Callable[[Path], list[float]]:
@@ -154,6 +167,13 @@ FIGURES = [
         COVERAGE,
         cheapest=True,
     ),
+    Figure(
+        "intervals-scale",
+        "docs/scale.md",
+        r"intervals hold the truth in # to # % of cases",
+        lambda folder: intervals(folder)[:2],
+        cheapest=True,
+    ),
     Figure("grammar-ngram", PAGE, r"true model: [^|]* \| n-gram # %", on_grammar("ngram"), "grammar.py", cheapest=True),
     Figure(
         "explain",
@@ -194,6 +214,13 @@ FIGURES = [
         r"whose waves are longer \| # to #, # to #, # to # %; taken as independent # to # %",
         intervals_of_text,
         COVERAGE,
+        needs="SEGUE_DATA",
+    ),
+    Figure(
+        "intervals-scale-text",
+        "docs/scale.md",
+        r"the whole text's mean in # to # % of cases from 20 or 50 blocks, and in # to # % from 200",
+        intervals_in_words,
         needs="SEGUE_DATA",
     ),
     Figure(
