@@ -66,8 +66,8 @@ def job(
     context = [int(one.split("=")[1]) for one in size if one.startswith("model.context")]
     length = context[0] if context else 64 if tokens == 2048 else 128
     every = max(1, TEXTS[text][2] * epochs // tokens // 40)
-    values = {"train.epochs": epochs, "train.every": every, "batches.size": tokens // length, "batches.length": length}
-    values |= {"model.dropout": dropout}
+    values: dict[str, float] = {"train.epochs": epochs, "train.every": every, "model.dropout": dropout}
+    values |= {"batches.size": tokens // length, "batches.length": length}
     values |= {} if decay is None else {"train.optimizer.weight_decay": decay}
     values |= {} if rate is None else {"train.optimizer.rate": rate}
     values |= {} if number == 3 else {"train.optimizer.warmup": 100 if tokens == 8192 else 20}
