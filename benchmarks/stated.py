@@ -122,7 +122,7 @@ def mixture(folder: Path) -> list[float]:
     import segue
     from segue.runs.folder import read_json
 
-    settings = {"train.steps": 100, "data.validation": 0.01}
+    settings = {"train.steps": 10, "data.validation": 0.005}
     run = segue.train("rnn_lm", "pydoc:3+grammar:1", folder / "run", settings)
     return [float(part["bits_per_byte"]) for part in read_json(run.path / "result.json")["by_corpus"]]
 
