@@ -6,7 +6,7 @@ BIN := .venv/bin
 
 install: .venv/installed
 demo: .venv/installed
-	$(BIN)/segue compare pydoc --seeds 3 --budget 5s
+	$(BIN)/segue compare pydoc --seeds 3 --budget 10s
 
 test: .venv/installed-dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=15

@@ -180,7 +180,7 @@ class Gpt(Network, LanguageModel, Body, Stacked):
     @classmethod
     def dropout_for(cls, config: Config, epochs: float) -> float | None:
         wide = config.width > 192
-        return None if config.dropout else dropout_by_epochs(*((0.06, 0.3) if wide else (0.03, 0.12)), epochs)
+        return None if config.dropout else dropout_by_epochs(*((0.08, 0.3) if wide else (0.045, 0.12)), epochs)
 
     def __init__(self, config: Config, sizes: Sizes) -> None:
         super().__init__(config, sizes)

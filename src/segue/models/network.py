@@ -16,8 +16,9 @@ from segue.models.base import Loss, Model, Sizes, Term
 
 
 def dropout_by_epochs(share: float, most: float, epochs: float) -> float:
-    """Return `share` for each doubling of the epochs beyond the first, and `most` at most."""
-    return round(min(most, share * math.log2(max(epochs, 1.0))), 3)
+    """Return no dropout up to 2.5 epochs, then `share` for each doubling of them, and `most` at most."""
+    found = min(most, share * math.log2(max(epochs, 2.5) / 2.5))
+    return round(found, 3) if found >= 0.02 else 0.0  # a little dropout costs as much time as much of it
 
 
 class Judged(NamedTuple):

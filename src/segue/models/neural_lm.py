@@ -103,7 +103,7 @@ class NeuralLm(Network, LanguageModel):
 
     @classmethod
     def dropout_for(cls, config: Config, epochs: float) -> float | None:
-        return None if config.dropout else dropout_by_epochs(0.06, 0.3, epochs)
+        return None if config.dropout else dropout_by_epochs(0.09, 0.3, epochs)
 
     def __init__(self, config: Config, sizes: Sizes) -> None:
         super().__init__(config, sizes)

@@ -145,7 +145,7 @@ class RnnLm(Network, LanguageModel, Body):
     @classmethod
     def dropout_for(cls, config: Config, epochs: float) -> float | None:
         # Fitted on characters: an LSTM takes most, an Elman network least.
-        share, most = {"lstm": (0.1, 0.4), "gru": (0.06, 0.25), "elman": (0.03, 0.12)}[config.cell]
+        share, most = {"lstm": (0.15, 0.4), "gru": (0.09, 0.25), "elman": (0.045, 0.12)}[config.cell]
         return None if config.dropout else dropout_by_epochs(share, most, epochs)
 
     def __init__(self, config: Config, sizes: Sizes) -> None:

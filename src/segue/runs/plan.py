@@ -33,7 +33,7 @@ STEPS = 1000
 PER_TOKEN = 15
 """The most parameters for each token of the training text."""
 EPOCHS = 40.0
-"""No text is read more often than this: no setting learnt anything from more, and some forgot."""
+"""No text is read more often than this: the rule was fitted up to here, and beyond it some models only forgot."""
 ENOUGH = 1000
 """Steps that a small text is given even if they read it more often."""
 TRIAL = 0.02
