@@ -191,6 +191,7 @@ FIGURES = [
         ladder,
         needs=PYDOC,
         off=0.01,
+        cheapest=True,
     ),
     Figure(
         "mixture",

@@ -5,7 +5,7 @@ So a network with a budget in seconds (train.plan) takes a few steps, throws the
 
     schedule       wsd: the rate is stable, and falls at the end, wherever that is (training/budget.py)
     epochs         at most EPOCHS, or ENOUGH steps where that is more: what is left of the seconds is given back
-    validations    8 to 40 of them, which together take about a tenth of the time
+    validations    4 to 40 of them, which together take about a tenth of the time
     dropout        more of it, the more often the text is read (`Network.dropout_for`)
     weight decay   for Muon 0.1 up to 10 epochs, 0.25 from 20 on; without it weights grow at a stable rate
     size           in `segue compare`: the largest shape (`Network.larger`) that still takes STEPS steps and has at most
@@ -42,6 +42,10 @@ VALIDATING = 0.1
 """The share of the seconds that validations may take."""
 FEWEST = 1000
 """The least predictions of a validation."""
+A_SECOND = 300
+"""Predictions of a validation for each second of the budget."""
+RAREST = 4
+"""The least number of validations."""
 
 
 class Pace(NamedTuple):
@@ -115,12 +119,12 @@ def weight_decay(epochs: float) -> float:
 
 
 def _validations(recipe: Recipe, pace: Pace) -> tuple[int, int]:
-    """Return how often to validate, and how many predictions each time: they are made no slower than in training."""
-    seconds = VALIDATING * recipe.train.seconds
-    fewest = FEWEST * pace.step / pace.targets
-    times = max(1, min(validations(recipe.train.seconds), int(seconds / fewest)))
-    most: int = recipe.train.validate_tokens
-    return times, min(most, max(FEWEST, int(seconds / times * pace.targets / pace.step)))
+    """Return how often to validate, and how many predictions each time. Their number depends on the budget alone, so
+    that all networks of a comparison are validated on the same text; they are made no slower than in training."""
+    seconds: float = recipe.train.seconds
+    predictions = int(min(recipe.train.validate_tokens, max(FEWEST, A_SECOND * seconds)))
+    affordable = VALIDATING * seconds / (predictions * pace.step / pace.targets)
+    return max(RAREST, min(validations(seconds), int(affordable))), predictions
 
 
 def named(recipe: Recipe) -> set[str]:

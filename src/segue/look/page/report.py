@@ -357,7 +357,8 @@ def _curves(page: Page) -> str:
     if not panels:
         return ""
     legend = charts.legend([line for line in by_seconds if line.ys], lambda value: figure(value, metric))
-    what = f"{metric[:1].upper()}{metric[1:]} on the validation data while training ({_direction(metric)})."
+    what = f"{metric[:1].upper()}{metric[1:]} on the validation data while training ({_direction(metric)}); "
+    what += "networks read its first part (train.validate_tokens)."
     return f'<p class="aside">{_words(what)}</p><div class="charts">{panels}</div>{legend}'
 
 
