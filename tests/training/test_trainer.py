@@ -582,7 +582,7 @@ def test_a_run_by_the_clock_is_made_again_in_steps(stall: bool, tmp_path: Path) 
         run(trainer)
         return trainer
 
-    timed = trained("timed", WSD, steps=0, seconds=0.3, every=8)
+    timed = trained("timed", WSD, steps=0, seconds=20.0 if stall else 0.3, every=8)
     settled = timed.settled()
     assert (timed.budget.decay_at == 64) == stall
     again = trained("again", replace(WSD, decay=settled["decay"]), steps=settled["steps"], every=settled["every"])
