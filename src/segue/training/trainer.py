@@ -176,7 +176,7 @@ class Trainer:
             if self._due() or self.progress >= 1:
                 record, begun = self._validated(), time.perf_counter()
                 yield record  # the caller saves a checkpoint
-                self.validation_seconds += time.perf_counter() - begun
+                self._add_validation(time.perf_counter() - begun)
             self._count_anew()
 
     def _consider_compiling(self) -> None:
@@ -264,9 +264,7 @@ class Trainer:
             with torch.inference_mode():
                 values = self.world.broadcast(self.validate(self.validating) if self.world.first else None)
             self.model.train()
-            self.validation_seconds += time.perf_counter() - begun
-            if self.config.seconds:
-                self.validation_seconds = self.world.broadcast(self.validation_seconds)
+            self._add_validation(time.perf_counter() - begun)
             self._judge(values)
         if self.config.patience and self.best["since"] >= self.config.patience:
             self._stop_early()
@@ -276,6 +274,12 @@ class Trainer:
         elif self.config.optimizer.average:
             self._begin_average(values["loss"])
         return Record(self.step, "validation", values | {"seconds": self.seconds})
+
+    def _add_validation(self, seconds: float) -> None:
+        """Count the seconds of a validation; all processes must agree on what is left of the budget."""
+        self.validation_seconds += seconds
+        if self.config.seconds:
+            self.validation_seconds = self.world.broadcast(self.validation_seconds)
 
     def _judge(self, values: dict[str, Any]) -> None:
         """Keep the weights that were just validated if they are the best so far; count for early stopping."""
