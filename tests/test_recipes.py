@@ -308,7 +308,7 @@ def test_a_group_in_a_file_and_one_key_of_it_on_top(tmp_path: Path) -> None:
         ("train.steps", "'train.steps' is not understood."),
         ("train.steps=many", "train.steps=many is not a whole number."),
         ("train.steps=1.5", "train.steps=1.5 is not a whole number."),
-        ("train.steps=-1", "train: steps, epochs, seconds, every and patience must be 0 or more"),
+        ("train.steps=-1", "train: steps, epochs, seconds, stop, every and patience must be 0 or more"),
         ("train.tensorboard=yes", "train.tensorboard=yes is not true or false."),
         ("model.cell=lstn", "model.cell=lstn is not one of elman, lstm, gru. Did you mean 'lstm'?"),
         ("model.width=0", "model: width = 0"),

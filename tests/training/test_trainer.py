@@ -570,6 +570,24 @@ def test_when_validation_stalls_the_rate_falls_from_the_best_weights(tmp_path: P
     assert trainer.stopped_early
 
 
+def test_a_run_that_its_time_cut_short_is_made_again_too(tmp_path: Path) -> None:
+    """The steps became slower in the decay, so that time was over before its last step."""
+
+    def trained(folder: str, optimizer: Optimizer, **train: Any) -> Trainer:
+        trainer = trainer_of("bow", tmp_path / folder, optimizer=optimizer, **train)
+        for _ in trainer.fit():
+            if trainer.config.seconds and trainer.budget.decay_at is not None:
+                trainer.seconds += 0.01
+        return trainer
+
+    timed = trained("timed", WSD, steps=0, seconds=0.3, log_every=1)
+    settled = timed.settled()
+    assert timed.step == settled["stop"] < settled["steps"]
+    again = trained("again", replace(WSD, decay=settled.pop("decay")), **(settled | {"every": 1000}))
+    assert again.step == timed.step
+    assert equal(weights(again), weights(timed))
+
+
 @pytest.mark.parametrize("stall", [False, True])
 def test_a_run_by_the_clock_is_made_again_in_steps(stall: bool, tmp_path: Path) -> None:
     """What the clock decided, written down as steps, gives the same weights: decay by the clock, and by a stall."""
@@ -585,7 +603,7 @@ def test_a_run_by_the_clock_is_made_again_in_steps(stall: bool, tmp_path: Path) 
     timed = trained("timed", WSD, steps=0, seconds=20.0 if stall else 0.3, every=8)
     settled = timed.settled()
     assert (timed.budget.decay_at == 64) == stall
-    again = trained("again", replace(WSD, decay=settled["decay"]), steps=settled["steps"], every=settled["every"])
+    again = trained("again", replace(WSD, decay=settled.pop("decay")), **settled)
     assert again.step == timed.step
     assert again.best["step"] == timed.best["step"]
     assert equal(weights(again), weights(timed))

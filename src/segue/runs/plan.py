@@ -149,7 +149,8 @@ def settled(recipe: Recipe, values: dict[str, Any]) -> Recipe:
     if "decay" in values:
         optimizer = replace(recipe.train.optimizer, decay=values["decay"])
         recipe = recipe.with_values("train", optimizer=optimizer)
-    return recipe.with_values("train", seconds=0.0, epochs=0.0, steps=values["steps"], every=values["every"])
+    train = {"steps": values["steps"], "stop": values.get("stop", 0), "every": values["every"]}
+    return recipe.with_values("train", seconds=0.0, epochs=0.0, **train)
 
 
 def measured(make: Callable[[Recipe], Any]) -> Trial:

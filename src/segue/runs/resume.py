@@ -174,7 +174,7 @@ def _planned(recipe: Recipe, before: Recipe, path: Path, trust: bool) -> Recipe:
         return fitted
     files.write_atomic(path / ASKED, to_toml(recipe))
     train = recipe.train
-    return fitted.with_values("train", steps=train.steps, epochs=train.epochs, seconds=train.seconds)
+    return fitted.with_values("train", steps=train.steps, epochs=train.epochs, seconds=train.seconds, stop=train.stop)
 
 
 def follow(world: World, trust: bool) -> Begun:

@@ -41,6 +41,8 @@ class Budget:
 
     def progress(self, step: int, seconds: float) -> float:
         """Return the share of the budget that is spent."""
+        if 0 < self.config.stop <= step:
+            return 1.0
         share = step / self.steps if self.steps else 0.0
         clock = seconds / self.config.seconds if self.config.seconds else 0.0
         if self.decays and self.decay_at is not None and step >= self.decay_at:
@@ -91,7 +93,8 @@ class Budget:
         """Return the values of [train.optimizer] and [train] with which the same run is made again in steps."""
         if not self.decays or self.decay_at is None:
             return {"steps": step}
-        return {"steps": self.steps, "decay": (self.steps - self.decay_at) / self.steps}
+        stop = {"stop": step} if step < self.steps else {}  # time was over before the decay, or it was stopped early
+        return {"steps": self.steps, "decay": (self.steps - self.decay_at) / self.steps, **stop}
 
     @property
     def _asked(self) -> list[float]:

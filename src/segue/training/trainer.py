@@ -56,6 +56,8 @@ class Config(TrainConfig):
     """Train at most this many epochs (0: no limit)."""
     seconds: float = 0.0
     """Train at most this many seconds, validations included (0: no limit)."""
+    stop: int = 0
+    """Stop at this step, although the learning rate is scheduled for more of them (0: at the end of the budget)."""
     seed: int = 0
     """Random seed of the initial weights, the order of the data and dropout."""
     optimizer: rates.Config = field(default_factory=rates.Config)
@@ -80,8 +82,8 @@ class Config(TrainConfig):
     """Also write TensorBoard's files, into `tensorboard/`."""
 
     def __post_init__(self) -> None:
-        if min(self.steps, self.epochs, self.seconds, self.every, self.patience) < 0:
-            raise ValueError("steps, epochs, seconds, every and patience must be 0 or more")
+        if min(self.steps, self.epochs, self.seconds, self.stop, self.every, self.patience) < 0:
+            raise ValueError("steps, epochs, seconds, stop, every and patience must be 0 or more")
         if self.log_every < 1 or self.validate_tokens < 1:
             raise ValueError("log_every and validate_tokens must be 1 or more")
 

@@ -216,7 +216,7 @@ def test_the_page_says_who_did_not_take_all_its_time() -> None:
     result = segue.compare("rows.tsv", ["bow"], budget="400", out="c", settings=patient)
     assert result["rows"][0]["steps"] < 400
     said = Path("c/report.html").read_text(encoding="utf-8")
-    assert "Stopped before its time, as validation got no better: bow." in said
+    assert "Ended before its time, as more would not have helped: bow." in said
 
 
 def test_the_ladder_leaves_out_models_of_other_labels_and_says_so() -> None:
