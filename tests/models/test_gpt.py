@@ -282,6 +282,7 @@ def test_a_probe_sees_the_weights_of_every_layer_and_changes_nothing(model) -> N
 
 def test_compiled_blocks_run_for_the_shape_of_training_alone() -> None:
     """A probe sees into them, other shapes and evaluation run eagerly; nothing is compiled again."""
+    torch.compiler.reset()  # forget what other tests of this process compiled
     model, runs = make().float(), []
 
     def backend(graph: Any, inputs: Any) -> Any:
