@@ -141,20 +141,21 @@ def read_recipe(path: Path, trust: bool = False) -> Recipe:
 
 def data_section(settings: Sequence[str], **own: Any) -> Data:
     """Make a [data] section by itself: values of the caller's own, with `data.key=value` on top."""
-    values = {"data": own}
-    for setting in settings:
-        _override(values, setting)
-    config: Data = make(Data, values["data"], "data")
+    config: Data = _section_alone("data", Data, settings, own)
     return config
 
 
 def decode_section(settings: Sequence[str], **own: Any) -> Decode:
     """Make a [decode] section by itself: values of the caller's own, with `decode.key=value` on top."""
-    values = {"decode": own}
+    config: Decode = _section_alone("decode", Decode, settings, own)
+    return config
+
+
+def _section_alone(section: str, cls: Any, settings: Sequence[str], own: dict[str, Any]) -> Any:
+    values = {section: own}
     for setting in settings:
         _override(values, setting)
-    config: Decode = make(Decode, values["decode"], "decode")
-    return config
+    return make(cls, values[section], section)
 
 
 def _from_toml(what: str) -> tuple[str, str, dict[str, Any]]:

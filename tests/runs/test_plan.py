@@ -125,3 +125,13 @@ def test_the_trial_counts_as_time_of_the_budget(tmp_path: Path) -> None:
     run = train("rnn_lm", "pydoc", tmp_path / "run", [*SMALL, "train.seconds=0.5"], progress=silent)
     result = result_of(run.path)
     assert result["train_seconds"] < result["wall_seconds"] <= 0.5 * 1.1 + 3.0  # a busy machine has slow steps
+
+
+def test_the_final_figures_are_not_of_the_small_validations(tmp_path: Path) -> None:
+    """A plan validates on little text on the way; the figure at the end is of all that is held out."""
+    run = train("rnn_lm", "pydoc", tmp_path / "run", [*SMALL, "train.seconds=0.5", "data.validation=0.05"])
+    validated = read_recipe(run.path / "recipe.toml").train.validate_tokens
+    assert validated < result_of(run.path)["tokens"]
+    assert "validate_tokens" not in result_of(run.path)["way"]
+    few = train("rnn_lm", "pydoc", tmp_path / "few", [*SMALL, "train.steps=2", "train.validate_tokens=2000"])
+    assert result_of(few.path)["tokens"] == 2000

@@ -32,7 +32,7 @@ from segue.inference.words import Words, words_of
 from segue.look.explain.leave_one_out import Mattered, explained
 from segue.look.inside.view import View
 from segue.models import check_trust, fingerprint
-from segue.models.base import Counted
+from segue.models.base import Counted, TrainConfig
 from segue.recipe import Recipe, decode_section, load_recipe, make, read_recipe
 from segue.runs import folder as files
 from segue.runs.leaks import leak, trained_runs
@@ -438,13 +438,23 @@ def evaluate_opened(
 ) -> Evaluation:
     """Evaluate a model by a recipe's task."""
     task = recipe.task
-    limit = recipe.train.validate_tokens if split == "validation" and recipe.train.has("validate_tokens") else 0
+    limit = _most_validation(recipe) if split == "validation" else 0
     what = f"evaluating {recipe.name}"
     evaluation = task.evaluate(opened, corpus, split, lambda share: progress(what, share), limit, **how)
     best = corpus.best(split)
     if best and task.figure in best:
         evaluation.result["best_possible"] = best[task.figure]
     return evaluation
+
+
+def _most_validation(recipe: Recipe) -> int:
+    """Return how many tokens of validation text give the final figures. A plan makes the validations on the way small
+    (plan.py); these figures are of as much text as without one, unless the user has named a number."""
+    train = recipe.train
+    if not train.has("validate_tokens"):
+        return 0
+    named = train.has("named") and "train.validate_tokens" in train.named.split(",")
+    return int(train.validate_tokens if named else max(train.validate_tokens, TrainConfig.validate_tokens))
 
 
 def _sizes(config: dict[str, Any], path: Path, recipe: Recipe, tokenizer: Tokenizer) -> Sizes:

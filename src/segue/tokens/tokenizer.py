@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import codecs
 import json
+from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -75,7 +76,7 @@ class Config:
             raise ValueError(f"tokens.vocab_size is {self.vocab_size}; {self.kind} tokens need {smallest} or more.")
 
 
-class Tokenizer:
+class Tokenizer(ABC):
     """The base class of all kinds. `Tokenizer.train` and `Tokenizer.load` return the class of the kind."""
 
     stop = STOP
@@ -145,8 +146,9 @@ class Tokenizer:
         stopped[text] = ids
         return stopped, lengths
 
+    @abstractmethod
     def _ids(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
-        raise NotImplementedError
+        """Return the ids of all texts, end to end, and how many each has."""
 
     def encode_words(self, words: Sequence[str]) -> Ids:
         """Encode each given word as one id, whatever is in it; only for `space` tokens."""
@@ -169,8 +171,9 @@ class Tokenizer:
         """Return the ids of a text and the surface of each. If tokens share a character, the last one shows it."""
         return self.encode(text), self._surfaces(text)
 
+    @abstractmethod
     def _surfaces(self, text: str) -> list[str]:
-        raise NotImplementedError
+        """Return what each token of a text stands for."""
 
     def byte_lengths(self, text: str, ids: Ids) -> Lengths:
         """Return the number of UTF-8 bytes of each token of `ids = encode(text)`."""

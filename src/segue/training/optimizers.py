@@ -18,6 +18,7 @@ that a CUDA graph of the step can be replayed at another rate, and nothing has t
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -38,7 +39,7 @@ class Group(NamedTuple):
     decay: float = 0.0
 
 
-class Optimizer:
+class Optimizer(ABC):
     """Makes the steps of some groups of weights, and keeps the optimiser state of each weight."""
 
     def __init__(self, groups: list[Group], rate: Tensor | float, momentum: float) -> None:
@@ -65,8 +66,9 @@ class Optimizer:
             if weights := [weight for weight in group.weights if weight.grad is not None]:
                 self._step(weights, group)
 
+    @abstractmethod
     def _step(self, weights: list[Tensor], group: Group) -> None:
-        raise NotImplementedError
+        """Make the step of some weights of a group, which have a gradient."""
 
     def _keep(self, weights: list[Tensor], name: str, shape: tuple[int, ...] | None = None) -> list[Tensor]:
         """Return the state of the weights under a name; zeros at first."""

@@ -75,7 +75,8 @@ def optimizer(model: nn.Module, config: Config) -> Optimizer:
     # On a GPU the rate is a tensor there, so that a recorded step can be replayed at another rate.
     device = learning[0].device
     rate = torch.tensor(config.rate, device=device) if device.type == "cuda" else config.rate
-    return {"sgd": Sgd, "adamw": AdamW, "muon": Muon}[config.name](groups, rate, config.momentum)
+    kinds: dict[str, type[Sgd] | type[AdamW] | type[Muon]] = {"sgd": Sgd, "adamw": AdamW, "muon": Muon}
+    return kinds[config.name](groups, rate, config.momentum)
 
 
 def rate_at(config: Config, step: int, progress: float, halvings: int, height: float = 1.0) -> float:

@@ -15,6 +15,7 @@ from pathlib import Path
 from segue.data.corpus import Corpus
 from segue.inference.evaluation import LOWER_IS_BETTER, NAMES, Evaluation, main_figure
 from segue.inference.evaluation import compare as compare_two
+from segue.inference.score import BLOCK
 from segue.inference.statistics import FEWEST, Paired, needed
 from segue.look.page.markup import short_count
 from segue.recipe import Recipe
@@ -147,8 +148,7 @@ def _amount(trial: Trial, pieces: int) -> str:
     task = trial.recipe.task
     if not task.spells:
         return f"about {pieces:,} {task.pieces}"
-    sizes = trial.evaluation.pieces_NK[:, 1]  # of blocks, all but the last as long as the longest
-    each = float(sizes.max() if trial.evaluation.ordered else sizes.mean())
+    each = BLOCK if trial.evaluation.ordered else float(trial.evaluation.pieces_NK[:, 1].mean())
     return f"about {short_count(round(pieces * each))} bytes"
 
 
