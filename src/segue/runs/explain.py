@@ -16,7 +16,9 @@ from segue.look.inside.view import View
 from segue.look.terminal import print_equations, print_keys, print_lines, print_sections, print_view
 from segue.models import kinds, source_file
 from segue.models.base import Counted, LanguageModel, NgramCounts, Sizes
-from segue.recipe import RECIPES, SECTIONS, group_docs, load_recipe, read_recipe, recipe_names, section_fields
+from segue.models.keys import SECTIONS, group_docs, section_fields
+from segue.models.names import RECIPES, meanings, recipe_names
+from segue.recipe import load_recipe, read_recipe
 from segue.runs.folder import check_run, read_json, write_atomic
 
 
@@ -26,6 +28,9 @@ def explain(model: str, settings: list[str], trust: bool = False, files: Sequenc
     `files` are the picture's forms and places, such as ("svg", "sizes.svg"): then it is written there, and nothing is
     printed.
     """
+    if not Path(model).is_dir() and (meant := meanings(model)[0]) != model:
+        print_lines([f"{model}: taking {meant}.", ""])
+        model = meant
     if Path(model).is_dir() and model not in (*kinds(), *recipe_names()):
         recipe = _recipe_of_run(Path(model), settings, trust)
         if issubclass(recipe.model_class, NgramCounts):

@@ -11,14 +11,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from segue import tasks
 from segue.data.corpus import Corpus
 from segue.data.from_list import write_rows
+from segue.data.sources import guess_shape
 from segue.errors import InputError, SegueError
+from segue.models import task_of
 from segue.models.base import Counted, Imported
+from segue.models.names import meanings
 from segue.recipe import Recipe, load_recipe, read_recipe, to_toml
 from segue.runs import folder as files
 from segue.runs.plan import settled
-from segue.training.log import Progress
+from segue.training.log import Progress, silent
 from segue.training.world import World, processes
 
 Data = str | Path | Sequence[Any] | None
@@ -133,10 +137,19 @@ class Begun:
 
 
 def begin(
-    model: str | Recipe | None, data: Data, out: Out, settings: Settings, resume: bool, threads: int, trust: bool
+    model: str | Recipe | None,
+    data: Data,
+    out: Out,
+    settings: Settings,
+    resume: bool,
+    threads: int,
+    trust: bool,
+    progress: Progress = silent,
 ) -> Begun:
     """Choose the recipe and the folder; write nothing yet, except data that was given as a list."""
     lines = setting_lines(settings)
+    if isinstance(model, str):
+        model = taken(model, data, progress)
     if isinstance(model, Recipe):
         path = Path(out) if out is not None else files.free_name(f"{_stem(model.name)}-{data_name(model.data.path)}")
         begun = Begun(model, path, trust=trust)
@@ -160,6 +173,25 @@ def begin(
     if begun.resumed and asked.name == ASKED:
         begun.recipe = _planned(begun.recipe, read_recipe(asked, trust), begun.path, trust)
     return begun
+
+
+def taken(model: str, data: Data, progress: Progress) -> str:
+    """Return the kind or recipe that a name means for some data; say so, where it is another name."""
+    found = list(meanings(model)) if "*" not in model else [model]
+    if found == [model]:
+        return model
+    if isinstance(data, str | Path):
+        shape = guess_shape(str(data))
+        reading = [name for name in found if tasks.task(task_of(name.partition("/")[0])).shape == shape]
+        if not reading:
+            others = tasks.task(tasks.of_shape(shape.name)).ladder
+            raise InputError(
+                f"{model} is {found[0]} here, which is not made for {shape.name} data such as {data}. Choose a model "
+                f"that is, such as {others[-1]}; or say {found[0]}, if that is meant."
+            )
+        found = reading
+    progress(f"{model}: taking {found[0]}.", 0.0)
+    return found[0]
 
 
 def asked_for(path: Path) -> Path:

@@ -47,7 +47,7 @@ def train(
     """
     world, device = join(device)
     progress = progress if world.first else silent
-    begun = begin(model, data, out, settings, resume, threads, trust) if world.first else follow(world, trust)
+    begun = begin(model, data, out, settings, resume, threads, trust, progress) if world.first else follow(world, trust)
     recipe = begun.recipe
     if world.size > 1:
         shared = None  # every process reads the run's own ids

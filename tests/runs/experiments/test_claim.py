@@ -23,8 +23,9 @@ from segue.inference.evaluation import Evaluation
 from segue.look.page.report import Curve
 from segue.look.page.trend import Point, Trend, alone, trend_chart
 from segue.models.base import Sizes
+from segue.models.names import recipe_names
 from segue.models.rnn_lm import RnnLm
-from segue.recipe import load_recipe, recipe_names
+from segue.recipe import load_recipe
 from segue.runs.experiments import claim as claims
 from segue.runs.experiments.claim import Claim, Outcome, claim_names, read_claim, run_claim, trained_names
 

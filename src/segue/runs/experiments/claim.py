@@ -45,7 +45,9 @@ from segue.inference.statistics import FEWEST
 from segue.look.page.charts import Axes, Line, line_chart
 from segue.look.page.report import Curve, Entry, write
 from segue.look.page.trend import Point, Trend, alone, trend_chart
-from segue.recipe import CLAIMS, RECIPES, SECTIONS, Recipe, budgeted, load_recipe
+from segue.models.keys import SECTIONS
+from segue.models.names import CLAIMS, RECIPES
+from segue.recipe import Recipe, budgeted, load_recipe
 from segue.runs import folder as files
 from segue.runs.experiments import length
 from segue.runs.experiments.compare import mean_of
