@@ -106,6 +106,32 @@ def key_elsewhere(key: str, kind: str) -> str:
     return next((one for one in found if one.startswith(f"{section}.")), found[0] if found else "")
 
 
+_SETTING_VERBS = ("train", "compare", "claim", "explain")
+_BUDGETS = {"steps": "--budget {}", "seconds": "--budget {}s"}
+"""Of the verbs that train several models, which have one budget."""
+
+
+def option_as_setting(option: str, words: Sequence[str]) -> str:
+    """Return what an unknown option of a command line should be, such as train.steps=10 for --steps 10; empty if it is
+    no key of a recipe."""
+    verb, given = words[0], words[1] if len(words) > 1 else ""
+    name = option.lstrip("-").replace("-", "_")
+    at = next((i for i, word in enumerate(words) if word.partition("=")[0] == option), None)
+    if verb not in _SETTING_VERBS or at is None:
+        return ""
+    value = words[at].partition("=")[2] or next(iter(words[at + 1 : at + 2]), "") or "…"
+    if verb in ("compare", "claim") and name in _BUDGETS:
+        return _BUDGETS[name].format(value)
+    try:
+        kinds = [meanings(given)[0].partition("/")[0]]
+    except InputError:
+        kinds = models.kinds()
+    for kind in kinds if kinds[0] in models.kinds() else models.kinds():
+        if found := keys_called(name, kind):
+            return " or ".join(f"{key}={value}" for key in found)
+    return ""
+
+
 # Verbs
 
 
