@@ -568,11 +568,13 @@ def import_run(
         str,
         typer.Argument(help="What `segue export` wrote, an ARPA file, a GPT-2's folder, or vectors of word2vec."),
     ],
-    out: Annotated[str, typer.Option("--out", help="The run folder to make.")],
+    out: Annotated[
+        str | None, typer.Option("--out", help="The run folder to make; by default a new one in runs/, by its name.")
+    ] = None,
 ) -> None:
     """Make a run folder from what Segue or another toolkit exported.
 
-    segue import book.zip --out runs/book
+    segue import book.zip     (makes runs/book)
 
     segue import book.arpa.gz --out runs/kenlm
 
@@ -581,7 +583,7 @@ def import_run(
     segue import vectors.bin --out runs/vectors
     """
     with _progress() as progress:
-        notes = formats.import_run(Path(path), Path(out), progress)
+        notes = formats.import_run(Path(path), Path(out) if out else None, progress)
     typer.echo("\n".join(notes))
 
 

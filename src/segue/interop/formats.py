@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from segue.errors import InputError, nearest
+from segue.runs.folder import free_name
 
 Progress = Any
 Notes = list[str]
@@ -49,8 +50,9 @@ def export_run(run: Path, path: Path, name: str, progress: Progress) -> Notes:
     return [*chosen.write(run, path, progress), chosen.written.format(path=path)]
 
 
-def import_run(path: Path, out: Path, progress: Progress) -> Notes:
-    """Make a run folder of a file or folder, in the first format that recognises it."""
+def import_run(path: Path, out: Path | None, progress: Progress) -> Notes:
+    """Make a run folder of a file or folder, in the first format that recognises it; by default runs/NAME."""
+    out = out or free_name(path.resolve().name.split(".")[0] or "imported")
     chosen = next(one for one in FORMATS if one.recognises(path))
     return [*chosen.read(path, out, progress), f"The run: {out}"]
 
