@@ -626,10 +626,11 @@ def claim(
 
 @app.command("models")
 def list_models() -> None:
-    """List every kind of model, with its first sentence."""
+    """List every kind of model by its task, with its first sentence."""
     from segue.look.terminal import print_models
+    from segue.runs.explain import model_heads
 
-    print_models()
+    print_models(model_heads())
 
 
 @app.command("recipes")

@@ -316,11 +316,12 @@ def undo_rows(rows: Path | None, path: Path, made: list[Path]) -> None:
 def setting_lines(settings: Settings) -> list[str]:
     """Write settings as they are typed: section.key=value."""
     if isinstance(settings, Mapping):
-        return [f"{key}={_spelt(value)}" for key, value in settings.items()]
+        return [f"{key}={spelt(value)}" for key, value in settings.items()]
     return list(settings)
 
 
-def _spelt(value: Any) -> str:
+def spelt(value: Any) -> str:
+    """Write a value as it is typed on the command line."""
     if isinstance(value, bool):
         return str(value).lower()
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
