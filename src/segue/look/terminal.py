@@ -113,7 +113,9 @@ def print_claim(result: dict[str, Any]) -> None:
     console.print(table)
     if result.get("best_possible") is not None:
         console.print(f"The best possible on this text is {number(result['best_possible'])}.")
-    console.print(Text(f"\n{result['verdict']}"))
+    console.print(Text(f"\n{result['verdict']}", "bold"))
+    for sentence in result.get("details", ()):
+        console.print(Padding(Text(sentence), (0, 0, 0, 2)))
     console.print(f"The page: {result['report']}    the picture: {result['picture']}")
 
 

@@ -103,6 +103,8 @@ class Outcome:
     """Mean seconds of training one seed."""
     learns: bool = True
     """Whether there is chance in training, so that another seed gives another figure."""
+    learnt: bool = True
+    """Whether it knows clearly more than how frequent each character or label is."""
 
     @property
     def diverged(self) -> bool:
@@ -317,15 +319,29 @@ def _outcome(claim: Claim, recipe: Recipe, out: Path, progress: Progress, trust:
         evaluations.append(_trained(one, places[-1], corpus, progress, trust))
     results = [files.read_json(place / "result.json") for place in places if (place / "result.json").exists()]
     whole = [evaluation for evaluation in evaluations if evaluation is not None]
+    whole = whole if len(whole) == len(evaluations) else []
     return Outcome(
         variant,
         places[0],
-        whole if len(whole) == len(evaluations) else [],
+        whole,
         _mean_curve([curve_of(place, recipe.task.curve) for place in places]),
         _number(claim.against, recipe, corpus, results[0] if results else {}),
         float(np.mean([result["train_seconds"] for result in results])) if results else 0.0,
         learns,
+        not learns or _has_learnt(whole, recipe.task.figure, recipe.task.chance(corpus.examples("test"))),
     )
+
+
+LEARNT = 0.2
+"""A network has learnt something if it has come this share of the way from chance to the best possible."""
+
+
+def _has_learnt(evaluations: Sequence[Evaluation], main: str, chance: float | None) -> bool:
+    if not evaluations or chance is None:
+        return bool(evaluations)
+    result = mean_of(evaluations).result
+    best = result.get("best_possible") or (0.0 if main in LOWER_IS_BETTER else 1.0)
+    return bool(chance == best or (chance - float(result[main])) / (chance - best) >= LEARNT)
 
 
 def _slug(variant: str) -> str:
@@ -335,7 +351,8 @@ def _slug(variant: str) -> str:
 def _trained(recipe: Recipe, place: Path, corpus: Corpus, progress: Progress, trust: bool) -> Evaluation | None:
     """Train a variant unless it is finished, and evaluate it on the test text; None if the loss diverged."""
     try:
-        run = train(recipe, out=place, resume=True, progress=progress, trust=trust)
+        begun = (place / "recipe.toml").exists()
+        run = train(recipe, out=place, resume=begun, progress=progress, trust=trust)
     except InputError:
         raise
     except SegueError as error:
@@ -385,13 +402,14 @@ def _report(claim: Claim, outcomes: Sequence[Outcome], recipe: Recipe, out: Path
     by_name = {outcome.variant: outcome for outcome in outcomes}
     comparisons = [*_judged(claim, by_name, main), *_judged_no_worse(claim, by_name)]
     law = _law(outcomes, main) if claim.law else None
-    verdict = " ".join([_verdict(comparisons, metric), *([_said(law, claim, metric)] if law else [])])
+    verdict = _verdict(comparisons)
+    details = [*(_compared(one, metric) for one in comparisons), *([_said(law, claim, metric)] if law else [])]
     ranked = sorted((o for o in outcomes if not o.diverged), key=lambda o: _rank(o, main))
     entries = [_entry(outcome) for outcome in ranked]
     trend = _trend(claim, outcomes, main, metric, law) if claim.against != "steps" else None
     page = page_of(
         f"{claim.name}: a claim and its variants",
-        [*_facts(claim, recipe, ranked[0]), verdict],
+        [*_facts(claim, recipe, ranked[0]), verdict, *details],
         entries,
         None,
         ranked[0].mean,
@@ -413,6 +431,7 @@ def _report(claim: Claim, outcomes: Sequence[Outcome], recipe: Recipe, out: Path
         "law": law,
         "held": _all([comparison["held"] for comparison in comparisons]),
         "verdict": verdict,
+        "details": details,
     }
     files.write_json(out / "result.json", result)
     return result
@@ -431,9 +450,11 @@ def _judged(claim: Claim, outcomes: Mapping[str, Outcome], main: str) -> list[di
         difference = float(np.mean(a.figures(main)) - np.mean(b.figures(main)))
         p = None if a.diverged or b.diverged else compare_two(a.evaluations, b.evaluations).p
         one_seed = p is not None and any(one.learns and len(one.evaluations) == 1 for one in (a, b))
-        held = difference < 0 if p is None or (p < 0.05 and not one_seed) else None
+        learnt = a.learnt or b.learnt
+        held = difference < 0 if learnt and (p is None or (p < 0.05 and not one_seed)) else None
         pieces = 0 if p is None else len(a.evaluations[0].pieces_NK)
-        found.append({"less": less, "more": more, "difference": difference, "p": p, "held": held, "pieces": pieces})
+        one = {"less": less, "more": more, "difference": difference, "p": p, "held": held, "pieces": pieces}
+        found.append(one | {"learnt": learnt})
     return found
 
 
@@ -449,7 +470,9 @@ def _judged_no_worse(claim: Claim, outcomes: Mapping[str, Outcome]) -> list[dict
             low, high = tested.lo, tested.hi
             clear = True if high < claim.margin else False if low > claim.margin else None
             held = None if any(side.learns and len(side.evaluations) == 1 for side in (a, b)) else clear
-        found.append({"no_worse": [one, other], "interval": [low, high], "margin": claim.margin, "held": held})
+        learnt = a.learnt or b.learnt
+        judged = {"interval": [low, high], "margin": claim.margin, "held": held if learnt else None}
+        found.append({"no_worse": [one, other], **judged, "learnt": learnt})
     return found
 
 
@@ -457,16 +480,28 @@ def _all(held: Sequence[bool | None]) -> bool | None:
     return False if False in held else None if None in held else True
 
 
-def _verdict(comparisons: Sequence[Mapping[str, Any]], metric: str) -> str:
-    """Say whether the claim held, then every comparison in words."""
-    said = {True: "The claim held here", False: "The claim did not hold here", None: "Not decided here"}
-    parts = [_compared(comparison, metric) for comparison in comparisons]
-    return f"{said[_all([comparison['held'] for comparison in comparisons])]}: {'; '.join(parts)}."
+def _verdict(comparisons: Sequence[Mapping[str, Any]]) -> str:
+    """Say in one sentence whether the claim held."""
+    held = _all([comparison["held"] for comparison in comparisons])
+    if held is not None:
+        return f"The claim {'held' if held else 'did not hold'} here."
+    if not any(comparison["learnt"] for comparison in comparisons):
+        return "Not decided here: no variant has learnt enough; give a larger --budget."
+    open_ = sum(comparison["held"] is None for comparison in comparisons)
+    of = "the comparison" if len(comparisons) == 1 else f"{open_} of {len(comparisons)} comparisons"
+    return f"Not decided here: {of} may be chance."
 
 
 def _compared(comparison: Mapping[str, Any], metric: str) -> str:
-    if "no_worse" in comparison:
-        return _compared_no_worse(comparison, metric)
+    """One comparison in a sentence."""
+    if not comparison["learnt"]:
+        names = comparison.get("no_worse") or (comparison["less"], comparison["more"])
+        return f"'{names[0]}' and '{names[1]}' know hardly more than how frequent each character or label is."
+    said = _no_worse_in_words(comparison, metric) if "no_worse" in comparison else _less_in_words(comparison, metric)
+    return f"{said[0].upper()}{said[1:]}."
+
+
+def _less_in_words(comparison: Mapping[str, Any], metric: str) -> str:
     less, more, p = comparison["less"], comparison["more"], comparison["p"]
     if p is None:
         return f"of '{less}' and '{more}' not both could be trained to the end"
@@ -481,7 +516,7 @@ def _compared(comparison: Mapping[str, Any], metric: str) -> str:
     return f"'{less}' has {by} {'less' if comparison['held'] else 'MORE'} than '{more}' ({sure})"
 
 
-def _compared_no_worse(comparison: Mapping[str, Any], metric: str) -> str:
+def _no_worse_in_words(comparison: Mapping[str, Any], metric: str) -> str:
     (one, other), (low, high), margin = comparison["no_worse"], comparison["interval"], comparison["margin"]
     if math.isnan(low):
         return f"of '{one}' and '{other}' not both could be trained to the end"
