@@ -104,7 +104,8 @@ class Outcome:
     learns: bool = True
     """Whether there is chance in training, so that another seed gives another figure."""
     learnt: bool = True
-    """Whether it knows clearly more than how frequent each character or label is."""
+    """Whether it knows clearly more than how frequent each character or label is; a claim of variants of which none
+    does is not decided, however they differ."""
 
     @property
     def diverged(self) -> bool:
@@ -332,16 +333,19 @@ def _outcome(claim: Claim, recipe: Recipe, out: Path, progress: Progress, trust:
     )
 
 
-LEARNT = 0.2
-"""A network has learnt something if it has come this share of the way from chance to the best possible."""
+LEARNT, LEARNT_OF_ALL = 0.2, 0.5
+"""A network has learnt something if it has come this share of the way from chance to a perfect figure, or, where the
+best possible figure is known, this share of the way to that."""
 
 
 def _has_learnt(evaluations: Sequence[Evaluation], main: str, chance: float | None) -> bool:
     if not evaluations or chance is None:
         return bool(evaluations)
     result = mean_of(evaluations).result
-    best = result.get("best_possible") or (0.0 if main in LOWER_IS_BETTER else 1.0)
-    return bool(chance == best or (chance - float(result[main])) / (chance - best) >= LEARNT)
+    known = result.get("best_possible")
+    best = known if known is not None else 0.0 if main in LOWER_IS_BETTER else 1.0
+    least = LEARNT if known is None else LEARNT_OF_ALL
+    return bool(chance == best or (chance - float(result[main])) / (chance - best) >= least)
 
 
 def _slug(variant: str) -> str:
@@ -399,10 +403,9 @@ def _mean_curve(curves: Sequence[Curve]) -> Curve:
 def _report(claim: Claim, outcomes: Sequence[Outcome], recipe: Recipe, out: Path) -> dict[str, Any]:
     main = recipe.task.figure
     metric = NAMES.get(main, main)
-    by_name = {outcome.variant: outcome for outcome in outcomes}
-    comparisons = [*_judged(claim, by_name, main), *_judged_no_worse(claim, by_name)]
+    held, comparisons = _decided(claim, outcomes, main)
     law = _law(outcomes, main) if claim.law else None
-    verdict = _verdict(comparisons)
+    verdict = _verdict(held, comparisons)
     details = [*(_compared(one, metric) for one in comparisons), *([_said(law, claim, metric)] if law else [])]
     ranked = sorted((o for o in outcomes if not o.diverged), key=lambda o: _rank(o, main))
     entries = [_entry(outcome) for outcome in ranked]
@@ -429,7 +432,7 @@ def _report(claim: Claim, outcomes: Sequence[Outcome], recipe: Recipe, out: Path
         "rows": [_row(claim, outcome, main) for outcome in outcomes],
         "comparisons": comparisons,
         "law": law,
-        "held": _all([comparison["held"] for comparison in comparisons]),
+        "held": held,
         "verdict": verdict,
         "details": details,
     }
@@ -442,6 +445,14 @@ def _rank(outcome: Outcome, main: str) -> float:
     return value if main in LOWER_IS_BETTER else -value
 
 
+def _decided(claim: Claim, outcomes: Sequence[Outcome], main: str) -> tuple[bool | None, list[dict[str, Any]]]:
+    """Judge a claim and each of its comparisons; None: not decided."""
+    by_name = {outcome.variant: outcome for outcome in outcomes}
+    comparisons = [*_judged(claim, by_name, main), *_judged_no_worse(claim, by_name)]
+    held = [comparison["held"] for comparison in comparisons]
+    return _all(held) if any(outcome.learnt for outcome in outcomes) else None, comparisons
+
+
 def _judged(claim: Claim, outcomes: Mapping[str, Outcome], main: str) -> list[dict[str, Any]]:
     """Judge each comparison: the claim held (True), the opposite held (False), or it may be chance (None)."""
     found = []
@@ -450,11 +461,9 @@ def _judged(claim: Claim, outcomes: Mapping[str, Outcome], main: str) -> list[di
         difference = float(np.mean(a.figures(main)) - np.mean(b.figures(main)))
         p = None if a.diverged or b.diverged else compare_two(a.evaluations, b.evaluations).p
         one_seed = p is not None and any(one.learns and len(one.evaluations) == 1 for one in (a, b))
-        learnt = a.learnt or b.learnt
-        held = difference < 0 if learnt and (p is None or (p < 0.05 and not one_seed)) else None
+        held = difference < 0 if p is None or (p < 0.05 and not one_seed) else None
         pieces = 0 if p is None else len(a.evaluations[0].pieces_NK)
-        one = {"less": less, "more": more, "difference": difference, "p": p, "held": held, "pieces": pieces}
-        found.append(one | {"learnt": learnt})
+        found.append({"less": less, "more": more, "difference": difference, "p": p, "held": held, "pieces": pieces})
     return found
 
 
@@ -470,9 +479,7 @@ def _judged_no_worse(claim: Claim, outcomes: Mapping[str, Outcome]) -> list[dict
             low, high = tested.lo, tested.hi
             clear = True if high < claim.margin else False if low > claim.margin else None
             held = None if any(side.learns and len(side.evaluations) == 1 for side in (a, b)) else clear
-        learnt = a.learnt or b.learnt
-        judged = {"interval": [low, high], "margin": claim.margin, "held": held if learnt else None}
-        found.append({"no_worse": [one, other], **judged, "learnt": learnt})
+        found.append({"no_worse": [one, other], "interval": [low, high], "margin": claim.margin, "held": held})
     return found
 
 
@@ -480,23 +487,19 @@ def _all(held: Sequence[bool | None]) -> bool | None:
     return False if False in held else None if None in held else True
 
 
-def _verdict(comparisons: Sequence[Mapping[str, Any]]) -> str:
+def _verdict(held: bool | None, comparisons: Sequence[Mapping[str, Any]]) -> str:
     """Say in one sentence whether the claim held."""
-    held = _all([comparison["held"] for comparison in comparisons])
     if held is not None:
         return f"The claim {'held' if held else 'did not hold'} here."
-    if not any(comparison["learnt"] for comparison in comparisons):
-        return "Not decided here: no variant has learnt enough; give a larger --budget."
     open_ = sum(comparison["held"] is None for comparison in comparisons)
+    if not open_:
+        return "Not decided here: no variant has learnt much more than how frequent each character or label is."
     of = "the comparison" if len(comparisons) == 1 else f"{open_} of {len(comparisons)} comparisons"
     return f"Not decided here: {of} may be chance."
 
 
 def _compared(comparison: Mapping[str, Any], metric: str) -> str:
     """One comparison in a sentence."""
-    if not comparison["learnt"]:
-        names = comparison.get("no_worse") or (comparison["less"], comparison["more"])
-        return f"'{names[0]}' and '{names[1]}' know hardly more than how frequent each character or label is."
     said = _no_worse_in_words(comparison, metric) if "no_worse" in comparison else _less_in_words(comparison, metric)
     return f"{said[0].upper()}{said[1:]}."
 
