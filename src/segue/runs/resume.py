@@ -18,6 +18,7 @@ from segue.models.base import Counted, Imported
 from segue.recipe import Recipe, load_recipe, read_recipe, to_toml
 from segue.runs import folder as files
 from segue.runs.plan import settled
+from segue.training import device as devices
 from segue.training.log import Progress
 from segue.training.world import World, processes
 
@@ -148,6 +149,8 @@ def begin(
         begun.recipe.model_class.refuse_training()
     if threads and begun.recipe.train.has("threads"):
         begun.recipe = begun.recipe.with_values("train", threads=threads)  # --threads is short for the key
+    if begun.recipe.train.has("threads"):
+        devices.check_threads(begun.recipe.train.threads, "train.threads=")
     begun.asked_to_resume = resume
     try:
         begun.recipe, begun.resumed = recipe_of(begun.recipe, begun.path, resume, trust)

@@ -45,6 +45,8 @@ def train(
     of torchrun calls this; only the first one reads and writes. Runs that differ only in train.seed may share their
     prepared data (`shared`).
     """
+    threads = threads or devices.asked_threads()
+    devices.check_threads(threads)
     world, device = join(device)
     progress = progress if world.first else silent
     begun = begin(model, data, out, settings, resume, threads, trust) if world.first else follow(world, trust)
@@ -54,12 +56,15 @@ def train(
     elif shared is not None and shared.prepared is not None:
         begun.corpus = shared.prepared.corpus
     device = device_of(recipe, device, progress)
-    threads = 0 if issubclass(recipe.model_class, Counted) else devices.set_threads(threads)
-    with begun.kept(world, device, threads, progress):
+    counts = issubclass(recipe.model_class, Counted)
+    with (
+        devices.using_threads(0 if counts else threads),
+        begun.kept(world, device, 0 if counts else devices.threads_in_use(), progress),
+    ):
         if begun.finished:
             return Run.open(begun.path, device, trust, finished_before=True)
         prepared = prepare(begun, world, progress, shared)
-        if issubclass(recipe.model_class, Counted) and not world.first:
+        if counts and not world.first:
             world.wait()  # the first process alone counts
             return Run.open(begun.path, device, trust)
         prepared, taken = fit_to_budget(begun, prepared, device, world, progress)

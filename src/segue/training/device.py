@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from segue.errors import InputError
 
@@ -31,14 +34,62 @@ def pick_device(device: str) -> str:
     return device
 
 
-def set_threads(threads: int) -> int:
-    """Use this many CPU threads (0: torch's own choice); return how many there are."""
+PER_CORE = 4
+"""The most threads for each core: with many more a step takes minutes, and with thousands torch crashes."""
+_asked = 0
+"""The threads that a verb was called with; 0: none were named."""
+
+
+def check_threads(threads: int, named: str = "--threads ") -> None:
+    """Refuse a number of threads that this machine cannot use."""
+    cores = os.cpu_count() or 1
+    if not 0 <= threads <= PER_CORE * cores:
+        raise InputError(
+            f"{named}{threads} is not possible: this machine has {cores} core{'s' * (cores > 1)}. Expected 1 to "
+            f"{PER_CORE * cores}; left out, Segue chooses."
+        )
+
+
+def set_threads(threads: int) -> None:
+    """Compute with this many CPU threads from now on (0: leave it as it is)."""
+    global _asked
+    check_threads(threads)
+    if threads:
+        import torch
+
+        torch.set_num_threads(threads)
+        _asked = threads
+
+
+@contextmanager
+def using_threads(threads: int) -> Iterator[None]:
+    """Compute with this many CPU threads inside the block (0: leave it as it is), and after it with as many as before,
+    whatever was set inside."""
+    global _asked
+    check_threads(threads)
+    if not threads and "torch" not in sys.modules:
+        yield  # counting needs no torch, which takes a second to import
+        return
     import torch
 
-    if threads < 0:
-        raise InputError(f"--threads {threads} is not possible: expected 1 or more, or 0 for as many as torch takes.")
-    if threads:
-        torch.set_num_threads(threads)
+    asked, before = _asked, torch.get_num_threads()
+    try:
+        set_threads(threads)
+        yield
+    finally:
+        torch.set_num_threads(before)
+        _asked = asked
+
+
+def asked_threads() -> int:
+    """Return how many threads the caller of the verb named; 0 if none."""
+    return _asked
+
+
+def threads_in_use() -> int:
+    """Return how many threads torch computes with."""
+    import torch
+
     return torch.get_num_threads()
 
 

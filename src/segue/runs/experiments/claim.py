@@ -53,6 +53,7 @@ from segue.runs.experiments.verdict import shown_p
 from segue.runs.gather import curve_of, entry_of, page_of
 from segue.runs.run import Run
 from segue.runs.train import train
+from segue.training import device as devices
 from segue.training.log import Progress, silent
 
 NUMBERS = {
@@ -241,12 +242,14 @@ def run_claim(
     out: Path | None = None,
     progress: Progress = silent,
     trust: bool = False,
+    threads: int = 0,
 ) -> dict[str, Any]:
     """Train the variants that are not trained yet, write the page and the picture, and return the table."""
     if what in MEASURED:
-        if data or settings or budget:
+        if data or settings or budget or threads:
             raise InputError(
-                f"`segue claim {what}` is measured on random tokens: expected no data, settings or --budget."
+                f"`segue claim {what}` is measured on random tokens, on a CPU with one thread: expected no data, "
+                "settings, --budget or --threads."
             )
         measured: dict[str, Any] = MEASURED[what].run(out, progress)
         return measured
@@ -260,7 +263,8 @@ def run_claim(
     _check_place(out)
     made = files.missing(out)
     try:
-        outcomes = [_outcome(claim, recipes[name], out, progress, trust) for name in claim.variants]
+        with devices.using_threads(threads):
+            outcomes = [_outcome(claim, recipes[name], out, progress, trust) for name in claim.variants]
     except InputError:
         if made and not any(out.glob("*/result.json")):
             files.undo(out, made)
