@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from segue.runs.run import Run, load
     from segue.runs.train import train
 
-# OpenMP's threads spin while they wait for each other, by default for milliseconds. Where other programs run too they so
+# OpenMP's threads spin while they wait for each other, by default for milliseconds. Where other programs run too, they
 # keep the cores from the very threads that they wait for, and a step takes ten times as long: make them sleep soon. The
 # libraries read this when torch loads them: GNU's on Linux (a number of loops), LLVM's and Intel's (milliseconds).
 if "OMP_WAIT_POLICY" not in os.environ:
