@@ -42,7 +42,7 @@ from segue.runs.resume import Settings, setting_lines
 from segue.tasks.base import Task
 from segue.tokens.spelling import Speller
 from segue.tokens.tokenizer import Tokenizer
-from segue.training.device import keep_memory, pick_device
+from segue.training.device import keep_memory, pick_device, set_threads
 from segue.training.log import Progress, reports, silent
 
 _READING = ("data.format", "data.columns", "data.encoding", "data.on_error")
@@ -561,6 +561,7 @@ def _listed(texts: Iterable[str]) -> Iterator[str]:
         yield text
 
 
-def load(path: str | Path, device: str = "auto", trust: bool = False) -> Run:
-    """Open a finished run."""
+def load(path: str | Path, device: str = "auto", trust: bool = False, threads: int = 0) -> Run:
+    """Open a finished run; from now on compute with this many CPU threads (0: as many as torch takes)."""
+    set_threads(threads)
     return Run.open(path, device, trust)

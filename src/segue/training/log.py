@@ -210,6 +210,9 @@ class Log:
         loss = record.values.get("cross_entropy", record.values.get("loss"))
         if self.learns and record.kind == "train" and loss is not None:
             self.progress(self.what, record.values["progress"], f"step {record.step}, loss {loss:.3f}")
+        if count := record.values.get("threads"):
+            said = f"uses {count} thread{'s' * (count > 1)} from step {record.step} on"
+            self.progress(f"Training has become more than twice as slow, so it {said}.", 0.0)
         if tensors is not None:
             from segue.training.checkpoint import save_checkpoint
 

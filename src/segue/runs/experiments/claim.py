@@ -55,6 +55,7 @@ from segue.runs.gather import curve_of, entry_of, page_of
 from segue.runs.resume import Out, Settings, setting_lines
 from segue.runs.run import Run
 from segue.runs.train import train
+from segue.training import device as devices
 from segue.training.log import Progress, silent
 
 NUMBERS = {
@@ -243,12 +244,14 @@ def run_claim(
     out: Out = None,
     progress: Progress = silent,
     trust: bool = False,
+    threads: int = 0,
 ) -> ClaimResult:
     """Train the variants that are not trained yet, write the page and the picture, and return the table."""
     if what in MEASURED:
-        if data or settings or budget:
+        if data or settings or budget or threads:
             raise InputError(
-                f"`segue claim {what}` is measured on random tokens: expected no data, settings or --budget."
+                f"`segue claim {what}` is measured on random tokens, on a CPU with one thread: expected no data, "
+                "settings, --budget or --threads."
             )
         return ClaimResult(MEASURED[what].run(Path(out) if out else None, progress))
     claim, lines = read_claim(what), setting_lines(settings)
@@ -261,7 +264,8 @@ def run_claim(
     _check_place(out)
     made = files.missing(out)
     try:
-        outcomes = [_outcome(claim, recipes[name], out, progress, trust) for name in claim.variants]
+        with devices.using_threads(threads):
+            outcomes = [_outcome(claim, recipes[name], out, progress, trust) for name in claim.variants]
     except InputError:
         if made and not any(out.glob("*/result.json")):
             files.undo(out, made)

@@ -38,6 +38,7 @@ from segue.runs.resume import Data, Out, Settings, data_name, named_data, settin
 from segue.runs.run import Run
 from segue.runs.train import train
 from segue.tasks.base import Task
+from segue.training import device as devices
 from segue.training.log import Progress, silent
 
 HELD_OUT = 0.2
@@ -55,6 +56,7 @@ def compare(
     settings: Settings = (),
     progress: Progress = silent,
     trust: bool = False,
+    threads: int = 0,
 ) -> Comparison:
     """Train several models under one budget and write one page; return the table's rows, best first."""
     if seeds < 1 or folds == 1 or folds < 0:
@@ -66,7 +68,10 @@ def compare(
     name, rows = named_data(data, path, asked.shape)
     try:
         lines = setting_lines(settings)
-        return Comparison(_compare(name or "pydoc", models, budget, seeds, folds, path, asked, lines, progress, trust))
+        with devices.using_threads(threads):
+            return Comparison(
+                _compare(name or "pydoc", models, budget, seeds, folds, path, asked, lines, progress, trust)
+            )
     except BaseException:
         undo_rows(rows, path, made)
         raise
