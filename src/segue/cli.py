@@ -31,6 +31,7 @@ FileArgument = Annotated[str, typer.Argument(help="A file with one text a line; 
 OutOption = Annotated[str | None, typer.Option("--out", help="The run folder to write; by default a new one in runs/.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output instead of text.")]
 DeviceOption = Annotated[str, typer.Option(help="Where to compute: auto (a GPU if there is one), cpu, cuda or cuda:1.")]
+ThreadsOption = Annotated[int, typer.Option(help="CPU threads to compute with; 0: Segue chooses.")]
 TrustOption = Annotated[bool, typer.Option("--trust", help="Allow running a model file from outside the package.")]
 
 
@@ -77,6 +78,7 @@ def compare(
         str, typer.Option(help="lm, classify, tag, seq2seq or embed; by default guessed from the data.")
     ] = "",
     out: OutOption = None,
+    threads: ThreadsOption = 0,
     trust: TrustOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -95,7 +97,7 @@ def compare(
         raise InputError(f"--models '{models}' names no model. Expected recipes with commas between: ngram,rnn_lm/gru")
     chosen = _checked_task(task)
     with _progress() as progress:
-        result = compare_models(data, names, budget, seeds, folds, out, chosen, settings, progress, trust)
+        result = compare_models(data, names, budget, seeds, folds, out, chosen, settings, progress, trust, threads)
     _print(result) if json else print_comparison(result)
 
 
@@ -115,7 +117,7 @@ def train(
         typer.Option("--overwrite", help="Replace the run in --out; it is kept until the new one is finished."),
     ] = False,
     device: DeviceOption = "auto",
-    threads: Annotated[int, typer.Option(help="CPU threads to use; 0 leaves it to torch.")] = 0,
+    threads: ThreadsOption = 0,
     profile: Annotated[
         bool,
         typer.Option("--profile", help="Print how long data, forward, backward and optimiser took (networks only)."),
@@ -183,6 +185,7 @@ def evaluate(
     ] = None,
     json: JsonOption = False,
     device: DeviceOption = "auto",
+    threads: ThreadsOption = 0,
     trust: TrustOption = False,
 ) -> None:
     """Evaluate a run on a file, or on the test or validation data that it held out itself.
@@ -203,7 +206,7 @@ def evaluate(
 
     data, settings = _data_and_settings(rest)
     with _progress() as progress:
-        result = evaluate_runs(run, data, mix, adapt, cache, validation, device, trust, progress, settings)
+        result = evaluate_runs(run, data, mix, adapt, cache, validation, device, trust, progress, settings, threads)
     _print(result) if json else print_figures(result)
 
 
@@ -218,8 +221,12 @@ def score(
         ),
     ] = False,
     top: Annotated[int, typer.Option(help="With --lattice: how many paths to print.")] = 10,
+    end: Annotated[
+        bool, typer.Option("--end", help="Score the end of each line too, as `segue evaluate` counts it.")
+    ] = False,
     json: JsonOption = False,
     device: DeviceOption = "auto",
+    threads: ThreadsOption = 0,
     trust: TrustOption = False,
 ) -> None:
     """Print the log probability of each line, token by token: of a language model, or of a translator.
@@ -237,14 +244,14 @@ def score(
     from segue.look.terminal import print_line, print_paths
     from segue.runs.run import load
 
-    loaded = load(run, device, trust)
+    loaded = load(run, device, trust, threads)
     if lattice:
         for text in _lines(file):
-            found = loaded.score_paths(text)
+            found = loaded.score_paths(text, end)
             best = [_totals(line) for line in found[: _checked_top(top, "path")]]
             _print({"lattice": text, "count": len(found), "paths": best}) if json else print_paths(best, len(found))
         return
-    for line in loaded.score(_lines(file)):
+    for line in loaded.score(_lines(file), end):
         _print({**dataclasses.asdict(line), "perplexity": line.perplexity}) if json else print_line(line)
 
 
@@ -275,6 +282,7 @@ def generate(
     ] = False,
     json: JsonOption = False,
     device: DeviceOption = "auto",
+    threads: ThreadsOption = 0,
     trust: TrustOption = False,
 ) -> None:
     """Write text that continues a prompt (language models); a single text is printed while it is written.
@@ -297,7 +305,7 @@ def generate(
         if "" in stop:
             raise InputError('--stop "" is an empty text, which stands everywhere. Leave it out, or give a text.')
         settings["stop"] = stop
-    loaded = load(run, device, trust)
+    loaded = load(run, device, trust, threads)
     if n == 1 and not (json or novelty):
         pieces = loaded.stream(prompt, adapt, **settings)
         _warn_unknown(loaded, prompt)
@@ -341,6 +349,7 @@ def predict(
     ] = False,
     json: JsonOption = False,
     device: DeviceOption = "auto",
+    threads: ThreadsOption = 0,
     trust: TrustOption = False,
 ) -> None:
     """Print labels, tags or translations, one a line; with --json their probabilities too.
@@ -354,7 +363,7 @@ def predict(
 
     data, settings = _data_and_settings(rest)
     file = data or "-"
-    loaded = load(run, device, trust)
+    loaded = load(run, device, trust, threads)
     decoding = {"decode": used} if (used := loaded.decoding(settings)) else {}
     cut = 0
 
@@ -388,6 +397,7 @@ def challenge_run(
     negative: Annotated[str, typer.Option(help="The label of negative texts.")] = "",
     json: JsonOption = False,
     device: DeviceOption = "auto",
+    threads: ThreadsOption = 0,
     trust: TrustOption = False,
 ) -> None:
     """Test a sentiment classifier on negations, double negations, intensifiers, contrasts and word order.
@@ -398,7 +408,7 @@ def challenge_run(
     from segue.runs.experiments.challenge import challenge
     from segue.runs.run import load
 
-    result = challenge(load(run, device, trust), positive, negative)
+    result = challenge(load(run, device, trust, threads), positive, negative)
     _print(result) if json else print_challenge(result)
 
 
@@ -417,6 +427,7 @@ def look(
     svg: Annotated[str | None, typer.Option(metavar="FILE", help="Write the picture alone.")] = None,
     json: JsonOption = False,
     device: DeviceOption = "auto",
+    threads: ThreadsOption = 0,
     trust: TrustOption = False,
 ) -> None:
     """Look into a model as it reads a text: next tokens, surprisal, attention weights, gates, words that mattered.
@@ -437,7 +448,7 @@ def look(
     from segue.runs.run import load
 
     options = {key: value for key, value in {"layer": layer, "head": head, "top": top}.items() if value is not None}
-    opened = [load(path, device, trust) for path in (run, *([other] if other else []))]
+    opened = [load(path, device, trust, threads) for path in (run, *([other] if other else []))]
     shown = opened[0].look(text, view, opened[1] if other else None, **options)
     for one in opened:
         if isinstance(one.model, LanguageModel):
@@ -528,6 +539,7 @@ def serve(
     host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 opens it to the network.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port to listen on; 0 takes a free one.")] = 8000,
     device: DeviceOption = "auto",
+    threads: ThreadsOption = 0,
     trust: TrustOption = False,
 ) -> None:
     """Serve runs as a web page and a JSON API; only this machine can reach them unless --host says otherwise.
@@ -536,7 +548,7 @@ def serve(
     """
     from segue.serve import serve
 
-    serve(runs, host, port, device, trust)
+    serve(runs, host, port, device, trust, threads)
 
 
 @app.command("export")
@@ -600,6 +612,7 @@ def claim(
         ),
     ] = "",
     out: OutOption = None,
+    threads: ThreadsOption = 0,
     trust: TrustOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -620,7 +633,7 @@ def claim(
         return _print({"claims": listed}) if json else print_named("claim", rows, "what it says")
     data, settings = _data_and_settings(rest)
     with _progress() as progress:
-        result = run_claim(what, data, settings, budget, Path(out) if out else None, progress, trust)
+        result = run_claim(what, data, settings, budget, Path(out) if out else None, progress, trust, threads)
     _print(result) if json else print_claim(result)
 
 

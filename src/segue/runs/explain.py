@@ -22,10 +22,10 @@ from segue.models.keys import SECTIONS, group_docs, section_fields
 from segue.models.names import RECIPES, meanings, recipe_names
 from segue.recipe import Recipe, hints_of, load_recipe, read_recipe
 from segue.runs.folder import check_run, read_json, write_atomic
-from segue.runs.resume import spelt
+from segue.runs.resume import Settings, setting_lines, spelt
 
 
-def explain(model: str, settings: list[str], trust: bool = False, files: Sequence[tuple[str, str]] = ()) -> None:
+def explain(model: str, settings: Settings = (), trust: bool = False, files: Sequence[tuple[str, str]] = ()) -> None:
     """Print what a kind, a recipe or a run is; of a run that counted n-grams, its numbers in the equations.
 
     `files` are the picture's forms and places, such as ("svg", "sizes.svg"): then it is written there, and nothing is
@@ -34,6 +34,7 @@ def explain(model: str, settings: list[str], trust: bool = False, files: Sequenc
     if not Path(model).is_dir() and (meant := meanings(model)[0]) != model:
         print_lines([f"{model}: taking {meant}.", ""])
         model = meant
+    settings = setting_lines(settings)
     if Path(model).is_dir() and model not in (*kinds(), *recipe_names()):
         recipe = _recipe_of_run(Path(model), settings, trust)
         if issubclass(recipe.model_class, NgramCounts):

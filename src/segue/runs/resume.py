@@ -24,6 +24,7 @@ from segue.recipe import Recipe, load_recipe, read_recipe, to_toml
 from segue.runs import folder as files
 from segue.runs.plan import settled
 from segue.runs.replace import check_replaceable, forget, replacing
+from segue.training import device as devices
 from segue.training.log import Progress, silent
 from segue.training.world import World, processes
 
@@ -58,6 +59,8 @@ class Begun:
     """The file that a list of data was written to, if it is new."""
     finished: bool = False
     """Whether there is nothing left to do."""
+    made_with: dict[str, Any] = field(default_factory=dict)
+    """The content of environment.json."""
     corpus: Any = None
     labels: tuple[str, ...] = ()
     """Every class or tag, as the first process says; the first one finds them in `prepare`."""
@@ -65,7 +68,7 @@ class Begun:
     """Whether there is validation data, as the first process says."""
 
     @contextmanager
-    def kept(self, world: World, device: str, threads: int, progress: Progress) -> Iterator[None]:
+    def kept(self, world: World, device: str, progress: Progress) -> Iterator[None]:
         """Read the data and lock the folder while the run is trained; clean up after a failure."""
         if not world.first:
             yield
@@ -74,7 +77,7 @@ class Begun:
             if not self.finished:
                 self._read(progress)
                 with replacing(self.path, progress) if self.overwrite else nullcontext(), files.locked(self.path):
-                    yield from self._written(device, threads, progress)
+                    yield from self._written(device, progress)
             else:
                 self.broadcast(world)
                 yield
@@ -82,14 +85,14 @@ class Begun:
             undo_rows(self.rows, self.path, self.made)
             raise
 
-    def _written(self, device: str, threads: int, progress: Progress) -> Iterator[None]:
+    def _written(self, device: str, progress: Progress) -> Iterator[None]:
         """Write recipe and environment, then train inside the `with` block; undo them if nothing useful is left."""
         if not self.resumed and (self.path / "recipe.toml").exists():
             raise InputError(f"Another process has just begun a run in {self.path}. Choose another --out.")
         if self.asked_to_resume and not self.resumed:
             progress(f"There is no run in {self.path} yet: it begins.", 0.0)
         try:
-            self._note(device, threads)
+            self._note(device)
             yield
         except Exception as error:
             # After a diverged loss keep the metrics; after wrong input or a full disk there is nothing worth keeping.
@@ -114,13 +117,29 @@ class Begun:
             )
         check_parts(self.recipe, self.corpus, self.trust)
 
-    def _note(self, device: str, threads: int) -> None:
+    def _note(self, device: str) -> None:
         """Write recipe.toml and environment.json, which with the data reproduce the run."""
         (self.path / "result.json").unlink(missing_ok=True)  # from a smaller budget: the run is not finished any more
         files.write_atomic(self.path / "recipe.toml", to_toml(self.recipe))
-        if not (self.resumed and (self.path / "environment.json").exists()):
-            made_with = files.environment(device, threads, self.recipe.train.seed, processes())
-            files.write_json(self.path / "environment.json", made_with)
+        place = self.path / "environment.json"
+        with suppress(InputError):  # a damaged or missing one is written anew
+            found = files.read_json(place) if self.resumed else None
+            self.made_with = found if isinstance(found, dict) else {}
+        if not self.made_with:
+            self.made_with = files.environment(device, 0, self.recipe.train.seed, processes())
+            files.write_json(place, self.made_with)
+
+    @property
+    def threads(self) -> int:
+        """The CPU threads that the run was begun with; 0 as long as none are chosen."""
+        found = self.made_with.get("threads")
+        return found if isinstance(found, int) and devices.possible(found) else 0
+
+    def note_threads(self, threads: int) -> None:
+        """Write the number of threads into environment.json, for when the run goes on."""
+        if self.made_with and self.threads != threads:
+            self.made_with["threads"] = threads
+            files.write_json(self.path / "environment.json", self.made_with)
 
     def follow_plan(self, fitted: Recipe) -> None:
         """Follow a recipe that was fitted to its budget; keep beside it what was asked for, to know it when resumed."""
@@ -171,6 +190,8 @@ def begin(
         begun.recipe.model_class.refuse_training()
     if threads and begun.recipe.train.has("threads"):
         begun.recipe = begun.recipe.with_values("train", threads=threads)  # --threads is short for the key
+    if begun.recipe.train.has("threads"):
+        devices.check_threads(begun.recipe.train.threads, "train.threads=")
     begun.asked_to_resume, begun.overwrite = resume, overwrite
     try:
         if overwrite:

@@ -32,6 +32,7 @@ from segue.models.base import TaskName
 from segue.models.names import recipe_names
 from segue.recipe import Recipe, budgeted, kind_of, load_recipe
 from segue.runs import folder as files
+from segue.runs.display import Comparison
 from segue.runs.experiments.verdict import Trial, question, stem, summary
 from segue.runs.gather import entry_of, page_of, passage_of
 from segue.runs.prepare import Shared
@@ -39,6 +40,7 @@ from segue.runs.resume import Data, Out, Settings, data_name, named_data, settin
 from segue.runs.run import Run
 from segue.runs.train import train
 from segue.tasks.base import Task
+from segue.training import device as devices
 from segue.training.log import Progress, silent
 
 HELD_OUT = 0.2
@@ -56,7 +58,8 @@ def compare(
     settings: Settings = (),
     progress: Progress = silent,
     trust: bool = False,
-) -> dict[str, Any]:
+    threads: int = 0,
+) -> Comparison:
     """Train several models under one budget and write one page; return the table's rows, best first."""
     if seeds < 1 or folds == 1 or folds < 0:
         raise InputError(f"Expected --seeds of 1 or more, and --folds of 0 or 2 and more; found {seeds} and {folds}.")
@@ -68,7 +71,10 @@ def compare(
     name, rows = named_data(data, path, asked.shape)
     try:
         lines = setting_lines(settings)
-        return _compare(name or "pydoc", models, budget, seeds, folds, path, asked, lines, progress, trust)
+        with devices.using_threads(threads):
+            return Comparison(
+                _compare(name or "pydoc", models, budget, seeds, folds, path, asked, lines, progress, trust)
+            )
     except BaseException:
         undo_rows(rows, path, made)
         raise
