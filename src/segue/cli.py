@@ -35,9 +35,37 @@ ThreadsOption = Annotated[int, typer.Option(help="CPU threads to compute with; 0
 TrustOption = Annotated[bool, typer.Option("--trust", help="Allow running a model file from outside the package.")]
 
 
+SettingsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[DATA] [section.key=value …]",
+        help="DATA: a corpus that `segue data` lists, a file, a folder, a glob, or SOURCE,TARGET (by default pydoc). "
+        "Settings: any key that `segue explain KIND` lists, such as train.steps=500; its section may be left out where "
+        "no other has such a key.",
+    ),
+]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from segue import __version__
+
+        typer.echo(f"segue {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def every_verb(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
 @app.command()
 def compare(
-    rest: Annotated[list[str] | None, typer.Argument(metavar="[DATA] [section.key=value …]")] = None,
+    rest: SettingsArgument = None,
     models: Annotated[str, typer.Option(help="Recipes to compare, comma separated; ngram/* means all of a kind.")] = "",
     budget: Annotated[
         str, typer.Option(help="Training budget of each model: 60s, 5min, or a number of steps.")
@@ -78,9 +106,16 @@ def train(
     model: Annotated[
         str | None, typer.Argument(metavar="KIND|RECIPE", help="Listed by `segue models` and `segue recipes`.")
     ] = None,
-    rest: Annotated[list[str] | None, typer.Argument(metavar="[DATA] [section.key=value …]")] = None,
+    rest: SettingsArgument = None,
     out: OutOption = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")] = False,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Continue the run in --out, or the only unfinished one, from its checkpoint."),
+    ] = False,
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Replace the run in --out; it is kept until the new one is finished."),
+    ] = False,
     device: DeviceOption = "auto",
     threads: ThreadsOption = 0,
     profile: Annotated[
@@ -114,7 +149,8 @@ def train(
         )
     data, settings = _data_and_settings(rest)
     with _progress() as progress:
-        run = train_model(model, data, out, settings, resume, device, threads, trust, progress, profile)
+        given = (model, data, out, settings, resume, device, threads, trust, progress, profile)
+        run = train_model(*given, overwrite=overwrite)
     if not is_first():
         return  # with several processes only the first one prints
     result = read_json(run.path / "result.json")
@@ -127,7 +163,14 @@ def train(
 @app.command()
 def evaluate(
     run: Annotated[str, typer.Argument(metavar="RUN[+RUN…]", help="A run folder; several with --mix.")],
-    rest: Annotated[list[str] | None, typer.Argument(metavar="[DATA] [data.key=value …] [decode.key=value …]")] = None,
+    rest: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[DATA] [data.key=value …] [decode.key=value …]",
+            help="DATA: a file, a folder, a glob or a corpus (by default what the run held out). Settings: how it is "
+            "read and, of a translator, decoded; `segue explain RUN` lists the keys.",
+        ),
+    ] = None,
     mix: Annotated[
         bool, typer.Option("--mix", help="Score RUN+RUN… as one mixture; its weights are found on validation text.")
     ] = False,
@@ -296,7 +339,9 @@ def predict(
     rest: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[FILE] [decode.key=value …]", help="A file with one text a line; without one, standard input."
+            metavar="[FILE] [decode.key=value …]",
+            help="A file with one text a line; without one, standard input. Settings: how a translator decodes; `segue "
+            "explain RUN` lists the keys.",
         ),
     ] = None,
     explain: Annotated[
@@ -535,11 +580,13 @@ def import_run(
         str,
         typer.Argument(help="What `segue export` wrote, an ARPA file, a GPT-2's folder, or vectors of word2vec."),
     ],
-    out: Annotated[str, typer.Option("--out", help="The run folder to make.")],
+    out: Annotated[
+        str | None, typer.Option("--out", help="The run folder to make; by default a new one in runs/, by its name.")
+    ] = None,
 ) -> None:
     """Make a run folder from what Segue or another toolkit exported.
 
-    segue import book.zip --out runs/book
+    segue import book.zip     (makes runs/book)
 
     segue import book.arpa.gz --out runs/kenlm
 
@@ -548,7 +595,7 @@ def import_run(
     segue import vectors.bin --out runs/vectors
     """
     with _progress() as progress:
-        notes = formats.import_run(Path(path), Path(out), progress)
+        notes = formats.import_run(Path(path), Path(out) if out else None, progress)
     typer.echo("\n".join(notes))
 
 
@@ -557,7 +604,7 @@ def claim(
     what: Annotated[
         str | None, typer.Argument(metavar="[CLAIM|FILE.toml]", help="Without one: list all claims.")
     ] = None,
-    rest: Annotated[list[str] | None, typer.Argument(metavar="[DATA] [section.key=value …]")] = None,
+    rest: SettingsArgument = None,
     budget: Annotated[
         str,
         typer.Option(
@@ -592,10 +639,11 @@ def claim(
 
 @app.command("models")
 def list_models() -> None:
-    """List every kind of model, with its first sentence."""
+    """List every kind of model by its task, with its first sentence."""
     from segue.look.terminal import print_models
+    from segue.runs.explain import model_heads
 
-    print_models()
+    print_models(model_heads())
 
 
 @app.command("recipes")
@@ -619,8 +667,13 @@ def list_runs(folder: Annotated[str, typer.Argument(help="Where to look.")] = "r
 
 @app.command()
 def explain(
-    model: Annotated[str, typer.Argument(metavar="KIND|RECIPE|RUN")],
-    settings: Annotated[list[str] | None, typer.Argument(metavar="[section.key=value …]")] = None,
+    model: Annotated[
+        str, typer.Argument(metavar="KIND|RECIPE|RUN", help="One that `segue models`, `recipes` or `runs` lists.")
+    ],
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[section.key=value …]", help="Settings to explain it with, such as model.layers=4."),
+    ] = None,
     html: Annotated[str | None, typer.Option(metavar="FILE", help="Write a page with the picture of sizes.")] = None,
     svg: Annotated[str | None, typer.Option(metavar="FILE", help="Write the picture alone.")] = None,
     trust: TrustOption = False,
@@ -641,7 +694,14 @@ def explain(
 
 @app.command()
 def data(
-    rest: Annotated[list[str] | None, typer.Argument(metavar="[FILE|get NAME] [data.key=value …]")] = None,
+    rest: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILE|get NAME] [data.key=value …]",
+            help="A file, a folder or a corpus to show; without one: list the corpora. Settings: how it is read, the "
+            "keys that `segue explain KIND` lists under [data].",
+        ),
+    ] = None,
     tokens: Annotated[str, typer.Option(help="How to split into tokens: char, byte, space, word, bpe, …")] = "word",
 ) -> None:
     """List the corpora; show how a file's first lines are read and split; `get NAME` downloads a corpus.
@@ -802,6 +862,30 @@ def _compiling(run: Any) -> Iterator[None]:
         yield
 
 
+# Other words for verbs and settings
+
+
+def _other_words(words: list[str]) -> list[str]:
+    """Replace `help`, `help VERB`, -h and `version` by the options that they stand for; nothing is --help."""
+    if words[:1] == ["help"]:
+        return [*words[1:2], "--help"]
+    if words == ["version"]:
+        return ["--version"]
+    return ["--help" if word == "-h" else word for word in words] or ["--help"]
+
+
+def _with_right_word(error: BaseException, words: list[str]) -> BaseException:
+    """Return an error that names the right word, if an unknown verb or option is another word for a verb or a key."""
+    from segue.models.names import option_as_setting, verb_called
+
+    option = vars(error).get("option_name")
+    if option and (meant := option_as_setting(option, words)):
+        return InputError(f"There is no option {option}. Expected {meant}")
+    if "No such command" in str(vars(error).get("message")) and (verb := verb_called(words[0])):
+        return InputError(f"There is no verb '{words[0]}'. Expected {verb}: `segue {verb} --help` shows how.")
+    return error
+
+
 # The entry point
 
 
@@ -809,7 +893,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one command and return the exit code: 0 done, 1 failed, 2 wrong input. Without arguments print the help."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     debug = "--debug" in words
-    words = [word for word in words if word != "--debug"] or ["--help"]
+    words = _other_words([word for word in words if word != "--debug"])
     command = typer.main.get_group(app)
     try:
         # Not `main` of the command: it would handle Ctrl-C and a closed pipe itself.
@@ -817,5 +901,5 @@ def main(arguments: list[str] | None = None) -> int:
             command.invoke(context)
         sys.stdout.flush()
     except BaseException as error:
-        return exit_code(error, list(command.commands), debug)
+        return exit_code(_with_right_word(error, words), list(command.commands), debug)
     return 0
