@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from segue import tasks
-from segue.errors import InputError, exit_code, nearest
+from segue.errors import InputError, SegueError, exit_code, nearest
 from segue.interop import formats
 from segue.look.inside import views
 
@@ -39,24 +39,34 @@ def compare(
     rest: Annotated[list[str] | None, typer.Argument(metavar="[DATA] [section.key=value …]")] = None,
     models: Annotated[str, typer.Option(help="Recipes to compare, comma separated; ngram/* means all of a kind.")] = "",
     budget: Annotated[
-        str, typer.Option(help="Training budget of each model: 60s, 5min, or a number of steps.")
-    ] = "60s",
+        str, typer.Option(help="Training budget of each model: 60s (the default), 5min, or a number of steps.")
+    ] = "",
     seeds: Annotated[
-        int, typer.Option(help="Train each model with this many random seeds: only then is a model called better.")
-    ] = 1,
-    folds: Annotated[int, typer.Option(help="Cross-validate with this many folds (0: one split).")] = 0,
+        int | None,
+        typer.Option(help="Train each model with this many random seeds (default 1): only then is one called better."),
+    ] = None,
+    folds: Annotated[
+        int | None, typer.Option(help="Cross-validate with this many folds; by default there is one split.")
+    ] = None,
     task: Annotated[
         str, typer.Option(help="lm, classify, tag, seq2seq or embed; by default guessed from the data.")
     ] = "",
     out: OutOption = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the comparison in --out: what is finished is kept.")
+    ] = False,
     trust: TrustOption = False,
     json: JsonOption = False,
 ) -> None:
     """Train several models, from the simplest up, under the same budget; print one table, write one page.
 
+    If a model fails, the others are compared, and the exit code is 1.
+
     segue compare book.txt --budget 20s
 
     segue compare reviews.tsv --folds 10 --budget 10s
+
+    segue compare --out runs/compare-book --resume     (go on after an interruption)
     """
     from segue.look.terminal import print_comparison
     from segue.runs.experiments.compare import compare as compare_models
@@ -67,8 +77,11 @@ def compare(
         raise InputError(f"--models '{models}' names no model. Expected recipes with commas between: ngram,rnn_lm/gru")
     chosen = _checked_task(task)
     with _progress() as progress:
-        result = compare_models(data, names, budget, seeds, folds, out, chosen, settings, progress, trust)
+        result = compare_models(data, names, budget, seeds, folds, out, chosen, settings, progress, trust, resume)
     _print(result) if json else print_comparison(result)
+    if failed := result["failed"]:
+        again = f"segue compare --out {Path(result['report']).parent} --resume"
+        raise SegueError(f"{', '.join(failed)} could not be trained. The others are kept; try again with: {again}")
 
 
 @app.command()

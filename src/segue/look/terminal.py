@@ -92,7 +92,7 @@ def print_comparison(result: dict[str, Any]) -> None:
     console.print(table)
     if result.get("best_possible") is not None:
         console.print(f"The best possible on this text is {number(result['best_possible'])}.")
-    for sentence in result["left_out"]:
+    for sentence in (*result["left_out"], *(f"{name} failed: {why}" for name, why in result["failed"].items())):
         console.print(Text(sentence))
     console.print(f"\n{result['verdict']}")
     console.print(f"The page: {result['report']}")
