@@ -395,8 +395,8 @@ def test_two_variants_of_one_folder_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     body = 'says = "a"\nkind = "ngram"\ndecides = ["a b < a-b"]\n[variants."{}"]\n[variants."{}"]\n'
     path.write_text(body.format("a b", "a-b"))
-    with pytest.raises(segue.InputError, match="'a b' and 'a-b' would have one run folder"):
+    with pytest.raises(InputError, match="'a b' and 'a-b' would have one run folder"):
         read_claim(str(path))
     path.write_text(body.format("a b", ".."))
-    with pytest.raises(segue.InputError, match=r"'mine/\.\.' cannot be the name"):
+    with pytest.raises(InputError, match=r"'mine/\.\.' cannot be the name"):
         read_claim(str(path))
