@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain, tee
@@ -272,11 +273,11 @@ def generate(
         pieces = loaded.stream(prompt, adapt, **settings)
         _warn_unknown(loaded, prompt)
         _warn_too_long(loaded, prompt)
-        with _compiling(loaded):
+        with _compiling(loaded), _warnings_told():
             for piece in chain([prompt], pieces, ["\n"]):
                 typer.echo(piece, nl=False)
         return
-    with _compiling(loaded):
+    with _compiling(loaded), _warnings_told():
         written = loaded.generate(prompt, n, adapt, **settings)
         texts = written if n > 1 else [written]
     _warn_unknown(loaded, prompt)
@@ -739,6 +740,16 @@ def _decoded(opened: Any, name: str) -> Iterator[str]:
         yield line.removesuffix("\n").removesuffix("\r")
     if not number:
         raise InputError(f"{name} is empty. Expected a text a line.")
+
+
+@contextmanager
+def _warnings_told() -> Iterator[None]:
+    """Print the warnings of the API, such as that a text ended in a dead end, as sentences on standard error."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", UserWarning)
+        yield
+    for warning in told:
+        typer.echo(str(warning.message), err=True)
 
 
 def _warn_unknown(run: Any, text: str) -> None:

@@ -213,7 +213,8 @@ def print_figures(result: dict[str, Any]) -> None:
         elif isinstance(value, str):
             words.append(f"{NAMES.get(key, key)}: {value}")
         else:
-            sure = _sure(result[f"{key}_ci"], key) if f"{key}_ci" in result else ""
+            finite = isinstance(value, int | float) and math.isfinite(value)
+            sure = _sure(result[f"{key}_ci"], key) if finite and f"{key}_ci" in result else ""
             still = [number(static[key]) if key in static else ""] if static else []
             table.add_row(NAMES.get(key, key), number(value), sure, *still)
     _console().print(table)
