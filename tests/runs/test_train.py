@@ -73,3 +73,34 @@ def test_data_that_changes_while_the_run_is_made(
     said = capsys.readouterr().err.strip().split("\n")[-1]
     assert said.startswith("segue: ") and f"{path.name} has changed while the run was made" in said
     assert not (tmp_path / "r" / "result.json").exists()
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_what_a_kill_left_behind_is_removed_when_the_run_goes_on(
+    finished: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Killed between result.json and the end, a run kept its ids and half written files for ever."""
+    (tmp_path / "book.txt").write_text(TEXT)
+    run = tmp_path / "r"
+    assert main(["train", "rnn_lm", str(tmp_path / "book.txt"), "--out", str(run), *LSTM]) == 0
+    whole = sorted(run.rglob("*"))
+    (run / "store" / "train").mkdir(parents=True)
+    (run / ".report.html.4321.writing").write_text("half")
+    (run / "checkpoints" / ".writing-step-00000001").mkdir()
+    (run / "notes.txt").write_text("mine")
+    if not finished:
+        (run / "result.json").unlink()
+    assert main(["train", "--out", str(run), "--resume"]) == 0
+    assert sorted(run.rglob("*")) == sorted([*whole, run / "notes.txt"])
+
+
+def test_an_old_checkpoint_is_never_half_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is renamed before it is removed, so that what a kill leaves of it is known as a leftover."""
+    from segue.training import checkpoint
+
+    removed: list[str] = []
+    monkeypatch.setattr(checkpoint.shutil, "rmtree", lambda path, **how: removed.append(Path(path).name))
+    for step in (1, 2, 3):
+        checkpoint.save_checkpoint(tmp_path, step, {}, {})
+    assert removed == [".writing-step-00000001"]
+    assert sorted(path.name for path in tmp_path.glob("step-*")) == ["step-00000002", "step-00000003"]

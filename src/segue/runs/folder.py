@@ -168,6 +168,17 @@ def is_leftover(name: str) -> bool:
     return name.startswith(".") and name.endswith(".writing")
 
 
+def clear_leftovers(folder: Path, finished: bool) -> None:
+    """Remove what a killed process has left in a run folder: half written files and checkpoints, and of a finished run
+    its ids. The caller holds the lock."""
+    for name in filter(is_leftover, entries(folder)):
+        remove(folder / name)
+    for half in (folder / "checkpoints").glob(".writing-*"):
+        remove(half)
+    if finished:
+        remove(folder / "store")
+
+
 def undo(folder: Path, before: set[str], made: list[Path]) -> None:
     """Remove what a run has written into a folder, nothing that was there `before`, and the folders `made` for it."""
     for name in filter(is_own, entries(folder) - before):

@@ -68,6 +68,8 @@ class Begun:
                 with files.locked(self.path):
                     yield from self._written(device, threads, progress)
             else:
+                with suppress(InputError), files.locked(self.path):  # a run on a read-only disk can be opened too
+                    files.clear_leftovers(self.path, finished=True)
                 self.broadcast(world)
                 yield
         except BaseException:
@@ -80,6 +82,7 @@ class Begun:
             raise InputError(f"Another process has just begun a run in {self.path}. Choose another --out.")
         if self.asked_to_resume and not self.resumed:
             progress(f"There is no run in {self.path} yet: it begins.", 0.0)
+        files.clear_leftovers(self.path, finished=False)
         before = files.entries(self.path) - {".lock"}
         try:
             self._note(device, threads)

@@ -182,6 +182,7 @@ def _locked(path: Path, made: list[Path], new: bool) -> Iterator[None]:
     """Lock the folder of a comparison, which must be empty for a new one. If nothing was trained in the end, leave
     nothing of it."""
     with files.locked(path):
+        files.clear_leftovers(path, finished=False)
         if new:
             _check_empty(path)
         before = files.entries(path) - {".lock"}
