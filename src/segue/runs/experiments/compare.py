@@ -31,6 +31,7 @@ from segue.models import model_class
 from segue.models.base import TaskName
 from segue.recipe import Recipe, budgeted, load_recipe, recipe_names
 from segue.runs import folder as files
+from segue.runs.display import Comparison
 from segue.runs.experiments.verdict import Trial, question, stem, summary
 from segue.runs.gather import entry_of, page_of, passage_of
 from segue.runs.prepare import Shared
@@ -58,12 +59,12 @@ def compare(
     progress: Progress = silent,
     trust: bool = False,
     resume: bool = False,
-) -> dict[str, Any]:
+) -> Comparison:
     """Train several models under one budget (60s if none is given) and write one page; return the table's rows, best
     first. With `resume` go on with the comparison in `out`: only what is given again must be as it was."""
     given = _Given(data, tuple(models), budget, seeds, folds, task, setting_lines(settings), trust)
     if resume:
-        return _go_on(given, out, progress)
+        return Comparison(_go_on(given, out, progress))
     listed = data is not None and not isinstance(data, str | Path)
     chosen = tasks.task(task or task_of("" if listed else str(data or "pydoc"), models, trust))
     path, made = _place(out, f"compare-{data_name(data)}")
@@ -73,7 +74,7 @@ def compare(
         asked = given.asked(name or "pydoc", chosen)
         recipes = _recipes(asked, trust)
         with _locked(path, made, new=True):
-            return _compare(asked, recipes, path, progress, trust)
+            return Comparison(_compare(asked, recipes, path, progress, trust))
     except BaseException:
         undo_rows(rows, path, made)
         with suppress(OSError):  # a default folder is made before it is locked
