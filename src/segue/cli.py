@@ -612,13 +612,53 @@ def list_recipes() -> None:
 
 
 @app.command("runs")
-def list_runs(folder: Annotated[str, typer.Argument(help="Where to look.")] = "runs", json: JsonOption = False) -> None:
-    """List the runs in a folder, with their figures: those of the same text together, best first."""
-    from segue.look.terminal import print_runs
-    from segue.runs.find import find_runs
+def list_runs(
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[FOLDER | rm RUN… | mv RUN NEW | compare RUN RUN…]")
+    ] = None,
+    sort: Annotated[str, typer.Option(help="best (of the same text, together), date, name, size or time.")] = "best",
+    data: Annotated[
+        str | None,
+        typer.Option(help="compare: the text to score; by default what the runs held out, if that is the same."),
+    ] = None,
+    out: Annotated[
+        str | None, typer.Option(help="compare: the folder to write; by default a new one in runs/.")
+    ] = None,
+    trust: TrustOption = False,
+    json: JsonOption = False,
+) -> None:
+    """List the runs in a folder, with their figures: those of the same text together, best first. Remove, rename or
+    compare runs.
 
-    found = find_runs(Path(folder))
-    _print({"runs": found}) if json else print_runs(found, folder)
+    segue runs --sort date
+
+    segue runs rm runs/old runs/older
+
+    segue runs mv runs/ngram-book runs/baseline
+
+    segue runs compare runs/ngram-book runs/rnn_lm-book     (no training: one table, one page)
+    """
+    from segue.look.terminal import print_comparison, print_lines, print_runs
+    from segue.runs import find
+
+    verb, *rest = words or ["runs"]
+    if verb == "compare":
+        from segue.runs.experiments.compare import compare_runs
+
+        with _progress() as progress:
+            result = compare_runs(rest, data, out, (), progress, trust)
+        return _print(result) if json else print_comparison(result)
+    if verb == "rm" and rest:
+        return print_lines(find.remove_runs([Path(run) for run in rest]))
+    if verb == "mv" and len(rest) == 2:
+        return print_lines([find.move_run(Path(rest[0]), Path(rest[1]))])
+    if verb in ("rm", "mv") or rest:
+        raise InputError(
+            f"'segue runs {' '.join(words or [])}' is not understood. Expected a folder, rm RUN…, mv RUN NEW or "
+            "compare RUN RUN…; a folder of such a name is written ./rm"
+        )
+    found = find.find_runs(Path(verb), sort)
+    _print({"runs": found}) if json else print_runs(found, verb, sort == "best")
 
 
 @app.command()

@@ -32,6 +32,8 @@ OWN = frozenset(
     )
 )
 """All that a run writes into its folder; nothing else there is ever removed."""
+COMPARISON = "comparison.json"
+"""The file in the folder of a comparison with what it was asked for."""
 FORMAT = 1
 """The version of the run folder; a newer one is refused, not guessed at."""
 
@@ -67,7 +69,7 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"{path.parent} is not a finished run: {path.name} is missing.") from None
-    except (ValueError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # a file that is not UTF-8 is a ValueError too
         raise _damaged(path, str(error)) from None
 
 

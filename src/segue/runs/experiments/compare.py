@@ -9,11 +9,12 @@ and seed by seed. The seeds of a trial share what does not depend on the seed: t
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import chain, product
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,6 +35,7 @@ from segue.runs import folder as files
 from segue.runs.display import Comparison
 from segue.runs.experiments.verdict import Trial, question, stem, summary
 from segue.runs.gather import entry_of, page_of, passage_of
+from segue.runs.leaks import leak, trained_runs
 from segue.runs.prepare import Shared
 from segue.runs.resume import Data, Out, Settings, check_inputs, data_name, named_data, setting_lines, undo_rows
 from segue.runs.run import Run
@@ -41,8 +43,6 @@ from segue.runs.train import train
 from segue.tasks.base import Task
 from segue.training.log import Progress, silent
 
-ASKED = "comparison.json"
-"""The file in the folder of a comparison with what it was asked for."""
 HELD_OUT = 0.2
 """The default of data.test: a fifth of a few hundred kB is enough text to tell models apart."""
 
@@ -142,9 +142,9 @@ def _go_on(given: _Given, out: Out, progress: Progress) -> dict[str, Any]:
     if out is None:
         raise InputError("Which comparison should go on? Name its folder: segue compare --out FOLDER --resume")
     path = Path(out)
-    if not (path / ASKED).exists():
+    if not (path / files.COMPARISON).exists():
         raise InputError(f"There is no comparison in {path} to go on with. To begin one there, leave --resume out.")
-    asked = _read_asked(path / ASKED)
+    asked = _read_asked(path / files.COMPARISON)
     if differs := given.differs(asked, path):
         raise InputError(
             f"{path} was begun with {differs}. Go on with it as it was: segue compare --out {path} --resume. For "
@@ -193,7 +193,7 @@ def _locked(path: Path, made: list[Path], new: bool) -> Iterator[None]:
             if any(path.glob("*/recipe.toml")):
                 goes_on(error, f"segue compare --out {path} --resume")
                 raise
-            for name in {ASKED, ".lock"} - before:
+            for name in {files.COMPARISON, ".lock"} - before:
                 (path / name).unlink(missing_ok=True)
             with suppress(OSError):  # someone else may have put something there
                 for folder in made:
@@ -203,7 +203,7 @@ def _locked(path: Path, made: list[Path], new: bool) -> Iterator[None]:
 
 def _check_empty(path: Path) -> None:
     found = files.entries(path) - {".lock"}
-    if ASKED in found:
+    if files.COMPARISON in found:
         raise InputError(
             f"{path} holds a comparison. Go on with it: segue compare --out {path} --resume, or choose another --out."
         )
@@ -218,9 +218,9 @@ def _compare(asked: Asked, recipes: list[Recipe], out: Path, progress: Progress,
         raise InputError("Nothing is held out to compare on. Give data.test as a path or a share, such as 0.05.")
     for recipe in recipes:
         check_inputs(recipe, trust)
-    files.write_json(out / ASKED, asdict(asked))
+    files.write_json(out / files.COMPARISON, asdict(asked))
     trials, failed = _trained(asked, recipes, corpus, out, progress, trust)
-    return _report(_ranked(trials), failed, corpus, out, asked)
+    return _report(_ranked(trials), corpus, "test", out, asked.budget, asked.seeds, asked.left_out, failed)
 
 
 def _ladder(task: Task, overrides: Sequence[str]) -> tuple[Sequence[str], list[str]]:
@@ -287,12 +287,19 @@ def _check_same_data(recipes: Sequence[Recipe]) -> None:
     """Refuse models that read different units, splits or columns: their figures could not be compared."""
     first = recipes[0]
     for other in recipes[1:]:
-        for key, value in asdict(first.data).items():
-            if (theirs := asdict(other.data)[key]) != value:
+        for key, value, theirs in _data_pairs(first, other):
+            if theirs != value:
                 raise InputError(
                     f"{first.name} reads the data with data.{key}={value}, {other.name} with data.{key}={theirs}. "
                     f"Expected the same text for all; say data.{key}=… on the command line, for every model."
                 )
+
+
+def _data_pairs(one: Recipe, other: Recipe) -> Iterator[tuple[str, Any, Any]]:
+    """Yield each key of [data] with its value in both recipes."""
+    theirs = asdict(other.data)
+    for key, value in asdict(one.data).items():
+        yield key, value, theirs[key]
 
 
 def _expanded(names: Sequence[str]) -> list[str]:
@@ -427,17 +434,27 @@ def _ranked(trials: list[Trial]) -> list[Trial]:
     return ranked
 
 
-def _report(trials: list[Trial], failed: dict[str, str], corpus: Corpus, out: Path, asked: Asked) -> dict[str, Any]:
+def _report(
+    trials: list[Trial],
+    corpus: Corpus,
+    split: str,
+    out: Path,
+    budget: str = "",
+    seeds: int = 1,
+    left_out: Sequence[str] = (),
+    failed: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """Write the page and result.json; `budget` is empty for runs that were trained before."""
     task = trials[0].recipe.task
-    passage = passage_of(corpus, "test") if "generate" in task.verbs else None
+    passage = passage_of(corpus, split) if "generate" in task.verbs else None
     results = [files.read_json(trial.runs[0].path / "result.json") for trial in trials]
     entries = [
         entry_of(trial.runs[0], trial.evaluation, result, passage, trial.differs)
         for trial, result in zip(trials, results, strict=True)
     ]
-    *facts, verdict = summary(trials, corpus, asked.budget, asked.seeds)
+    *facts, verdict = summary(trials, corpus, budget, seeds)
     lost = [f"{name} could not be trained: {why}" for name, why in failed.items()]
-    sentences = [*facts, *asked.left_out, *lost, *_sooner(results, trials), verdict]
+    sentences = [*facts, *left_out, *lost, *(_sooner(results, trials) if budget else []), verdict]
     title = f"{stem(corpus.config.path)}: {len(trials)} models compared"
     column = question(trials)
     page = page_of(title, sentences, entries, passage, trials[0].evaluation)
@@ -450,8 +467,9 @@ def _report(trials: list[Trial], failed: dict[str, str], corpus: Corpus, out: Pa
         "best_possible": trials[0].evaluation.result.get("best_possible"),
         "column": column,
         "rows": rows,
-        "left_out": asked.left_out,
-        "failed": failed,
+        "same_tokens": all(trial.runs[0].tokenizer.content == trials[0].runs[0].tokenizer.content for trial in trials),
+        "left_out": list(left_out),
+        "failed": dict(failed),
         "verdict": verdict,
     }
     files.write_json(out / "result.json", result)
@@ -492,6 +510,91 @@ def _row(trial: Trial, result: dict[str, Any], column: str) -> dict[str, Any]:
         "tokens_per_second": result["tokens_per_second"],
         "run": str(trial.runs[0].path),
     }
+
+
+# Comparing finished runs
+
+
+def compare_runs(
+    runs: Sequence[str | Path],
+    data: Data = None,
+    out: Out = None,
+    settings: Settings = (),
+    progress: Progress = silent,
+    trust: bool = False,
+) -> Comparison:
+    """Compare finished runs without training, on the text that all of them held out, or on `data`, which none of them
+    may have seen; write one page, and return the table's rows, best first."""
+    if len({Path(run).resolve() for run in runs}) < max(2, len(runs)):
+        raise InputError(
+            f"Expected two different runs or more to compare; found {', '.join(map(str, runs)) or 'none'}."
+        )
+    opened = _named([Run.open(run, trust=trust) for run in runs])
+    wrong = next((run for run in opened if run.task is not opened[0].task), None)
+    if wrong:
+        raise InputError(f"{wrong.path} is made for {wrong.task.name}, {opened[0].path} for {opened[0].task.name}.")
+    path, made = _place(out, f"compare-{'-'.join(Path(run).name for run in runs)}"[:80])
+    with ExitStack() as held:
+        held.enter_context(_locked(path, made, new=True))
+        lines = setting_lines(settings)
+        texts = [held.enter_context(run.corpus_for(data, progress, lines)) for run in opened]
+        _check_one_text(opened, texts, data)
+        corpus, split = texts[0]
+        with corpus.unchanged():
+            trials = []
+            for run in opened:
+                evaluation = run.evaluate_split(corpus, split, progress)
+                trials.append(Trial(run.recipe, [run], [evaluation], evaluation))
+            _check_same_pieces(trials)
+            say = [_HAD_A_SAY] if split == "validation" else []
+            return Comparison(_report(_ranked(trials), corpus, split, path, left_out=say))
+
+
+_HAD_A_SAY = "This is validation text, which had a say in runs that chose weights or settings by it."
+
+
+def _named(runs: list[Run]) -> list[Run]:
+    """Call each run in the table by as many parts of its path as tell it from the others."""
+    parts = [run.path.resolve().parts for run in runs]
+    depth = next(n for n in range(1, 1000) if len({part[-n:] for part in parts}) == len(parts))
+    for run, part in zip(runs, parts, strict=True):
+        run.recipe = replace(run.recipe, name="/".join(part[-depth:]))
+    return runs
+
+
+def _check_one_text(runs: Sequence[Run], texts: Sequence[tuple[Corpus, str]], data: Data) -> None:
+    """Refuse runs that would be scored on different texts, or on text that one of them was trained on."""
+    other = "Name a text that none of them was trained on: --data FILE"
+    sums = [(corpus.sha256(split), split) for corpus, split in texts]
+    for run, one in zip(runs, sums, strict=True):
+        if one != sums[0]:
+            how = f"held out another text than {runs[0].path}" if data is None else "reads the text in other pieces"
+            keys = _unlike(runs[0].recipe, run.recipe)
+            reason = f" ({', '.join(keys)})" if keys else ""
+            raise InputError(f"{run.path} {how}{reason}, so that their figures cannot be compared. {other}")
+    for run, (corpus, split) in zip(runs, texts, strict=True):
+        found = leak(trained_runs(run.path, run.recipe, own=data is None), corpus, split)
+        if found:
+            share, of = found["leak"]["share"], found["leak"]["of"]
+            raise InputError(
+                f"{share:.0%} {of} stood in the training data of {found['leak']['run']}, so that it has an advantage. "
+                f"{other}"
+            )
+
+
+def _unlike(one: Recipe, other: Recipe) -> list[str]:
+    """List the settings by which two recipes read their data in different ways."""
+    return [f"data.{key}: {value}, {theirs}" for key, value, theirs in _data_pairs(one, other) if value != theirs]
+
+
+def _check_same_pieces(trials: Sequence[Trial]) -> None:
+    """Refuse runs of which one was scored on less of the text than another (train.validate_tokens)."""
+    amounts = {trial.recipe.task.amount(trial.evaluation) for trial in trials}
+    if len(amounts) > 1:
+        raise InputError(
+            f"The runs score different amounts of the validation text: {', '.join(sorted(amounts))} "
+            "(train.validate_tokens). Name a text that none of them was trained on: --data FILE"
+        )
 
 
 def task_of(data: str, names: Sequence[str], trust: bool = False) -> TaskName:
