@@ -179,13 +179,32 @@ def _parse(path: Path) -> tuple[str, str, dict[str, Any]]:
     kind = values.pop("kind", path.parent.name if path.is_relative_to(RECIPES) else None)
     if not isinstance(kind, str):
         raise InputError(f'{path} names no model. Expected a first line such as: kind = "rnn_lm"')
-    name = str(values.pop("name", f"{kind}/{path.stem}"))
+    own = f"{Path(kind).stem}/{path.stem}" if kind.endswith(".py") else f"{kind}/{path.stem}"
+    name = values.pop("name", own)
+    check_name(name, f"{path}: name =")
     for section, entries in values.items():
         if section not in SECTIONS:
             raise InputError(f"{path}: there is no section [{section}].{nearest(section, SECTIONS)}")
         if not isinstance(entries, dict):
             raise InputError(f"{path}: [{section}] should be a section with keys.")
     return kind, name, values
+
+
+_KEPT = ("report.html", "result.json", "picture.svg")
+"""Files of a comparison or a claim, beside the folders of its runs."""
+
+
+def check_name(name: Any, where: str) -> None:
+    """Refuse a name that cannot be that of a folder: a comparison writes the run of a model under the model's name."""
+    parts = name.split("/") if isinstance(name, str) else []
+    plain = all(
+        part and part.isprintable() and part == part.strip() and part[0] != "." and "\\" not in part for part in parts
+    )
+    if not (parts and plain and len(name.encode()) <= 200) or name in _KEPT:
+        raise InputError(
+            f"{where} {str(name)[:60]!r} cannot be the name of a model, since its run folder is called so. Expected a "
+            "word, or words with / between, such as rnn_lm/mine."
+        )
 
 
 def _override(values: dict[str, Any], override: str) -> None:

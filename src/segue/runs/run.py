@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import tempfile
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
@@ -47,6 +48,12 @@ from segue.training.log import Progress, reports, silent
 
 _READING = ("data.format", "data.columns", "data.encoding", "data.on_error")
 """Settings that may be given for a file that a run is evaluated on."""
+
+
+def _warn_dead_end() -> None:
+    from segue.inference.decode import DEAD_END
+
+    warnings.warn(DEAD_END, stacklevel=3)
 
 
 class Run:
@@ -351,6 +358,13 @@ class Run:
     def generate_many(self, prompts: list[str], adapt: bool = False, **settings: Any) -> list[tuple[str, str]]:
         """Return (prompt, continuation) for each prompt; the random numbers of text i depend only on the seed and i.
         With `adapt` the model learns from the prompt and from what it writes, for each text afresh."""
+        written = self.written(prompts, adapt, **settings)
+        if any(dead_end for _, dead_end in written):
+            _warn_dead_end()
+        return [(prompt, text) for prompt, (text, _) in zip(prompts, written, strict=True)]
+
+    def written(self, prompts: list[str], adapt: bool = False, **settings: Any) -> list[tuple[str, bool]]:
+        """Return the continuation of each prompt, and whether it ended since nothing could follow (a dead end)."""
         config = self._writing(adapt, settings)
         from segue.inference.decode import Generated, generate
         from segue.inference.stop_texts import follows, watcher
@@ -367,8 +381,8 @@ class Run:
         else:
             written = write(self.model, starts, config)
         return [
-            (prompt, follows(self.tokenizer, start, text.ids, config.stop))
-            for prompt, start, text in zip(prompts, starts, written, strict=True)
+            (follows(self.tokenizer, start, text.ids, config.stop), text.dead_end)
+            for start, text in zip(starts, written, strict=True)
         ]
 
     def stream(self, prompt: str = "", adapt: bool = False, **settings: Any) -> Iterator[str]:
@@ -382,7 +396,10 @@ class Run:
 
         start = self.tokenizer.encode(prompt).tolist()
         text = StreamedText(self.tokenizer, start, config.stop)
-        for token in stream(model, start, self.sizes, config, device=self.device, forbid=[self.tokenizer.unk]):
+        forbid = [self.tokenizer.unk]
+        for token in stream(
+            model, start, self.sizes, config, device=self.device, forbid=forbid, at_dead_end=_warn_dead_end
+        ):
             if piece := text.add(token):
                 yield piece
             if text.ended:

@@ -178,10 +178,10 @@ def finish(begun: Begun, prepared: Prepared, trainer: Any, device: str, world: W
         run.save()
         result: dict[str, Any] = {"model": begun.recipe.name, **trainer.summary(), **prepared.epochs(begun, trainer)}
         if split := prepared.tested:
-            prepared.corpus.check_unchanged()
-            run.evaluation = run.evaluate_split(prepared.corpus, split, progress)
-            result |= {"split": split, **run.evaluation.result, **prepared.scored(run, run.evaluation, split)}
-            gather.write_run_page(run, run.evaluation, prepared.corpus, split, result)
+            with prepared.corpus.unchanged():
+                run.evaluation = run.evaluate_split(prepared.corpus, split, progress)
+                result |= {"split": split, **run.evaluation.result, **prepared.scored(run, run.evaluation, split)}
+                gather.write_run_page(run, run.evaluation, prepared.corpus, split, result)
         begun.finish(result)
     world.wait()
     return run

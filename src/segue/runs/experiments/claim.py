@@ -47,7 +47,7 @@ from segue.look.page.report import Curve, Entry, write
 from segue.look.page.trend import Point, Trend, alone, trend_chart
 from segue.models.keys import SECTIONS
 from segue.models.names import CLAIMS, RECIPES
-from segue.recipe import Recipe, budgeted, load_recipe
+from segue.recipe import Recipe, budgeted, check_name, load_recipe
 from segue.runs import folder as files
 from segue.runs.display import ClaimResult
 from segue.runs.experiments import length
@@ -184,6 +184,13 @@ def _checked(path: Path, values: dict[str, Any]) -> Claim:
     variants = {name: _overrides(changes) for name, changes in values["variants"].items()}
     if len(variants) < 2:
         raise InputError(f"{path} has {len(variants)} variants. Expected two or more, each as [variants.NAME].")
+    places: dict[str, str] = {}
+    for name in variants:
+        check_name(f"{path.stem}/{name}", f"{path}: a variant of [variants],")
+        if (other := places.setdefault(_slug(name).casefold(), name)) != name:
+            raise InputError(
+                f"{path}: '{other}' and '{name}' would have one run folder. Give one of them another name."
+            )
     nearly = [said for said in values["decides"] if NO_WORSE in str(said)]
     if bool(nearly) != (values.get("margin", 0.0) > 0):
         raise InputError(
@@ -273,7 +280,7 @@ def run_claim(
             outcomes = [_outcome(claim, recipes[name], out, progress, trust) for name in claim.variants]
     except InputError:
         if made and not any(out.glob("*/result.json")):
-            files.undo(out, made)
+            files.undo(out, set(), made)
         raise
     if all(outcome.diverged for outcome in outcomes):
         raise SegueError(
