@@ -15,6 +15,7 @@ from segue import tasks
 from segue.errors import InputError, exit_code, nearest
 from segue.interop import formats
 from segue.look.inside import views
+from segue.output import escapes, standard_streams
 
 app = typer.Typer(
     name="segue",
@@ -798,11 +799,18 @@ def main(arguments: list[str] | None = None) -> int:
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"] or ["--help"]
     command = typer.main.get_group(app)
-    try:
-        # Not `main` of the command: it would handle Ctrl-C and a closed pipe itself.
-        with command.make_context("segue", words) as context:
-            command.invoke(context)
-        sys.stdout.flush()
-    except BaseException as error:
-        return exit_code(error, list(command.commands), debug)
+    if helps := "--help" in words:
+        words = [*words[:1], "--help"]  # nothing but our own text is printed, so that typer may colour it
+        from typer import rich_utils
+
+        rich_utils.COLOR_SYSTEM = "auto" if escapes() else None
+    with standard_streams(styled=helps):
+        try:
+            # Not `main` of the command: it would handle Ctrl-C and a closed pipe itself. With colour: typer would take
+            # the escape codes out of a text that goes into a file.
+            with command.make_context("segue", words, color=True) as context:
+                command.invoke(context)
+            sys.stdout.flush()
+        except BaseException as error:
+            return exit_code(error, list(command.commands), debug)
     return 0

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from segue.output import ClosedPipeError, visible
+
 
 class SegueError(Exception):
     """The work failed (exit code 1)."""
@@ -46,8 +48,7 @@ def exit_code(error: BaseException, verbs: Sequence[str], debug: bool = False) -
 
     if isinstance(error, typer.Exit):  # typer has printed the help
         return error.exit_code
-    if isinstance(error, BrokenPipeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader of our output closed the pipe
+    if isinstance(error, ClosedPipeError):
         return 0
     if isinstance(error, KeyboardInterrupt | typer.Abort):
         return _say("Interrupted. A run that had begun goes on with: segue train --out RUN --resume", 1)
@@ -119,5 +120,32 @@ def _usage(error: Any, verbs: Sequence[str]) -> str:
 
 
 def _say(message: str, code: int) -> int:
-    print(f"segue: {message}", file=sys.stderr)
+    print(_fitted(f"segue: {message}", 4 * _width()), file=sys.stderr)
     return code
+
+
+def _width() -> int:
+    """Return the columns of the terminal that standard error writes to, or 80."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    except OSError:
+        return 80
+
+
+def _fitted(message: str, most: int) -> str:
+    """Make one line of at most so many characters: shorten long words in the middle first, then the message."""
+    line = visible(message.rstrip("\n")).replace("\n", "\\n").replace("\t", "\\t")
+    if len(line) <= most:
+        return line
+    words = line.split(" ")
+    short = " ".join(_shortened(word, max(20, most // 4)) for word in words)
+    return _shortened(short, most)
+
+
+def _shortened(text: str, most: int) -> str:
+    """Cut out of the middle what is beyond so many characters."""
+    if len(text) <= most:
+        return text
+    head = most // 2
+    tail = most - head - 1
+    return f"{text[:head]}…{text[len(text) - tail :]}"

@@ -16,12 +16,13 @@ from segue.inference.evaluation import NAMES
 from segue.inference.score import BLOCK
 from segue.inference.statistics import FEWEST
 from segue.look.inside.view import View
+from segue.output import open_console
 
 
 def _console() -> Console:
     """A terminal has its own width; a file or a pipe has none, so that nothing is cut there."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=160)
+    made = open_console(highlight=False)
+    return made if made.is_terminal else open_console(highlight=False, width=160)
 
 
 def number(value: Any, digits: int = 3) -> str:
@@ -376,7 +377,7 @@ def print_lines(lines: Sequence[str]) -> None:
 def print_view(view: View) -> None:
     """A look into a model, in colour where the terminal has it."""
     console = _console()
-    print(view.terminal(console.width, console.color_system is not None))
+    print(view.terminal(console.width, console.color_system is not None), file=console.file)
 
 
 def print_keys(sections: Sequence[tuple[str, Sequence[tuple[str, str, str]]]]) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TextIO
 from segue.data.atomic import atomic_file
 from segue.errors import InputError, SegueError
 from segue.models.base import Record
+from segue.output import escapes, open_console, visible
 from segue.training.fitting import Fitting
 from segue.training.world import World
 
@@ -55,7 +56,6 @@ class Bar:
     """Draws a live progress bar with the time left, for a terminal."""
 
     def __init__(self) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as RichProgress
 
@@ -65,13 +65,14 @@ class Bar:
             TextColumn("{task.percentage:>3.0f} %"),
             TimeRemainingColumn(),
             TextColumn("{task.fields[note]}"),
-            console=Console(stderr=True),
+            console=open_console(stderr=True),
             transient=True,
         )
         self.what, self.task = "", self.bar.add_task("", note="", visible=False)
         self.bar.start()
 
     def __call__(self, what: str, share: float, note: str = "") -> None:
+        what = visible(what)
         if what.endswith("."):
             self.bar.console.print(what, markup=False, highlight=False)
             return
@@ -85,8 +86,8 @@ class Bar:
 
 
 def progress_for(file: TextIO) -> Bar | Lines:
-    """Return a Bar for a terminal, else Lines."""
-    return Bar() if file.isatty() else Lines(file)
+    """Return a Bar for a terminal that can redraw a line, else Lines."""
+    return Bar() if file.isatty() and escapes() else Lines(file)
 
 
 def _left(elapsed: float, share: float) -> str:
