@@ -15,7 +15,8 @@ from segue import tasks
 from segue.errors import InputError, exit_code, nearest
 from segue.interop import formats
 from segue.look.inside import views
-from segue.output import escapes, standard_streams
+from segue.output.streams import standard_streams
+from segue.output.visible import escapes
 
 app = typer.Typer(
     name="segue",

@@ -10,7 +10,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from segue.output import ClosedPipeError, visible
+from segue.output.streams import ClosedPipeError
+from segue.output.visible import visible
 
 
 class SegueError(Exception):
@@ -72,11 +73,12 @@ def _message(error: Exception, verbs: Sequence[str]) -> tuple[str, int]:
         return _usage(error, verbs), 2
     if type(error).__name__ == "OutOfMemoryError":
         return _out_of_memory(str(error)), 1
-    if isinstance(error, MemoryError) or re.search("can't allocate memory|could not create a primitive", str(error)):
-        return (
-            "The memory of this machine is full. Turn one of these down: batches.size, batches.length, model.width; "
-            "of generate, -n, --beam and --max-tokens."
-        ), 1
+    if re.search("can't allocate memory|could not create a primitive", str(error)):  # torch's words
+        return f"The memory of this machine is full. {_LESS}.", 1
+    if isinstance(error, MemoryError):
+        asked = re.search(r"Unable to allocate ([\d.]+ [KMGTPE]?i?B)", str(error))  # numpy's words
+        found = f": {asked[1]} more were asked for" if asked else ""
+        return f"The memory of this machine is full{found}. Give it less to read, or smaller settings.", 1
     if _is_full(error):
         name = getattr(error, "filename", None) or "a file"
         return f"The disk is full: {name} could not be written. Free some space and try again.", 2
@@ -104,10 +106,12 @@ def _out_of_memory(message: str) -> str:
         asked, total, free = (f"{size[1]} {size[2]}" for size in sizes if size)
         found = f": {asked} more were asked for, and of its {total} only {free} were free"
     return (
-        f"The GPU's memory is full{found}. Turn one of these down: batches.size, batches.length, model.width; or "
-        "turn batches.accumulate up, which reads a batch in so many parts and learns the same from it. "
-        "Of generate, that is -n and --max-tokens; --device cpu needs no GPU."
+        f"The GPU's memory is full{found}. {_LESS}; or turn batches.accumulate up, which reads a batch in parts; or "
+        "use --device cpu."
     )
+
+
+_LESS = "Turn one of these down: batches.size, batches.length, model.width; of generate, -n, --beam and --max-tokens"
 
 
 def _usage(error: Any, verbs: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ from segue.inference.evaluation import NAMES
 from segue.inference.score import BLOCK
 from segue.inference.statistics import FEWEST
 from segue.look.inside.view import View
-from segue.output import open_console
+from segue.output.streams import open_console
 
 
 def _console() -> Console:

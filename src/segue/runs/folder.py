@@ -23,7 +23,7 @@ from typing import Any
 
 from segue.data.atomic import atomic_file
 from segue.errors import FULL, InputError
-from segue.output import visible_json
+from segue.output.visible import visible_json
 
 FORMAT = 1
 """The version of the run folder; a newer one is refused, not guessed at."""

@@ -12,7 +12,8 @@ from typing import Any, Protocol, TextIO
 from segue.data.atomic import atomic_file
 from segue.errors import InputError, SegueError
 from segue.models.base import Record
-from segue.output import escapes, open_console, visible
+from segue.output.streams import open_console
+from segue.output.visible import escapes, visible
 from segue.training.fitting import Fitting
 from segue.training.world import World
 
