@@ -129,11 +129,11 @@ def _say(message: str, code: int) -> int:
 
 
 def _width() -> int:
-    """Return the columns of the terminal that standard error writes to, or 80."""
+    """Return the columns of the terminal that standard error writes to; a file or a pipe counts as 160."""
     try:
         return os.get_terminal_size(sys.stderr.fileno()).columns or 80
     except OSError:
-        return 80
+        return 160
 
 
 def _fitted(message: str, most: int) -> str:

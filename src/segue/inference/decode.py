@@ -77,10 +77,9 @@ def generate(
     watch: Watch | None = None,
 ) -> list[Generated]:
     """One text for each prompt (which may be empty). A beam is not watched: it knows its text only at the end."""
-    texts: list[Generated] = []
-    for texts in growing(model, prompts, sizes, config, source, source_mask, device, forbid, watch):
-        pass
-    return texts
+    steps = growing(model, prompts, sizes, config, source, source_mask, device, forbid, watch)
+    last = deque(steps, maxlen=1)
+    return last[0] if last else []
 
 
 @torch.inference_mode()
