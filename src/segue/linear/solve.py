@@ -25,9 +25,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from segue.compiling import njit
 from segue.linear.features import Bags
 
 Array = NDArray[Any]

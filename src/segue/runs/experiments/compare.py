@@ -108,7 +108,7 @@ class Asked:
     budget: str
     seeds: int
     folds: int
-    task: str
+    task: TaskName
     settings: list[str]
     left_out: list[str]
     """A sentence about the models of the task that cannot learn the labels."""
@@ -399,7 +399,7 @@ def _joined(folds: list[Evaluation]) -> Evaluation:
     return _figures(replace(folds[0], result=result, pieces_NK=pieces, examples=examples, ordered=ordered))
 
 
-def mean_of(seeds: list[Evaluation]) -> Evaluation:
+def mean_of(seeds: Sequence[Evaluation]) -> Evaluation:
     """Average evaluations over seeds; what has no mean (confusions, examples) is taken from the first."""
     if len(seeds) == 1:
         return seeds[0]
