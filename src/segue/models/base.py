@@ -70,6 +70,8 @@ class Model(ABC):
 
     task: ClassVar[TaskName]
     Config: ClassVar[type]
+    family: ClassVar[str] = "other"
+    """What models of this kind are called together, for the colours of a page: n-gram, RNN, Transformer."""
     inputs: ClassVar[tuple[str, ...]] = ()
     """Optional fields of Batch that it reads, such as fresh_B or source; no others are made."""
     labels: ClassVar[tuple[Label, ...]] = ("class",)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from segue.inference.metrics import calibration_error
-from segue.look.page.markup import hue, swatch, text
+from segue.look.page.markup import hue, percent, swatch, text
 
 SIZE, LEFT, TOP = 320.0, 46.0, 12.0
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -82,8 +82,8 @@ def _dots(model: Sure) -> str:
     path = " ".join(f"{_x(sure)},{_y(right)}" for _, sure, right in groups)
     circles = "".join(
         f'<circle cx="{_x(sure)}" cy="{_y(right)}" r="{max(2.5, LARGEST * math.sqrt(n / most)):.1f}" '
-        f'fill-opacity="0.75"><title>{text(model.name)}: {n:,.0f} predictions, {sure:.0%} sure, {right:.0%} right'
-        "</title></circle>"
+        f'fill-opacity="0.75"><title>{text(model.name)}: {n:,.0f} predictions, {percent(sure)} sure, '
+        f"{percent(right)} right</title></circle>"
         for n, sure, right in groups
     )
     return f'<g class="series {hue(model.colour)}"><polyline points="{path}"/>{circles}</g>'

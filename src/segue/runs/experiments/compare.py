@@ -31,7 +31,7 @@ from segue.models.base import TaskName
 from segue.recipe import Recipe, budgeted, load_recipe, recipe_names
 from segue.runs import folder as files
 from segue.runs.experiments.verdict import Trial, question, stem, summary
-from segue.runs.gather import entry_of, page_of, passage_of
+from segue.runs.gather import entry_of, page_of, passage_of, trend_of
 from segue.runs.prepare import Shared
 from segue.runs.resume import Data, Out, Settings, data_name, named_data, setting_lines, undo_rows
 from segue.runs.run import Run
@@ -271,7 +271,8 @@ def _report(
     title = f"{stem(corpus.config.path)}: {len(trials)} models compared"
     column = question(trials)
     page = page_of(title, sentences, entries, passage, trials[0].evaluation)
-    write(replace(page, column=column), out / "report.html")
+    trend = trend_of([trial.recipe for trial in trials], entries)
+    write(replace(page, column=column, trend=trend), out / "report.html")
     rows = [_row(trial, result, column) for trial, result in zip(trials, results, strict=True)]
     result = {
         "report": str(out / "report.html"),
