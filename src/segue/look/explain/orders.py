@@ -27,6 +27,8 @@ MOST_ORDERS = 8
 """Count n-grams of at most this order for the pictures of counts."""
 POINTS = 60
 """Points of a curve on a logarithmic axis."""
+MOST_COUNT = 100
+"""The greatest count of the counts of counts: above it hardly two n-grams have the same."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,8 @@ class Orders:
     """The bits of held-out text by the model cut at each order; empty if its scores are no probabilities."""
     training: list[float]
     """The same of training text."""
+    perplexity: tuple[list[float], list[float]]
+    """The perplexity of both, of held-out text first."""
     unseen: list[float]
     """The share of the n-grams of held-out text that training never saw."""
     weights: list[float]
@@ -80,6 +84,11 @@ class Text(NamedTuple):
     text: HeldOutText
     lossless: bool
 
+    def perplexity(self, p: Floats) -> list[float]:
+        """Compute 2 to the power of the mean bits of a token, for each row of probabilities."""
+        with np.errstate(divide="ignore"):
+            return np.exp2(-np.log2(p).mean(1)).tolist()
+
     def bits(self, p: Floats) -> list[float]:
         """Compute, for each row of probabilities of the tokens, the bits per byte, spelling included, or per token."""
         with np.errstate(divide="ignore"):
@@ -97,6 +106,7 @@ def orders_of(model: Ngram, held_out: HeldOutText, training: HeldOutText, lossle
         metric="bits per byte" if lossless else "bits per token",
         held_out=new.bits(new.found.p) if model.normalised else [],
         training=old.bits(old.found.p) if model.normalised else [],
+        perplexity=(new.perplexity(new.found.p), old.perplexity(old.found.p)) if model.normalised else ([], []),
         unseen=[float((counts[inside] == 0).mean()) for counts, inside in _inside(new.found)],
         weights=mixture_weights(new.found.weights).tolist() if model.interpolates else [],
         counts=[_counts_of_counts(counts) for counts in counted],
@@ -141,9 +151,8 @@ def count_ngrams(tokens: Ids, orders: int, restart: int) -> Iterator[Ids]:
 
 def _counts_of_counts(counts: Ids) -> tuple[list[int], list[int]]:
     numbers = np.bincount(counts)
-    seen = np.flatnonzero(numbers)
-    few = _spaced(len(seen))
-    return seen[few].tolist(), numbers[seen[few]].tolist()
+    seen = np.flatnonzero(numbers[: MOST_COUNT + 1])
+    return seen.tolist(), numbers[seen].tolist()
 
 
 def _ranked(counts: Ids) -> tuple[list[int], list[int]]:

@@ -110,9 +110,11 @@ def _numbers(found: Orders, split: str) -> str:
     rows = []
     for k in range(1, max(len(found.unseen), len(found.held_out)) + 1):
         bits = [figure(values[k - 1], found.metric) for values in (found.held_out, found.training) if values]
+        bits += [figure(values[k - 1], "perplexity") for values in found.perplexity if values]
         unseen = percent(found.unseen[k - 1]) if k <= len(found.unseen) else "–"
         weight = [percent(found.weights[k])] if found.weights else []
         rows.append([str(k), *bits, unseen, *weight])
-    titles = [f"{split} {found.metric}", f"training {found.metric}"] if found.held_out else []
+    names = [f"{part} {what}" for what in (found.metric, "perplexity") for part in (split, "training")]
+    titles = names if found.held_out else []
     headings = ["order", *titles, "unseen n-grams", *(["mean weight"] if found.weights else [])]
     return f"<details><summary>The numbers</summary>{table(headings, rows)}</details>"

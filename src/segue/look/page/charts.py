@@ -185,12 +185,13 @@ def _finite(line: Line) -> Line:
     return replace(line, xs=[x for x, _ in points], ys=[y for _, y in points], mark=mark)
 
 
-def line_chart(lines: Sequence[Line], axes: Axes, size: Size) -> str:
-    """Curves with their names at the line ends (wide) or without (narrow, small: the page has a legend beside it)."""
+def line_chart(lines: Sequence[Line], axes: Axes, size: Size, scale: Sequence[Line] = ()) -> str:
+    """Curves with their names at the line ends (wide) or without (narrow, small: the page has a legend beside it).
+    `scale`: all lines of a row of charts that share their scales; none: the scales are those of this chart."""
     drawn = [line for line in map(_finite, lines) if line.xs]
     if not drawn:
         return ""
-    frame = _Frame(drawn, axes, size)
+    frame = _Frame([line for line in map(_finite, scale) if line.xs] or drawn, axes, size)
     w, h = frame.width, frame.height
     name = f"{axes.metric} against {axes.x_title}"
     parts = [
@@ -257,7 +258,7 @@ def _logarithmic(log: bool) -> str:
 
 def _short(value: float) -> str:
     """A tick of a logarithmic axis, which may span many decades: 0.001, 10, 20 k."""
-    return short_count(round(value)) if value >= 10_000 else f"{value:,g}"
+    return short_count(round(value)).replace(".0 ", " ") if value >= 10_000 else f"{value:,g}"
 
 
 def _labels(values: Sequence[float], metric: str = "") -> list[str]:

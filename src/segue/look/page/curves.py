@@ -70,7 +70,12 @@ def learning_curves(models: Sequence[Learnt], ranked: str, best: float | None, s
         return _alone(shown[0], metric, best, split)
     said = f"{metric} on the validation data while training ({_direction(metric)}); networks read its first part "
     said = f'<p class="aside">{text(said[:1].upper() + said[1:])}(train.validate_tokens). {_ring(split)}</p>'
-    return said + (_overview(shown, metric, best) if len(shown) <= _TOGETHER else "") + _multiples(shown, metric)
+    return said + (_overview(shown, metric, best) if _distinct(shown) else "") + _multiples(shown, metric)
+
+
+def _distinct(models: Sequence[Learnt]) -> bool:
+    """Whether the curves of all models can be told apart in one chart."""
+    return len(models) <= _TOGETHER and len({model.colour for model in models}) == len(models)
 
 
 def _direction(metric: str) -> str:
@@ -148,11 +153,11 @@ def _multiples(models: Sequence[Learnt], ranked: str) -> str:
     metric = curves[0].metric or ranked
     behind = [Line("", 0, curve.seconds, curve.values, faint=True) for curve in curves]
     axes = Axes("seconds of training", metric, lower_is_better(metric), log=is_log(behind))
+    own = [_lines(c, metric, (model.colour, model.colour), "seconds") for model, c in zip(models, curves, strict=True)]
+    scale = [line for lines in own for line in lines]
     panels = []
-    for i, (model, curve) in enumerate(zip(models, curves, strict=True)):
-        others = behind[:i] + behind[i + 1 :]
-        own = _lines(curve, metric, (model.colour, model.colour), "seconds")
-        chart = line_chart([*others, *own], axes, "small")
+    for i, model in enumerate(models):
+        chart = line_chart([*behind[:i], *behind[i + 1 :], *own[i]], axes, "small", scale)
         panels.append(f"<figure><h3>{swatch(model.colour)}{text(model.name)}</h3>{chart}</figure>")
     said = "Solid: validation; dashed: training; grey: validation of the other models. "
     return f'<p class="aside">{said}{_TRAINING}</p>{folded(panels, "multiples", _TOGETHER)}'

@@ -43,7 +43,7 @@ from segue.look.page.trend import Trend, trend_chart
 from segue.look.page.word_map import word_map_charts
 
 _LONG_LIST = 12
-_CARDS = 4
+_CARDS = 3
 """Samples and texts with surprisal that are shown; those of more models are folded away."""
 
 
@@ -237,8 +237,10 @@ def _groups(entries: Sequence[Entry]) -> list[str]:
 
 
 def _group(entry: Entry, entries: Sequence[Entry]) -> str:
-    """The family; where all models count n-grams, the smoothing."""
-    return entry.rung[0] if entry.rung and all(other.rung for other in entries) else entry.family
+    """The family; where all are of one family the smoothing, or the kind."""
+    if len({other.family for other in entries}) > 1:
+        return entry.family
+    return entry.rung[0] if entry.rung else entry.model.partition("/")[0]
 
 
 def _named(entry: Entry) -> str:
@@ -363,7 +365,8 @@ def _below_table(page: Page, ranked: str, scale: charts.Scale | None) -> str:
         )
         if page.column == "this run":
             said.append("The answer is about these trained runs; another seed may turn it round.")
-    if scale and not all(scale.holds(entry.metrics.get(ranked)) for entry in page.entries):
+    values = [entry.metrics.get(ranked) for entry in page.entries]
+    if scale and not all(value is None or scale.holds(value) for value in values):
         said.append("An arrow points to a figure beyond the scale.")
     if page.best is not None:
         said.append(f"The dotted line is the best possible, {figure(page.best, ranked)}.")
@@ -394,31 +397,38 @@ def _curves(page: Page) -> str:
 
 
 def _ladder(page: Page) -> str:
-    """The figure against the order, a line a smoothing, where n-gram models of several orders are compared alone."""
+    """The figure against the order, a line a smoothing, where n-gram models of several orders are compared."""
     ranked = _ranked(page)
-    points: dict[str, list[tuple[int, float]]] = {}
-    many = len({entry.tokens for entry in page.entries if entry.rung}) > 1
+    points: dict[tuple[str, str], list[tuple[int, float]]] = {}
     for entry in page.entries:
         value = entry.metrics.get(ranked)
         if entry.rung and value is not None and markup.is_number(value):
-            name = f"{entry.rung[0]}, {entry.tokens}" if many else entry.rung[0]
-            points.setdefault(name, []).append((entry.rung[1], value))
-    alone = all(entry.rung for entry in page.entries)
-    if not alone or len({order for line in points.values() for order, _ in line}) < 2:
+            points.setdefault((entry.rung[0], entry.tokens), []).append((entry.rung[1], value))
+    if not any(len({order for order, _ in line}) > 1 for line in points.values()):
         return ""
-    groups = _groups(page.entries)
-    ordered = sorted(points.items(), key=lambda item: (-len(item[1]), item[0]))
-    lines = [
-        # The colour that the smoothing has in the table, where it has one there.
-        Line(name, groups.index(name) if name in groups else i, *zip(*sorted(line), strict=True))
-        for i, (name, line) in enumerate(ordered)
-    ]
     title = f"{page.split} {ranked}"
     axes = Axes("order", ranked, lower_is_better(ranked), page.best, whole=True, y_title=title)
+    lines = _rungs(points, _groups(page.entries))
     wide, narrow = charts.line_chart(lines, axes, "wide"), charts.line_chart(lines, axes, "narrow")
     said = f"N-gram models: {_words(ranked)} against the order, a line a smoothing ({_direction(ranked)})."
     legend = charts.legend(lines, lambda value: figure(value, ranked))
     return f'<p class="aside">{said}</p><figure>{wide}{narrow}</figure>{legend}'
+
+
+def _rungs(points: dict[tuple[str, str], list[tuple[int, float]]], groups: Sequence[str]) -> list[Line]:
+    """A line for each smoothing and kind of tokens, the longest first; a smoothing has the colour that it has in the
+    table, where it has one there, and the lines of its other tokens are dashed."""
+    many = len({tokens for _, tokens in points}) > 1
+    smoothings = list(dict.fromkeys(smoothing for smoothing, _ in sorted(points)))
+    seen: set[str] = set()
+    lines = []
+    for (smoothing, tokens), line in sorted(points.items(), key=lambda item: (-len(item[1]), item[0])):
+        colour = (groups if smoothing in groups else smoothings).index(smoothing)
+        orders, values = [order for order, _ in sorted(line)], [value for _, value in sorted(line)]
+        name = f"{smoothing}, {tokens}" if many else smoothing
+        lines.append(Line(name, colour, orders, values, dashed=smoothing in seen))
+        seen.add(smoothing)
+    return lines
 
 
 def _trend(page: Page) -> str:
