@@ -1,4 +1,4 @@
-"""Learning curves: training beside validation, the kept step, many models in small charts; none where nothing learns."""
+"""Learning curves: training beside validation, the kept step, small charts of many models; none without learning."""
 
 from __future__ import annotations
 
