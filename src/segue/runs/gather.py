@@ -15,6 +15,9 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from segue import __version__, tasks
 from segue.batches.encode import encode_split
 from segue.data.corpus import Corpus
@@ -27,11 +30,11 @@ from segue.look.explain.orders import Orders, limit, orders_of
 from segue.look.inside import look, views_of
 from segue.look.inside.view import View
 from segue.look.page.curves import Curve, Points
-from segue.look.page.markup import figure, is_number
+from segue.look.page.markup import figure
 from segue.look.page.projection import word_map
 from segue.look.page.report import Entry, Expected, Page, Quiz, write
 from segue.look.page.trend import Point, Trend
-from segue.models.base import Body, Counted
+from segue.models.base import Body, Counted, NgramWeights
 from segue.recipe import Recipe
 from segue.runs.folder import read_json
 from segue.runs.run import Run
@@ -47,6 +50,8 @@ _OTHERS = 3
 _SEARCHED = 500
 """Search this many units of held-out text for one for the quiz."""
 TEMPERATURES = (0.0, 0.5, 0.8, 1.0, 1.3)
+_LABELS, _FEATURES = 12, 15
+"""Labels, and n-grams of each, that are shown of a classifier that counts."""
 _TEMPERED = 160
 """Characters that are written with each temperature."""
 _ENDS = {"line": "\n", "paragraph": "\n\n", "document": ""}
@@ -169,7 +174,7 @@ def entry_of(
         confusion=(figures["labels"], figures["confusion"]) if "confusion" in figures else None,
         examples=evaluation.examples,
         calibration=figures.get("calibration", []),
-        run=str(run.path),
+        run=str(run.path.relative_to(Path.cwd()) if run.path.is_relative_to(Path.cwd()) else run.path),
         family=run.model.family,
         note=f"{result['epochs']:.3g} epochs" if run.task.whole_epochs else "",
         rung=_rung(run),
@@ -196,7 +201,7 @@ def write_run_page(run: Run, evaluation: Evaluation, corpus: Corpus, split: str,
     orders = orders_in(run, corpus, split) if has_counts(run.model) else None
     written = tempered(run, passage.prompt) if passage else []
     page = replace(page, expected=expected, words=words, views=views, orders=orders, temperatures=written)
-    write(page, run.path / "report.html")
+    write(replace(page, features=top_features(run)), run.path / "report.html")
 
 
 def data_names(path: str) -> str:
@@ -214,6 +219,23 @@ def orders_in(run: Run, corpus: Corpus, split: str) -> Orders:
             for part in (split, "train")
         )
         return orders_of(run.model, held_out, training, tokenizer.lossless)
+
+
+def top_features(run: Run) -> list[tuple[str, list[tuple[str, float]]]]:
+    """Return, for each label, the n-grams that speak most for it, where the model has weights of n-grams."""
+    if not isinstance(run.model, NgramWeights):
+        return []
+    ids, weights = run.model.feature_weights()
+    return [
+        (label, [(run.tokenizer.decode(list(ids[i])).strip(), float(weights[i, c])) for i in _highest(weights[:, c])])
+        for c, label in enumerate(run.codec.labels[:_LABELS])
+    ]
+
+
+def _highest(weights: NDArray[Any]) -> NDArray[Any]:
+    """Return the places of the greatest weights above 0, the greatest first."""
+    places = np.argsort(-weights, kind="stable")[:_FEATURES]
+    return places[weights[places] > 0]
 
 
 def tempered(run: Run, prompt: str) -> list[tuple[float, str]]:
@@ -305,12 +327,11 @@ def trend_of(recipes: Sequence[Recipe], entries: Sequence[Entry]) -> Trend | Non
     keys = [key for key in flat[0] if key != "name" and len({repr(one.get(key)) for one in flat}) > 1]
     if len(recipes) < 3 or len(keys) != 1:
         return None
-    metric, values = next(iter(entries[0].metrics)), [one.get(keys[0]) for one in flat]
-    points = [
-        Point(entry.model, float(x), value, *(entry.interval or (value, value)))
-        for x, entry in zip(values, entries, strict=True)
-        if isinstance(x, int | float) and x > 0 and is_number(value := entry.metrics[metric])
-    ]
+    metric, points = next(iter(entries[0].metrics)), []
+    for one, entry in zip(flat, entries, strict=True):
+        x, value = one.get(keys[0]), entry.metrics[metric]
+        if isinstance(x, int | float) and x > 0 and value is not None and math.isfinite(value):
+            points.append(Point(entry.model, float(x), value, *(entry.interval or (value, value))))
     return Trend(keys[0], metric, sorted(points, key=lambda point: point.x)) if len(points) > 2 else None
 
 

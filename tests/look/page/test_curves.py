@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 import segue
+from segue.data.corpus import Corpus
 from segue.look.page.curves import Curve, Learnt, Points, learning_curves, smoothed
 from segue.runs.folder import read_json
-from segue.runs.gather import curves_of
+from segue.runs.gather import curves_of, top_features
 from segue.training.log import read_metrics
 
 VALID = Curve([1.0, 2.0, 3.0], [10, 20, 30], [3.0, 1.879, 1.899], kept=20)
@@ -94,3 +96,37 @@ def test_a_model_that_counts_has_no_learning_curve(kind: str, tmp_path: Path) ->
     assert 'id="curves"' not in html and 'id="result"' in html
     assert ('id="orders"' in html) == (kind == "ngram")
     assert str(tmp_path) not in html.partition("<main>")[0]  # the title has names, not folders
+
+
+# What else there is to see of a model that counts
+
+
+def test_the_ngrams_that_speak_for_a_label_are_those_of_its_rows(tmp_path: Path) -> None:
+    """Naive Bayes: log p(w | a) - log p(w | b), halved by the mean over two labels, from counts made here."""
+    rows = [("good good film", "a"), ("good cow", "a"), ("bad film", "b"), ("bad bad dog", "b")] * 5
+    settings = {"data.validation": 0.2, "model.words": 1, "model.binary": False, "model.alpha": 1.0}
+    run = segue.train("naive_bayes", rows, tmp_path / "run", settings, device="cpu")
+    held_in = list(Corpus(run.recipe.data, run.recipe.shape).examples("train"))
+    counts = {label: Counter(" ".join(e.text for e in held_in if e.label == label).split()) for label in "ab"}
+    known = set(counts["a"]) | set(counts["b"])
+    found = dict(top_features(run))
+    assert list(found) == ["a", "b"] and found["a"][0][0] == "good" and found["b"][0][0] == "bad"
+    p = {label: (counts[label]["good"] + 1) / (counts[label].total() + len(known)) for label in "ab"}
+    assert found["a"][0][1] == pytest.approx(math.log(p["a"] / p["b"]) / 2)
+    html = (run.path / "report.html").read_text(encoding="utf-8")
+    assert "What speaks for each label" in html and "<bdi>good</bdi>" in html
+
+
+def test_the_weights_of_nbsvm_have_the_sign_of_their_label(tmp_path: Path) -> None:
+    rows = [("good good film", "a"), ("good cow", "a"), ("bad film", "b"), ("bad bad dog", "b")] * 5
+    run = segue.train("nbsvm", rows, tmp_path / "run", {"data.validation": 0.2}, device="cpu")
+    found = dict(top_features(run))
+    assert "good" in [name for name, _ in found["a"]] and "bad" in [name for name, _ in found["b"]]
+    assert not {name for name, _ in found["a"]} & {name for name, _ in found["b"]}
+
+
+def test_pictures_of_the_inside_bring_no_style_for_the_rest_of_the_page(tmp_path: Path) -> None:
+    settings = {"model.width": 8, "train.steps": 2, "train.every": 1, "data.unit": "line"}
+    run = segue.train("rnn_lm", ["the cow eats grass", "a king naps"] * 20, tmp_path / "run", settings, device="cpu")
+    html = (run.path / "report.html").read_text(encoding="utf-8")
+    assert 'id="inside"' in html and html.count("<style>") == 1

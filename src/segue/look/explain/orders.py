@@ -87,15 +87,15 @@ class Text(NamedTuple):
     def perplexity(self, p: Floats) -> list[float]:
         """Compute 2 to the power of the mean bits of a token, for each row of probabilities."""
         with np.errstate(divide="ignore"):
-            return np.exp2(-np.log2(p).mean(1)).tolist()
+            return [float(value) for value in np.exp2(-np.log2(p).mean(1))]
 
     def bits(self, p: Floats) -> list[float]:
         """Compute, for each row of probabilities of the tokens, the bits per byte, spelling included, or per token."""
         with np.errstate(divide="ignore"):
             bits = -np.log2(p).sum(1)
-        if not self.lossless:
-            return (bits / max(1, p.shape[1])).tolist()
-        return ((bits + sum(self.text.spelled.values())) / max(1, self.text.bytes)).tolist()
+        spelling = sum(self.text.spelled.values()) if self.lossless else 0.0
+        size = self.text.bytes if self.lossless else p.shape[1]
+        return [float(total) / max(1, size) for total in bits + spelling]
 
 
 def orders_of(model: Ngram, held_out: HeldOutText, training: HeldOutText, lossless: bool = True) -> Orders:
@@ -204,4 +204,4 @@ def _mix(weight: float, found: ByOrder) -> Floats:
     """p = lambda · c(h,w) / c(h) + (1 - lambda) · p' in the highest order; p' where h was never seen."""
     count, total, below = found.counts[-1], found.totals[-1], found.p[-2]
     own = np.divide(count, total, out=np.zeros_like(count), where=total > 0)
-    return np.where(total > 0, weight * own + (1 - weight) * below, below)
+    return np.asarray(np.where(total > 0, weight * own + (1 - weight) * below, below), np.float64)

@@ -27,6 +27,7 @@ from segue.data.atomic import atomic_file, of_process
 from segue.inference.metrics import class_scores
 from segue.look.explain.evidence import Followers
 from segue.look.explain.orders import Orders
+from segue.look.inside.draw_svg import draw
 from segue.look.inside.view import View
 from segue.look.page import charts, markup
 from segue.look.page.by_order import by_order_charts
@@ -123,6 +124,8 @@ class Page:
     """Of the page of a run that counts n-grams."""
     temperatures: list[tuple[float, str]] = field(default_factory=list)
     """Of the page of a run that writes: temperatures, and what it wrote with each after the prompt."""
+    features: list[tuple[str, list[tuple[str, float]]]] = field(default_factory=list)
+    """Of the page of a classifier that counts: labels, and the n-grams that speak most for each, with their weights."""
     split: str = "test"
     """The part of the data that the figures are of."""
 
@@ -160,6 +163,7 @@ def render(page: Page) -> str:
         ("trend", "In numbers", _trend(page)),
         ("curves", "Learning curves", _curves(page)),
         ("orders", "Order by order", by_order_charts(page.orders, page.split) if page.orders else ""),
+        ("features", "What speaks for each label", _features(page)),
         ("words", "Map of the words", word_map_charts(page.words) if page.words else ""),
         ("samples", "Samples", _samples(page)),
         ("temperature", "Temperature", _temperatures(page)),
@@ -299,7 +303,7 @@ def _row(page: Page, i: int, ranked: str, others: Sequence[str], scale: charts.S
         f'<td data-label="tokens">{text(entry.tokens)}</td>',
     ]
     if ranked:
-        cells.append(_number(ranked, entry.metrics.get(ranked), "lead", _interval(entry, ranked)))
+        cells.append(_number(ranked, entry.metrics.get(ranked), "lead", _interval(entry, ranked), f"{page.split} "))
     if scale:
         bar = charts.interval_bar(entry.metrics.get(ranked), entry.interval, scale, entry.colour)
         cells.append(f'<td class="forest">{bar}</td>')
@@ -315,10 +319,10 @@ def _row(page: Page, i: int, ranked: str, others: Sequence[str], scale: charts.S
     return f"<tr>{''.join(cells)}</tr>"
 
 
-def _number(metric: str, value: float | None, kind: str = "", below: str = "") -> str:
+def _number(metric: str, value: float | None, kind: str = "", below: str = "", split: str = "") -> str:
     # What is missing sorts last, whichever way is better.
     worst = float("inf") if lower_is_better(metric) else float("-inf")
-    return _cell(metric, worst if value is None else value, figure(value, metric) + below, kind=kind)
+    return _cell(split + metric, worst if value is None else value, figure(value, metric) + below, kind=kind)
 
 
 def _cell(label: str, sort: float, shown: str, hover: str = "", kind: str = "") -> str:
@@ -440,6 +444,18 @@ def _trend(page: Page) -> str:
     return f'<p class="aside">{_words(said[:1].upper() + said[1:])}</p><figure>{wide}{narrow}</figure>'
 
 
+def _features(page: Page) -> str:
+    if not page.features:
+        return ""
+    rows = [
+        [text(label), ", ".join(f"<bdi>{text(name)}</bdi>&nbsp;<small>{weight:.2f}</small>" for name, weight in found)]
+        for label, found in page.features
+    ]
+    said = "The n-grams with the greatest weights: what one of them adds to the score of the label (of naive Bayes, to "
+    said += "its log-probability), less the mean over the labels."
+    return f'<p class="aside">{said}</p>{markup.table(["label", "n-grams"], rows, "plain features")}'
+
+
 # What the models say
 
 
@@ -557,7 +573,8 @@ def _rows(page: Page) -> str:
 
 def _inside(page: Page) -> str:
     """Pictures of look/inside, drawn as SVG; `segue look` shows them of any text."""
-    return "".join(f"<figure>{view.svg()}</figure>" for view in page.views)
+    # Not view.svg(), which brings a style sheet of its own: that would hold for every picture of the page.
+    return "".join(f'<figure class="inside">{draw(view)}</figure>' for view in page.views)
 
 
 def _translates(page: Page) -> bool:
