@@ -31,12 +31,41 @@ FileArgument = Annotated[str, typer.Argument(help="A file with one text a line; 
 OutOption = Annotated[str | None, typer.Option("--out", help="The run folder to write; by default a new one in runs/.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output instead of text.")]
 DeviceOption = Annotated[str, typer.Option(help="Where to compute: auto (a GPU if there is one), cpu, cuda or cuda:1.")]
+ThreadsOption = Annotated[int, typer.Option(help="CPU threads to compute with; 0: Segue chooses.")]
 TrustOption = Annotated[bool, typer.Option("--trust", help="Allow running a model file from outside the package.")]
+
+
+SettingsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[DATA] [section.key=value …]",
+        help="DATA: a corpus that `segue data` lists, a file, a folder, a glob, or SOURCE,TARGET (by default pydoc). "
+        "Settings: any key that `segue explain KIND` lists, such as train.steps=500; its section may be left out where "
+        "no other has such a key.",
+    ),
+]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from segue import __version__
+
+        typer.echo(f"segue {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def every_verb(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
 
 
 @app.command()
 def compare(
-    rest: Annotated[list[str] | None, typer.Argument(metavar="[DATA] [section.key=value …]")] = None,
+    rest: SettingsArgument = None,
     models: Annotated[str, typer.Option(help="Recipes to compare, comma separated; ngram/* means all of a kind.")] = "",
     budget: Annotated[
         str, typer.Option(help="Training budget of each model: 60s, 5min, or a number of steps.")
@@ -49,6 +78,7 @@ def compare(
         str, typer.Option(help="lm, classify, tag, seq2seq or embed; by default guessed from the data.")
     ] = "",
     out: OutOption = None,
+    threads: ThreadsOption = 0,
     trust: TrustOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -67,7 +97,7 @@ def compare(
         raise InputError(f"--models '{models}' names no model. Expected recipes with commas between: ngram,rnn_lm/gru")
     chosen = _checked_task(task)
     with _progress() as progress:
-        result = compare_models(data, names, budget, seeds, folds, out, chosen, settings, progress, trust)
+        result = compare_models(data, names, budget, seeds, folds, out, chosen, settings, progress, trust, threads)
     _print(result) if json else print_comparison(result)
 
 
@@ -76,11 +106,18 @@ def train(
     model: Annotated[
         str | None, typer.Argument(metavar="KIND|RECIPE", help="Listed by `segue models` and `segue recipes`.")
     ] = None,
-    rest: Annotated[list[str] | None, typer.Argument(metavar="[DATA] [section.key=value …]")] = None,
+    rest: SettingsArgument = None,
     out: OutOption = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")] = False,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Continue the run in --out, or the only unfinished one, from its checkpoint."),
+    ] = False,
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Replace the run in --out; it is kept until the new one is finished."),
+    ] = False,
     device: DeviceOption = "auto",
-    threads: Annotated[int, typer.Option(help="CPU threads to use; 0 leaves it to torch.")] = 0,
+    threads: ThreadsOption = 0,
     profile: Annotated[
         bool,
         typer.Option("--profile", help="Print how long data, forward, backward and optimiser took (networks only)."),
@@ -112,7 +149,8 @@ def train(
         )
     data, settings = _data_and_settings(rest)
     with _progress() as progress:
-        run = train_model(model, data, out, settings, resume, device, threads, trust, progress, profile)
+        given = (model, data, out, settings, resume, device, threads, trust, progress, profile)
+        run = train_model(*given, overwrite=overwrite)
     if not is_first():
         return  # with several processes only the first one prints
     result = read_json(run.path / "result.json")
@@ -125,7 +163,14 @@ def train(
 @app.command()
 def evaluate(
     run: Annotated[str, typer.Argument(metavar="RUN[+RUN…]", help="A run folder; several with --mix.")],
-    rest: Annotated[list[str] | None, typer.Argument(metavar="[DATA] [data.key=value …] [decode.key=value …]")] = None,
+    rest: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[DATA] [data.key=value …] [decode.key=value …]",
+            help="DATA: a file, a folder, a glob or a corpus (by default what the run held out). Settings: how it is "
+            "read and, of a translator, decoded; `segue explain RUN` lists the keys.",
+        ),
+    ] = None,
     mix: Annotated[
         bool, typer.Option("--mix", help="Score RUN+RUN… as one mixture; its weights are found on validation text.")
     ] = False,
@@ -140,6 +185,7 @@ def evaluate(
     ] = None,
     json: JsonOption = False,
     device: DeviceOption = "auto",
+    threads: ThreadsOption = 0,
     trust: TrustOption = False,
 ) -> None:
     """Evaluate a run on a file, or on the test or validation data that it held out itself.
@@ -160,7 +206,7 @@ def evaluate(
 
     data, settings = _data_and_settings(rest)
     with _progress() as progress:
-        result = evaluate_runs(run, data, mix, adapt, cache, validation, device, trust, progress, settings)
+        result = evaluate_runs(run, data, mix, adapt, cache, validation, device, trust, progress, settings, threads)
     _print(result) if json else print_figures(result)
 
 
@@ -175,8 +221,12 @@ def score(
         ),
     ] = False,
     top: Annotated[int, typer.Option(help="With --lattice: how many paths to print.")] = 10,
+    end: Annotated[
+        bool, typer.Option("--end", help="Score the end of each line too, as `segue evaluate` counts it.")
+    ] = False,
     json: JsonOption = False,
     device: DeviceOption = "auto",
+    threads: ThreadsOption = 0,
     trust: TrustOption = False,
 ) -> None:
     """Print the log probability of each line, token by token: of a language model, or of a translator.
@@ -194,14 +244,14 @@ def score(
     from segue.look.terminal import print_line, print_paths
     from segue.runs.run import load
 
-    loaded = load(run, device, trust)
+    loaded = load(run, device, trust, threads)
     if lattice:
         for text in _lines(file):
-            found = loaded.score_paths(text)
+            found = loaded.score_paths(text, end)
             best = [_totals(line) for line in found[: _checked_top(top, "path")]]
             _print({"lattice": text, "count": len(found), "paths": best}) if json else print_paths(best, len(found))
         return
-    for line in loaded.score(_lines(file)):
+    for line in loaded.score(_lines(file), end):
         _print({**dataclasses.asdict(line), "perplexity": line.perplexity}) if json else print_line(line)
 
 
@@ -232,6 +282,7 @@ def generate(
     ] = False,
     json: JsonOption = False,
     device: DeviceOption = "auto",
+    threads: ThreadsOption = 0,
     trust: TrustOption = False,
 ) -> None:
     """Write text that continues a prompt (language models); a single text is printed while it is written.
@@ -254,7 +305,7 @@ def generate(
         if "" in stop:
             raise InputError('--stop "" is an empty text, which stands everywhere. Leave it out, or give a text.')
         settings["stop"] = stop
-    loaded = load(run, device, trust)
+    loaded = load(run, device, trust, threads)
     if n == 1 and not (json or novelty):
         pieces = loaded.stream(prompt, adapt, **settings)
         _warn_unknown(loaded, prompt)
@@ -288,7 +339,9 @@ def predict(
     rest: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[FILE] [decode.key=value …]", help="A file with one text a line; without one, standard input."
+            metavar="[FILE] [decode.key=value …]",
+            help="A file with one text a line; without one, standard input. Settings: how a translator decodes; `segue "
+            "explain RUN` lists the keys.",
         ),
     ] = None,
     explain: Annotated[
@@ -296,6 +349,7 @@ def predict(
     ] = False,
     json: JsonOption = False,
     device: DeviceOption = "auto",
+    threads: ThreadsOption = 0,
     trust: TrustOption = False,
 ) -> None:
     """Print labels, tags or translations, one a line; with --json their probabilities too.
@@ -309,7 +363,7 @@ def predict(
 
     data, settings = _data_and_settings(rest)
     file = data or "-"
-    loaded = load(run, device, trust)
+    loaded = load(run, device, trust, threads)
     decoding = {"decode": used} if (used := loaded.decoding(settings)) else {}
     cut = 0
 
@@ -343,6 +397,7 @@ def challenge_run(
     negative: Annotated[str, typer.Option(help="The label of negative texts.")] = "",
     json: JsonOption = False,
     device: DeviceOption = "auto",
+    threads: ThreadsOption = 0,
     trust: TrustOption = False,
 ) -> None:
     """Test a sentiment classifier on negations, double negations, intensifiers, contrasts and word order.
@@ -353,7 +408,7 @@ def challenge_run(
     from segue.runs.experiments.challenge import challenge
     from segue.runs.run import load
 
-    result = challenge(load(run, device, trust), positive, negative)
+    result = challenge(load(run, device, trust, threads), positive, negative)
     _print(result) if json else print_challenge(result)
 
 
@@ -372,6 +427,7 @@ def look(
     svg: Annotated[str | None, typer.Option(metavar="FILE", help="Write the picture alone.")] = None,
     json: JsonOption = False,
     device: DeviceOption = "auto",
+    threads: ThreadsOption = 0,
     trust: TrustOption = False,
 ) -> None:
     """Look into a model as it reads a text: next tokens, surprisal, attention weights, gates, words that mattered.
@@ -392,7 +448,7 @@ def look(
     from segue.runs.run import load
 
     options = {key: value for key, value in {"layer": layer, "head": head, "top": top}.items() if value is not None}
-    opened = [load(path, device, trust) for path in (run, *([other] if other else []))]
+    opened = [load(path, device, trust, threads) for path in (run, *([other] if other else []))]
     shown = opened[0].look(text, view, opened[1] if other else None, **options)
     for one in opened:
         if isinstance(one.model, LanguageModel):
@@ -483,6 +539,7 @@ def serve(
     host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 opens it to the network.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port to listen on; 0 takes a free one.")] = 8000,
     device: DeviceOption = "auto",
+    threads: ThreadsOption = 0,
     trust: TrustOption = False,
 ) -> None:
     """Serve runs as a web page and a JSON API; only this machine can reach them unless --host says otherwise.
@@ -491,7 +548,7 @@ def serve(
     """
     from segue.serve import serve
 
-    serve(runs, host, port, device, trust)
+    serve(runs, host, port, device, trust, threads)
 
 
 @app.command("export")
@@ -523,11 +580,13 @@ def import_run(
         str,
         typer.Argument(help="What `segue export` wrote, an ARPA file, a GPT-2's folder, or vectors of word2vec."),
     ],
-    out: Annotated[str, typer.Option("--out", help="The run folder to make.")],
+    out: Annotated[
+        str | None, typer.Option("--out", help="The run folder to make; by default a new one in runs/, by its name.")
+    ] = None,
 ) -> None:
     """Make a run folder from what Segue or another toolkit exported.
 
-    segue import book.zip --out runs/book
+    segue import book.zip     (makes runs/book)
 
     segue import book.arpa.gz --out runs/kenlm
 
@@ -536,7 +595,7 @@ def import_run(
     segue import vectors.bin --out runs/vectors
     """
     with _progress() as progress:
-        notes = formats.import_run(Path(path), Path(out), progress)
+        notes = formats.import_run(Path(path), Path(out) if out else None, progress)
     typer.echo("\n".join(notes))
 
 
@@ -545,7 +604,7 @@ def claim(
     what: Annotated[
         str | None, typer.Argument(metavar="[CLAIM|FILE.toml]", help="Without one: list all claims.")
     ] = None,
-    rest: Annotated[list[str] | None, typer.Argument(metavar="[DATA] [section.key=value …]")] = None,
+    rest: SettingsArgument = None,
     budget: Annotated[
         str,
         typer.Option(
@@ -553,6 +612,7 @@ def claim(
         ),
     ] = "",
     out: OutOption = None,
+    threads: ThreadsOption = 0,
     trust: TrustOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -573,16 +633,17 @@ def claim(
         return _print({"claims": listed}) if json else print_named("claim", rows, "what it says")
     data, settings = _data_and_settings(rest)
     with _progress() as progress:
-        result = run_claim(what, data, settings, budget, Path(out) if out else None, progress, trust)
+        result = run_claim(what, data, settings, budget, Path(out) if out else None, progress, trust, threads)
     _print(result) if json else print_claim(result)
 
 
 @app.command("models")
 def list_models() -> None:
-    """List every kind of model, with its first sentence."""
+    """List every kind of model by its task, with its first sentence."""
     from segue.look.terminal import print_models
+    from segue.runs.explain import model_heads
 
-    print_models()
+    print_models(model_heads())
 
 
 @app.command("recipes")
@@ -606,8 +667,13 @@ def list_runs(folder: Annotated[str, typer.Argument(help="Where to look.")] = "r
 
 @app.command()
 def explain(
-    model: Annotated[str, typer.Argument(metavar="KIND|RECIPE|RUN")],
-    settings: Annotated[list[str] | None, typer.Argument(metavar="[section.key=value …]")] = None,
+    model: Annotated[
+        str, typer.Argument(metavar="KIND|RECIPE|RUN", help="One that `segue models`, `recipes` or `runs` lists.")
+    ],
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[section.key=value …]", help="Settings to explain it with, such as model.layers=4."),
+    ] = None,
     html: Annotated[str | None, typer.Option(metavar="FILE", help="Write a page with the picture of sizes.")] = None,
     svg: Annotated[str | None, typer.Option(metavar="FILE", help="Write the picture alone.")] = None,
     trust: TrustOption = False,
@@ -628,7 +694,14 @@ def explain(
 
 @app.command()
 def data(
-    rest: Annotated[list[str] | None, typer.Argument(metavar="[FILE|get NAME] [data.key=value …]")] = None,
+    rest: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILE|get NAME] [data.key=value …]",
+            help="A file, a folder or a corpus to show; without one: list the corpora. Settings: how it is read, the "
+            "keys that `segue explain KIND` lists under [data].",
+        ),
+    ] = None,
     tokens: Annotated[str, typer.Option(help="How to split into tokens: char, byte, space, word, bpe, …")] = "word",
 ) -> None:
     """List the corpora; show how a file's first lines are read and split; `get NAME` downloads a corpus.
@@ -789,6 +862,30 @@ def _compiling(run: Any) -> Iterator[None]:
         yield
 
 
+# Other words for verbs and settings
+
+
+def _other_words(words: list[str]) -> list[str]:
+    """Replace `help`, `help VERB`, -h and `version` by the options that they stand for; nothing is --help."""
+    if words[:1] == ["help"]:
+        return [*words[1:2], "--help"]
+    if words == ["version"]:
+        return ["--version"]
+    return ["--help" if word == "-h" else word for word in words] or ["--help"]
+
+
+def _with_right_word(error: BaseException, words: list[str]) -> BaseException:
+    """Return an error that names the right word, if an unknown verb or option is another word for a verb or a key."""
+    from segue.models.names import option_as_setting, verb_called
+
+    option = vars(error).get("option_name")
+    if option and (meant := option_as_setting(option, words)):
+        return InputError(f"There is no option {option}. Expected {meant}")
+    if "No such command" in str(vars(error).get("message")) and (verb := verb_called(words[0])):
+        return InputError(f"There is no verb '{words[0]}'. Expected {verb}: `segue {verb} --help` shows how.")
+    return error
+
+
 # The entry point
 
 
@@ -796,7 +893,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one command and return the exit code: 0 done, 1 failed, 2 wrong input. Without arguments print the help."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     debug = "--debug" in words
-    words = [word for word in words if word != "--debug"] or ["--help"]
+    words = _other_words([word for word in words if word != "--debug"])
     command = typer.main.get_group(app)
     try:
         # Not `main` of the command: it would handle Ctrl-C and a closed pipe itself.
@@ -804,5 +901,5 @@ def main(arguments: list[str] | None = None) -> int:
             command.invoke(context)
         sys.stdout.flush()
     except BaseException as error:
-        return exit_code(error, list(command.commands), debug)
+        return exit_code(_with_right_word(error, words), list(command.commands), debug)
     return 0

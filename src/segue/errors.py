@@ -27,12 +27,16 @@ _MOST = 100
 """List at most this many choices: nobody reads a whole vocabulary."""
 
 
+def closest(word: str, choices: Iterable[str]) -> str:
+    """Return the choice that is spelt most like a word; empty if none is near."""
+    return next(iter(difflib.get_close_matches(word, sorted(choices), n=1, cutoff=0.5)), "")
+
+
 def nearest(word: str, choices: Iterable[str]) -> str:
     """Return ` Did you mean 'x'?`, or the list of choices if none is near, or nothing if they are too many."""
     names = sorted(choices)
-    close = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
-    if close:
-        return f" Did you mean '{close[0]}'?"
+    if close := closest(word, names):
+        return f" Did you mean '{close}'?"
     return f" Choose from: {', '.join(names)}." if 0 < len(names) <= _MOST else ""
 
 

@@ -27,16 +27,20 @@ from segue.inference.evaluation import compare as compare_two
 from segue.inference.evaluation import interval as interval_of
 from segue.look.page.report import write
 from segue.models import model_class
+from segue.models import task_of as task_of_kind
 from segue.models.base import TaskName
-from segue.recipe import Recipe, budgeted, load_recipe, recipe_names
+from segue.models.names import recipe_names
+from segue.recipe import Recipe, budgeted, kind_of, load_recipe
 from segue.runs import folder as files
+from segue.runs.display import Comparison
 from segue.runs.experiments.verdict import Trial, question, stem, summary
 from segue.runs.gather import entry_of, page_of, passage_of, trend_of
 from segue.runs.prepare import Shared
-from segue.runs.resume import Data, Out, Settings, data_name, named_data, setting_lines, undo_rows
+from segue.runs.resume import Data, Out, Settings, data_name, named_data, setting_lines, taken, undo_rows
 from segue.runs.run import Run
 from segue.runs.train import train
 from segue.tasks.base import Task
+from segue.training import device as devices
 from segue.training.log import Progress, silent
 
 HELD_OUT = 0.2
@@ -54,18 +58,23 @@ def compare(
     settings: Settings = (),
     progress: Progress = silent,
     trust: bool = False,
-) -> dict[str, Any]:
+    threads: int = 0,
+) -> Comparison:
     """Train several models under one budget and write one page; return the table's rows, best first."""
     if seeds < 1 or folds == 1 or folds < 0:
         raise InputError(f"Expected --seeds of 1 or more, and --folds of 0 or 2 and more; found {seeds} and {folds}.")
     path = Path(out) if out is not None else files.free_name(f"compare-{data_name(data)}")
+    models = [taken(name, data, progress) for name in models]
     listed = data is not None and not isinstance(data, str | Path)
     asked = tasks.task(task or task_of("" if listed else str(data or "pydoc"), models, trust))
     made = files.missing(path)
     name, rows = named_data(data, path, asked.shape)
     try:
         lines = setting_lines(settings)
-        return _compare(name or "pydoc", models, budget, seeds, folds, path, asked, lines, progress, trust)
+        with devices.using_threads(threads):
+            return Comparison(
+                _compare(name or "pydoc", models, budget, seeds, folds, path, asked, lines, progress, trust)
+            )
     except BaseException:
         undo_rows(rows, path, made)
         raise
@@ -110,7 +119,7 @@ def _compare(
 
 def _ladder(task: Task, overrides: Sequence[str]) -> tuple[Sequence[str], list[str]]:
     """Return the task's models that can learn the labels of the data, and a sentence about the others, if any."""
-    given = [word.partition("=")[2] for word in overrides if word.startswith("data.label=")]
+    given = [word.partition("=")[2] for word in overrides if word.startswith(("data.label=", "label="))]
     label = given[-1] if given else "class"
     able = [name for name in task.ladder if label in model_class(name.split("/")[0]).labels]
     others = [name for name in task.ladder if name not in able]
@@ -327,5 +336,7 @@ def _row(trial: Trial, result: dict[str, Any], column: str) -> dict[str, Any]:
 def task_of(data: str, names: Sequence[str], trust: bool = False) -> TaskName:
     """Return the task of the first model, or guess it from the data."""
     if names:
-        return load_recipe(_expand(names[0])[0], trust=trust).task.name
+        first = _expand(names[0])[0]
+        kind = kind_of(first)
+        return load_recipe(first, trust=trust).task.name if kind.endswith(".py") else task_of_kind(kind)
     return tasks.of_shape(guess_shape(data).name)
