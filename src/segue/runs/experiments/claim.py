@@ -43,7 +43,8 @@ from segue.inference.evaluation import LOWER_IS_BETTER, NAMES, Evaluation
 from segue.inference.evaluation import compare as compare_two
 from segue.inference.statistics import FEWEST
 from segue.look.page.charts import Axes, Line, line_chart
-from segue.look.page.report import Curve, Entry, write
+from segue.look.page.curves import Curve
+from segue.look.page.report import Entry, write
 from segue.look.page.trend import Point, Trend, alone, trend_chart
 from segue.models.keys import SECTIONS
 from segue.models.names import CLAIMS, RECIPES
@@ -580,7 +581,7 @@ def _trend(claim: Claim, outcomes: Sequence[Outcome], main: str, metric: str, la
 def _curves(entries: Sequence[Entry], metric: str, main: str, best: float | None) -> str:
     lines = [Line(entry.model, i, entry.curve.steps, entry.curve.values) for i, entry in enumerate(entries)]
     shown = next((entry.curve.metric for entry in entries if entry.curve.metric), metric)
-    return line_chart(lines, Axes("steps", shown, main in LOWER_IS_BETTER, best if shown == metric else None), False)
+    return line_chart(lines, Axes("steps", shown, main in LOWER_IS_BETTER, best if shown == metric else None), "wide")
 
 
 def _facts(claim: Claim, recipe: Recipe, best: Outcome) -> list[str]:

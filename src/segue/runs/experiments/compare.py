@@ -36,7 +36,7 @@ from segue.recipe import Recipe, budgeted, kind_of, load_recipe
 from segue.runs import folder as files
 from segue.runs.display import Comparison
 from segue.runs.experiments.verdict import Trial, question, stem, summary
-from segue.runs.gather import entry_of, page_of, passage_of
+from segue.runs.gather import entry_of, page_of, passage_of, trend_of
 from segue.runs.leaks import leak, trained_runs
 from segue.runs.prepare import Shared
 from segue.runs.resume import (
@@ -474,7 +474,8 @@ def _report(
     title = f"{stem(corpus.config.path)}: {len(trials)} models compared"
     column = question(trials)
     page = page_of(title, sentences, entries, passage, trials[0].evaluation)
-    write(replace(page, column=column), out / "report.html")
+    trend = trend_of([trial.recipe for trial in trials], entries)
+    write(replace(page, column=column, trend=trend), out / "report.html")
     rows = [_row(trial, result, column) for trial, result in zip(trials, results, strict=True)]
     result = {
         "report": str(out / "report.html"),
