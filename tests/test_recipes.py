@@ -20,6 +20,7 @@ from segue.cli import main
 from segue.errors import InputError
 from segue.inference.decode_settings import Config as Decode
 from segue.models.base import Imported, Sizes
+from segue.models.network import on_meta
 from segue.recipe import (
     SECTIONS,
     budgeted,
@@ -74,7 +75,7 @@ FREEZING = [name for name in recipe_names() if "freeze" in recipe._from_toml(nam
 @pytest.mark.parametrize("name", FREEZING)
 def test_a_shipped_recipe_freezes_parameters_that_there_are(name: str) -> None:
     made = load_recipe(name)
-    model = setup.on_meta(lambda: made.model_class(made.model, Sizes(9, 2)))
+    model = on_meta(lambda: made.model_class(made.model, Sizes(9, 2)))
     setup.freeze(model, made.train.freeze)
     assert not all(parameter.requires_grad for parameter in model.parameters())
 

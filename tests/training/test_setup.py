@@ -10,8 +10,8 @@ import sys
 import pytest
 
 from segue.models.base import Sizes
+from segue.models.network import on_meta
 from segue.recipe import load_recipe, recipe_names
-from segue.training.setup import on_meta
 
 FAULTS = """
 import resource

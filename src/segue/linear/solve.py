@@ -29,6 +29,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from segue.linear.features import Bags
+from segue.ngrams.model_file import Arrays
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -163,12 +164,16 @@ class Linear:
         numbers = np.array([self.choice.cost, self.choice.scale, self.choice.likelihood, self.choice.accuracy])
         return {"borders": self.borders, "factors": self.factors, "weights": self.weights, "choice": numbers}
 
-    def take(self, arrays: dict[str, Array]) -> None:
-        """Restore from `arrays`."""
-        self.borders, self.factors, self.weights = (
-            np.array(arrays[name]) for name in ("borders", "factors", "weights")
-        )
-        self.choice = Choice(*arrays["choice"].tolist())
+    def take(self, arrays: Arrays, borders: tuple[int, ...], classes: int) -> None:
+        """Restore from the arrays of a saved model, whose features have these borders."""
+        scores = 1 if classes == 2 else classes
+        self.borders = np.array(arrays.take("borders", "i8", (len(borders),)))
+        if self.borders.tolist() != list(borders):
+            raise ValueError(f"borders is {self.borders.tolist()}, not {list(borders)}")
+        factors = scores if self.weighing == "ratio" else 1
+        self.factors = np.array(arrays.numbers("factors", (borders[-1], factors)))
+        self.weights = np.array(arrays.numbers("weights", (borders[-1] + 1, scores)))
+        self.choice = Choice(*arrays.numbers("choice", (4,)).tolist())
 
 
 class _Problem:

@@ -25,7 +25,7 @@ from segue.linear.features import Bags, Grams, Rows
 from segue.linear.solve import feature_scores, feature_sums, log_softmax
 from segue.models.base import ModelConfig, Record, Sizes, TrainConfig
 from segue.models.counted_classifier import CountedClassifier, Floats, labelled, shares
-from segue.ngrams.trie import map_arrays, write_arrays
+from segue.ngrams.model_file import Arrays, write_arrays
 
 
 class NaiveBayes(CountedClassifier):
@@ -99,7 +99,8 @@ class NaiveBayes(CountedClassifier):
         write_arrays(Path(folder) / "model.safetensors", arrays)
 
     def load(self, folder: Path) -> None:
-        arrays = map_arrays(Path(folder) / "model.safetensors")
-        self.grams.take(arrays["keys"], arrays["columns"])
-        self.weights = np.array(arrays["weights"])
-        self.shares = np.array(arrays.get("shares", self.weights[-1]))
+        arrays = Arrays.of(Path(folder) / "model.safetensors")
+        classes = self.sizes.classes
+        self.grams.take(arrays, self.sizes.vocab_size)
+        self.weights = np.array(arrays.numbers("weights", (self.grams.width + 1, classes)))
+        self.shares = np.array(arrays.numbers("shares", (classes,)))

@@ -45,7 +45,7 @@ from numpy.typing import NDArray
 
 from segue.errors import InputError
 from segue.models.base import Counted, ModelConfig, Record, Sizes, TrainConfig, WordVectors
-from segue.ngrams.trie import map_arrays, write_arrays
+from segue.ngrams.model_file import Arrays, write_arrays
 from segue.word_vectors import learning, noise_words
 
 if TYPE_CHECKING:
@@ -219,11 +219,11 @@ class Word2vec(Counted, WordVectors):
         write_arrays(Path(folder) / "model.safetensors", arrays)
 
     def load(self, folder: Path) -> None:
-        arrays = map_arrays(Path(folder) / "model.safetensors")
+        arrays = Arrays.of(Path(folder) / "model.safetensors")
         shape = (self.sizes.vocab_size, self.config.width)
-        if arrays["vectors"].shape != shape:
-            raise ValueError(f"its vectors are {arrays['vectors'].shape}, not {shape}")
-        self.vectors, self.counts, self.outputs = arrays["vectors"], arrays["counts"], arrays.get("outputs")
+        self.vectors = arrays.numbers("vectors", shape)
+        self.counts = arrays.ids("counts", shape[:1], 1 << 62, "i8")
+        self.outputs = arrays.numbers("outputs", shape) if "outputs" in arrays else None
 
     # Predicting
 

@@ -9,6 +9,7 @@ Every file is written beside its place and renamed, so that it is whole or not t
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import math
 import os
@@ -59,8 +60,8 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"{path.parent} is not a finished run: {path.name} is missing.") from None
-    except (ValueError, UnicodeDecodeError) as error:
-        raise _damaged(path, str(error)) from None
+    except (ValueError, RecursionError) as error:
+        raise _damaged(path, f"it is no JSON ({error})") from None
 
 
 def check_run(folder: Path) -> dict[str, Any]:
@@ -82,7 +83,51 @@ def check_run(folder: Path) -> dict[str, Any]:
     for key, kind in (("kind", str), ("sizes", dict), ("labels", list)):
         if not isinstance(config.get(key), kind):
             raise _damaged(folder / "config.json", f"it has no {key}")
+    if not all(isinstance(label, str) for label in config["labels"]):
+        raise _damaged(folder / "config.json", "its labels are not all texts")
     return config
+
+
+# Checksums: config.json has the size and the sha256 of the files that the model is made of.
+
+SUMMED = ("model.safetensors", "tokenizer.json", "speller.json")
+_SMALL = 16 << 20
+"""Opening a run always checks the sizes of its files, and the sums of those up to this many bytes: some 10 ms. Larger
+ones would make opening noticeably slower; `segue import` checks them all."""
+
+
+def sums_of(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return the size and the sha256 of the files that the model is made of."""
+    return {
+        name: {"bytes": path.stat().st_size, "sha256": _sha256(path)}
+        for name in SUMMED
+        if (path := folder / name).exists()
+    }
+
+
+def check_sums(folder: Path, config: dict[str, Any], every: bool = False) -> None:
+    """Check the files of a run against the sizes and sums in its config.json; with `every`, also those of large
+    files."""
+    facts = config.get("files", {})
+    if not isinstance(facts, dict):
+        raise _damaged(folder / "config.json", "its files are not a table")
+    for name in SUMMED:
+        path, fact = folder / name, facts.get(name)
+        if fact is None:
+            continue
+        if not isinstance(fact, dict):
+            raise _damaged(folder / "config.json", f"it does not say how large {name} is")
+        size = path.stat().st_size if path.is_file() else -1
+        same = size == fact.get("bytes") and ((size > _SMALL and not every) or _sha256(path) == fact.get("sha256"))
+        if size >= 0 and not same:
+            raise _damaged(
+                path, "it has changed since the run was finished (its size or sha256 is not that in config.json)"
+            )
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _damaged(path: Path, reason: str) -> InputError:
