@@ -419,7 +419,18 @@ def test_code_from_outside_is_not_run_unless_trusted(tmp_path: Path) -> None:
     code.write_text("raise RuntimeError('it ran')\n")
     assert "--trust" in refused(str(code))
     assert "--trust" in refused(written(tmp_path, f'kind = "{code}"\n'))
-    with pytest.raises(RuntimeError, match="it ran"):
+    with pytest.raises(InputError, match=r"mynet.py:1: the model file cannot be imported: RuntimeError: it ran"):
+        load_recipe(str(code), trust=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("x = (\n", r"own.py:1: .*SyntaxError"), ("\nimport sys\nsys.exit(3)\n", r"own.py:3: .*ends the program")],
+)
+def test_a_model_file_that_cannot_be_imported_is_named_with_its_line(tmp_path: Path, text: str, said: str) -> None:
+    code = tmp_path / "own.py"
+    code.write_text(text)
+    with pytest.raises(InputError, match=said):
         load_recipe(str(code), trust=True)
 
 

@@ -41,6 +41,15 @@ class ModelConfig:
 
     The names below are no fields, and so no keys of a recipe, until a Config makes them its own."""
 
+    MOST: ClassVar[dict[str, int]] = {
+        **dict.fromkeys(("width", "embedding", "filters", "letters", "affixes", "classes"), 1 << 20),
+        **dict.fromkeys(("order", "words", "pairs", "characters"), 255),
+        **dict.fromkeys(("class_context", "word_context", "inside_context"), 255),
+        **{"layers": 1000, "heads": 1 << 16, "channels": 1000, "window": 10_000, "widths": 10_000, "negatives": 10_000},
+        "*": (1 << 31) - 1,
+    }
+    """The greatest value of a key by its name, which means the same in every model; `*`: of all others. What several
+    keys make together is compared with the machine's memory (training/setup.py)."""
     embeddings = ""
     """A word2vec run or file with pretrained vectors to start from."""
     runs: tuple[str, ...] = ()

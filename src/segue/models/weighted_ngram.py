@@ -56,6 +56,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from segue.batches.batch import IGNORE, Batch
 from segue.batches.state import State
+from segue.errors import InputError
 from segue.models.base import Counted, LanguageModel, ModelConfig, Record, Sizes, TrainConfig
 from segue.ngrams.count import check_text
 from segue.ngrams.discounts import update_discounts
@@ -70,6 +71,8 @@ Ids = NDArray[np.int32]
 
 FOLDS = 10
 """Learn weights on at most this many parts of the text."""
+MOST_TOKENS = 20_000
+"""Largest vocabulary: time grows with it for each token that is read."""
 HELD_OUT = 1_000_000
 """Most tokens of all such parts together; one part has at most a quarter of them."""
 
@@ -149,6 +152,11 @@ class WeightedNgram(Counted, LanguageModel):
         """Learn weights on parts of `store.tokens`, and count all of it. (`held_out` is not needed.)"""
         words = store.tokens
         check_text(words, self.sizes.vocab_size)
+        if self.sizes.vocab_size > MOST_TOKENS:
+            raise InputError(
+                f"weighted_ngram weighs every token for each prediction, and {self.sizes.vocab_size:,} are too many: "
+                f"expected {MOST_TOKENS:,} at the most. Set tokens.kind=byte, or a smaller tokens.vocab_size."
+            )
         text = np.asarray(words, np.int32)
         folds = _folds(len(text)) if self.config.rate else []
         most = len(text) * 9 // 10

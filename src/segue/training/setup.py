@@ -21,8 +21,10 @@ def check_size(make: Callable[[], Any]) -> None:
     """Check, before making the model, that weights, gradients and one more number for each fit into memory."""
     from segue.models.network import on_meta
 
-    count = sum(parameter.numel() for parameter in on_meta(make).parameters())
-    needed, there = 3 * 4 * count, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    laid = on_meta(make)
+    count = sum(parameter.numel() for parameter in laid.parameters())
+    fixed = sum(buffer.numel() for buffer in laid.buffers())
+    needed, there = 4 * (3 * count + fixed), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > there:
         raise InputError(
             f"The model has {count:,} parameters, and to train them takes {needed / 2**30:,.0f} GiB at the least; this "
