@@ -328,7 +328,7 @@ def _main() -> int:
             refused += bool(ended.message)
             if ended.fault:
                 faults += 1
-                print(f"{kind} {seed}: {done}: {ended.fault}: {ended.message[-300:]!r}", flush=True)
+                print(ascii(f"{kind} {seed}: {done}: {ended.fault}: {ended.message[-300:]}"), flush=True)
         print(f"{kind}: {asked.cases} cases, {refused} refused, {time.monotonic() - begun:.0f} s", flush=True)
     print(f"{faults} faults")
     return 1 if faults else 0

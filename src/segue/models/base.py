@@ -15,6 +15,7 @@ Callers check for a base class by `isinstance`, never by `hasattr`. This file im
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
@@ -280,6 +281,13 @@ class Loss(NamedTuple):
 
     terms: tuple[Term, ...]
     state: Any = None
+
+
+def check_memory(needed: int, what: str, key: str) -> None:
+    """Refuse, before it is made, what this machine's memory cannot hold; `key`: what to set lower."""
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > there:
+        raise InputError(f"{what} {needed / 2**30:,.1f} GiB; this machine has {there / 2**30:,.0f}. Set {key} lower.")
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,12 @@ from torch.overrides import TorchFunctionMode
 
 from segue.batches.batch import IGNORE, Batch
 from segue.batches.scorer import Scorer
+from segue.errors import SegueError
 from segue.layers.losses import cross_entropy, target_logprobs
 from segue.models.base import Loss, Model, Sizes, Term
+
+LARGEST = 1e6
+"""Weights that are larger show that training has diverged; those that were learnt are below 100."""
 
 
 def dropout_by_epochs(share: float, most: float, epochs: float) -> float:
@@ -50,6 +54,16 @@ def load_network(make: Callable[[], Any], tensors: dict[str, Tensor]) -> Any:
     network = make()
     network.load_state_dict(tensors)
     return network.eval()
+
+
+def check_learnt(network: nn.Module) -> None:
+    """Raise a SegueError if training has diverged: weights that are NaN, infinite, or too large to mean anything."""
+    for name, weight in network.named_parameters():
+        if weight.numel() and not float(weight.detach().abs().max()) < LARGEST:
+            raise SegueError(
+                f"Training diverged: {name} became infinite, NaN or absurdly large. Try a smaller train.optimizer.rate "
+                "or train.optimizer.clip."
+            )
 
 
 def check_finite(tensors: dict[str, Tensor]) -> None:

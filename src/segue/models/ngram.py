@@ -376,7 +376,9 @@ class Ngram(Counted, MarkovLm, NgramCounts):
     def load(self, folder: Path) -> None:
         arrays = Arrays.of(Path(folder) / "model.safetensors")
         order = self.config.order
-        self.discounts = arrays.numbers("discounts", (order, 3), 0.0, 3.0)
+        self.discounts = arrays.numbers("discounts", (order, 3), 0.0)
+        if (self.discounts > np.arange(1, 4)).any():
+            raise ValueError("discounts holds one that is greater than its count")
         self.lambdas = arrays.numbers("lambdas", (order, BUCKETS), 0.0, 1.0)
         self.alpha = float(arrays.numbers("alpha", (1,), 0.0)[0])
         self._ready(levels_of_arrays(arrays, order, self.sizes.vocab_size))

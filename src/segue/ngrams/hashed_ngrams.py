@@ -169,7 +169,9 @@ class KneserNey:
     @classmethod
     def of_arrays(cls, arrays: Arrays, symbols: Array, inside: bool, carry: bool, base: Array) -> KneserNey:
         pairs, contexts = _table_of(arrays.part("pairs."), 1), _table_of(arrays.part("contexts."), 4)
-        discounts = np.array(arrays.numbers("discounts", (len(symbols) + 1, 4), 0.0, 3.0))
+        discounts = np.array(arrays.numbers("discounts", (len(symbols) + 1, 4), 0.0))
+        if (discounts > np.arange(4)).any():
+            raise ValueError("discounts holds one that is greater than its count")
         return cls(symbols, inside, carry, base, pairs, contexts, discounts)
 
 
@@ -238,6 +240,8 @@ def _fixed_table(keys: Array, numbers: Array) -> Table:
 def _table_of(arrays: Arrays, width: int) -> Table:
     """The fixed table of a saved model, with rows of so many numbers."""
     rows = arrays.ids("rows", (None, width), 1 << 31, "i8")
+    if (rows[:, 0] < np.maximum(1, rows[:, 1:] @ np.arange(1, width))).any():
+        raise ValueError("rows holds a total that is less than its parts")
     keys = arrays.take("keys", "u4", (None,))
     codes = arrays.ids("codes", keys.shape, len(rows))
     buckets = len(arrays.take("first", "u4", (None,))) - 1

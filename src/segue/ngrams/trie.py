@@ -204,7 +204,9 @@ def levels_of_arrays(arrays: Arrays, order: int, vocab_size: int) -> list[Level]
         check_marked(f"more_ids.{k}", counts, 255, more_ids)
         more_counts = arrays.take(f"more_counts.{k}", "u4", (len(more_ids),))
         first = arrays.offsets(f"first.{k}", contexts, len(words))
-        profiles = arrays.ids(f"profiles.{k}", (None, 5), 1 << 62, "i8")
+        profiles = arrays.ids(f"profiles.{k}", (None, 5), 1 << 56, "i8")
+        if (profiles @ np.array([1, -1, -2, -3, -1]) < 0).any():
+            raise ValueError(f"profiles.{k} holds a total that is less than its parts")
         profile = arrays.ids(f"profile.{k}", (contexts,), len(profiles))
         levels.append(Level(words, counts, more_ids, more_counts, first, profile, profiles))
         contexts = len(words)

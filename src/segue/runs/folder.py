@@ -54,14 +54,40 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def read_json(path: Path) -> Any:
-    """Read a JSON file of a run, or raise an InputError that says what is wrong with it."""
+def read_json(path: Path, **types: Any) -> dict[str, Any]:
+    """Read a JSON file of a run, or raise an InputError that says what is wrong with it. `types`: keys that it must
+    have, and the type of each, or several."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"{path.parent} is not a finished run: {path.name} is missing.") from None
     except (ValueError, RecursionError) as error:
         raise _damaged(path, f"it is no JSON ({error})") from None
+    if not isinstance(found, dict):
+        raise _damaged(path, "it holds no keys")
+    for key, kind in types.items():
+        if not isinstance(found.get(key), kind) or isinstance(found.get(key), bool):
+            raise _damaged(path, f"its {key} is {_shown(found.get(key))}")
+    return found
+
+
+def _shown(value: Any) -> str:
+    shown = "missing" if value is None else json.dumps(value)
+    return shown if len(shown) <= 40 else f"{shown[:37]}…"
+
+
+def read_result(folder: Path) -> dict[str, Any]:
+    """Read the result.json of a run, which marks it as finished."""
+    number = (int, float)
+    return read_json(folder / "result.json", model=str, parameters=int, steps=int, train_seconds=number, epochs=number)
+
+
+def read_files(folder: Path) -> dict[str, str]:
+    """Read in the ledger of a run which files it was made of: the sha256 of each path."""
+    listed = read_json(folder / "ledger.json", files=list)["files"]
+    if not all(isinstance(file, dict) and {"path", "sha256"} <= file.keys() for file in listed):
+        raise _damaged(folder / "ledger.json", "its files have no path and sha256")
+    return {str(file["path"]): str(file["sha256"]) for file in listed}
 
 
 def check_run(folder: Path) -> dict[str, Any]:
@@ -73,7 +99,7 @@ def check_run(folder: Path) -> dict[str, Any]:
     if not (folder / "config.json").exists():
         raise InputError(f"The run in {folder} is not finished. Go on with: segue train --out {folder} --resume")
     config = read_json(folder / "config.json")
-    if not isinstance(config, dict) or type(config.get("format")) is not int:
+    if type(config.get("format")) is not int:
         raise _damaged(folder / "config.json", "it has no format number")
     if config["format"] > FORMAT:
         raise InputError(
@@ -138,7 +164,7 @@ def changed_file(read: Iterable[dict[str, Any]], folder: Path) -> str | None:
     """Return the first file that has changed since the run in `folder` was made, by its checksum."""
     if not (folder / "ledger.json").exists():
         return None
-    old = {file["path"]: file["sha256"] for file in read_json(folder / "ledger.json")["files"]}
+    old = read_files(folder)
     return next((str(file["path"]) for file in read if old.get(file["path"]) != file["sha256"]), None)
 
 

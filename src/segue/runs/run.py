@@ -139,7 +139,7 @@ class Run:
 
     def ledger_summary(self) -> list[str]:
         """Summarise what was skipped, cut or unknown, in sentences."""
-        return list(files.read_json(self.path / "ledger.json")["summary"])
+        return [str(line) for line in files.read_json(self.path / "ledger.json", summary=list)["summary"]]
 
     # Evaluating
 
