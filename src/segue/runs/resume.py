@@ -499,7 +499,7 @@ def check_parts(recipe: Recipe, corpus: Corpus, trust: bool) -> None:
     hashes = {file["sha256"] for file in corpus.ledger.files}
     for run in map(Path, recipe.model.runs):
         other = _split(read_recipe(run / "recipe.toml", trust).data)
-        differ = {file["sha256"] for file in files.read_json(run / "ledger.json")["files"]} != hashes
+        differ = set(files.read_files(run).values()) != hashes
         keys = [f"data.{key}" for key, value in _split(recipe.data).items() if value != other[key]]
         if differ or keys:
             raise InputError(

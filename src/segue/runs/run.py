@@ -74,15 +74,19 @@ class Run:
         """Open a finished run from its folder."""
         path = Path(path)
         config = files.check_run(path)
+        files.check_sums(path, config)
         check_trust(config["kind"], trust, path, config.get("sha256"))
         recipe = read_recipe(path / "recipe.toml", trust)
         tokenizer, speller = Tokenizer.load(path / "tokenizer.json"), path / "speller.json"
         sizes = _sizes(config, path, recipe, tokenizer)
         spelled = Speller.load(speller) if speller.exists() else None
         codec = Codec(tokenizer, tuple(config["labels"]), recipe.data, sizes, spelled)
-        run = cls(path, recipe, recipe.model_class(recipe.model, sizes), codec, "cpu")
-        run.imported, run.finished_before = config.get("imported", ""), finished_before
-        run.device = run._load_weights(device)
+        model = _load_model(path / "model.safetensors", recipe, sizes)
+        chosen = "cpu" if isinstance(model, Counted) else pick_device(device)
+        if chosen != "cpu":
+            model.to(chosen)
+        run = cls(path, recipe, model, codec, chosen)
+        run.imported, run.finished_before = str(config.get("imported", "")), finished_before
         return run
 
     def save(self) -> None:
@@ -99,36 +103,11 @@ class Run:
             "config": dataclasses.asdict(self.recipe.model),
             "sizes": dataclasses.asdict(self.sizes),
             "labels": list(self.labels),
+            "files": files.sums_of(self.path),
         }
         if self.recipe.kind.endswith(".py"):
             config["sha256"] = fingerprint(Path(self.recipe.kind))
         files.write_json(self.path / "config.json", config)
-
-    def _load_weights(self, device: str) -> str:
-        weights = self.path / "model.safetensors"
-        if not weights.exists():
-            raise InputError(
-                f"The run in {self.path} is damaged: model.safetensors is missing. Restore it, or train the run again."
-            )
-        try:
-            if isinstance(self.model, Counted):
-                self.model.load(self.path)
-                return "cpu"
-            from safetensors.torch import load_file
-
-            self.model.load_state_dict(load_file(weights))
-        except InputError:
-            raise
-        except Exception as error:
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
-            raise InputError(
-                f"{weights} is damaged or not of this run ({reason[:200]}). Restore it, or train the run again."
-            ) from None
-        self.model.eval()
-        keep_memory()
-        chosen = pick_device(device)
-        self.model.to(chosen)
-        return chosen
 
     def __repr__(self) -> str:
         return described(self)
@@ -193,7 +172,7 @@ class Run:
 
     def ledger_summary(self) -> list[str]:
         """Summarise what was skipped, cut or unknown, in sentences."""
-        return list(files.read_json(self.path / "ledger.json")["summary"])
+        return [str(line) for line in files.read_json(self.path / "ledger.json", summary=list)["summary"]]
 
     # Evaluating
 
@@ -556,16 +535,54 @@ def _most_validation(recipe: Recipe) -> int:
     return int(train.validate_tokens if named else max(train.validate_tokens, TrainConfig.validate_tokens))
 
 
+def _load_model(weights: Path, recipe: Recipe, sizes: Sizes) -> Any:
+    """Make the model of a run with its weights, on the CPU; refuse a file that does not fit it."""
+    if not weights.exists():
+        raise InputError(
+            f"The run in {weights.parent} is damaged: model.safetensors is missing. Restore it, or train the run again."
+        )
+    try:
+        if issubclass(recipe.model_class, Counted):
+            model = recipe.model_class(recipe.model, sizes)
+            model.load(weights.parent)
+            return model
+        return _load_network(weights, recipe, sizes)
+    except InputError:
+        raise
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise InputError(
+            f"{weights} is damaged or not of this run ({reason[:200]}). Restore it, or train the run again."
+        ) from None
+
+
+def _load_network(weights: Path, recipe: Recipe, sizes: Sizes) -> Any:
+    from safetensors.torch import load_file
+
+    from segue.models.network import load_network
+
+    keep_memory()
+    return load_network(lambda: recipe.model_class(recipe.model, sizes), load_file(weights))
+
+
 def _sizes(config: dict[str, Any], path: Path, recipe: Recipe, tokenizer: Tokenizer) -> Sizes:
     """Read the sizes in config.json, and check them against the other files."""
     try:
-        sizes = Sizes(**config["sizes"] | {"marks": tuple(config["sizes"].get("marks", ()))})
-    except TypeError:
-        raise InputError(f"{path / 'config.json'} is damaged: its sizes are {config['sizes']}.") from None
+        sizes: Sizes = make(Sizes, config["sizes"], "sizes")
+    except (InputError, TypeError) as error:
+        raise InputError(f"{path / 'config.json'} is damaged: {error} Train the run again, or restore it.") from None
     if (config["kind"], sizes.vocab_size) != (recipe.kind, tokenizer.vocab_size):
         raise InputError(
             f"The run in {path} is damaged: config.json is of a {config['kind']} with {sizes.vocab_size} "
             f"tokens, but recipe.toml says {recipe.kind} and tokenizer.json has {tokenizer.vocab_size}. "
+            "Restore the files, or train the run again."
+        )
+    data = recipe.data
+    classes, marks = 1 if data.label == "number" else len(config["labels"]), recipe.model_class.marks(recipe.model)
+    followed = (classes, data.label, marks, data.carry)
+    if (sizes.classes, sizes.label, sizes.marks, sizes.carry) != followed:
+        raise InputError(
+            f"The run in {path} is damaged: the sizes in config.json do not follow from its labels and recipe.toml. "
             "Restore the files, or train the run again."
         )
     return sizes

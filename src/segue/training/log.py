@@ -199,8 +199,16 @@ class Log:
         checkpoint, damaged = latest(places)
         for sentence in damaged:
             self.progress(sentence, 0.0)
-        if checkpoint:
+        if checkpoint is None:
+            return
+        try:
             self.trainer.restore(*checkpoint)
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, RuntimeError) as error:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise InputError(
+                f"The checkpoint in {places} does not fit {self.folder / 'recipe.toml'} ({reason[:200]}). Restore the "
+                "recipe as the run began with it, or begin another run."
+            ) from None
 
     def write(self, record: Record) -> None:
         """Write a record; after a validation, a checkpoint too. Collective: every process must call this."""
@@ -253,11 +261,16 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     lines = []
-    for line in path.read_text().split("\n"):
+    for number, text in enumerate(path.read_bytes().split(b"\n"), 1):
         try:
-            lines.append(json.loads(line))
-        except ValueError:  # the last line of a killed run may be half there
+            line = json.loads(text)
+        except (ValueError, RecursionError):  # the last line of a killed run may be half there
             continue
+        if not (isinstance(line, dict) and type(line.get("step")) is int and isinstance(line.get("kind"), str)):
+            raise InputError(
+                f"{path}:{number} is damaged: no record with a step and a kind. Remove the line, or restore the file."
+            )
+        lines.append(line)
     return lines
 
 
