@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain, tee
@@ -12,9 +13,11 @@ from typing import Annotated, Any
 import typer
 
 from segue import tasks
-from segue.errors import InputError, exit_code, nearest
+from segue.errors import InputError, SegueError, exit_code, nearest
 from segue.interop import formats
 from segue.look.inside import views
+from segue.output.streams import standard_streams
+from segue.output.visible import escapes
 
 app = typer.Typer(
     name="segue",
@@ -68,25 +71,35 @@ def compare(
     rest: SettingsArgument = None,
     models: Annotated[str, typer.Option(help="Recipes to compare, comma separated; ngram/* means all of a kind.")] = "",
     budget: Annotated[
-        str, typer.Option(help="Training budget of each model: 60s, 5min, or a number of steps.")
-    ] = "60s",
+        str, typer.Option(help="Training budget of each model: 60s (the default), 5min, or a number of steps.")
+    ] = "",
     seeds: Annotated[
-        int, typer.Option(help="Train each model with this many random seeds: only then is a model called better.")
-    ] = 1,
-    folds: Annotated[int, typer.Option(help="Cross-validate with this many folds (0: one split).")] = 0,
+        int | None,
+        typer.Option(help="Train each model with this many random seeds (default 1): only then is one called better."),
+    ] = None,
+    folds: Annotated[
+        int | None, typer.Option(help="Cross-validate with this many folds; by default there is one split.")
+    ] = None,
     task: Annotated[
         str, typer.Option(help="lm, classify, tag, seq2seq or embed; by default guessed from the data.")
     ] = "",
     out: OutOption = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the comparison in --out: what is finished is kept.")
+    ] = False,
     threads: ThreadsOption = 0,
     trust: TrustOption = False,
     json: JsonOption = False,
 ) -> None:
     """Train several models, from the simplest up, under the same budget; print one table, write one page.
 
+    If a model fails, the others are compared, and the exit code is 1.
+
     segue compare book.txt --budget 20s
 
     segue compare reviews.tsv --folds 10 --budget 10s
+
+    segue compare --out runs/compare-book --resume     (go on after an interruption)
     """
     from segue.look.terminal import print_comparison
     from segue.runs.experiments.compare import compare as compare_models
@@ -97,8 +110,13 @@ def compare(
         raise InputError(f"--models '{models}' names no model. Expected recipes with commas between: ngram,rnn_lm/gru")
     chosen = _checked_task(task)
     with _progress() as progress:
-        result = compare_models(data, names, budget, seeds, folds, out, chosen, settings, progress, trust, threads)
+        result = compare_models(
+            data, names, budget, seeds, folds, out, chosen, settings, progress, trust, resume, threads
+        )
     _print(result) if json else print_comparison(result)
+    if failed := result["failed"]:
+        again = f"segue compare --out {Path(result['report']).parent} --resume"
+        raise SegueError(f"{', '.join(failed)} could not be trained. The others are kept; try again with: {again}")
 
 
 @app.command()
@@ -310,11 +328,11 @@ def generate(
         pieces = loaded.stream(prompt, adapt, **settings)
         _warn_unknown(loaded, prompt)
         _warn_too_long(loaded, prompt)
-        with _compiling(loaded):
+        with _compiling(loaded), _warnings_told():
             for piece in chain([prompt], pieces, ["\n"]):
                 typer.echo(piece, nl=False)
         return
-    with _compiling(loaded):
+    with _compiling(loaded), _warnings_told():
         written = loaded.generate(prompt, n, adapt, **settings)
         texts = written if n > 1 else [written]
     _warn_unknown(loaded, prompt)
@@ -656,13 +674,53 @@ def list_recipes() -> None:
 
 
 @app.command("runs")
-def list_runs(folder: Annotated[str, typer.Argument(help="Where to look.")] = "runs", json: JsonOption = False) -> None:
-    """List the runs in a folder, with their figures: those of the same text together, best first."""
-    from segue.look.terminal import print_runs
-    from segue.runs.find import find_runs
+def list_runs(
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[FOLDER | rm RUN… | mv RUN NEW | compare RUN RUN…]")
+    ] = None,
+    sort: Annotated[str, typer.Option(help="best (of the same text, together), date, name, size or time.")] = "best",
+    data: Annotated[
+        str | None,
+        typer.Option(help="compare: the text to score; by default what the runs held out, if that is the same."),
+    ] = None,
+    out: Annotated[
+        str | None, typer.Option(help="compare: the folder to write; by default a new one in runs/.")
+    ] = None,
+    trust: TrustOption = False,
+    json: JsonOption = False,
+) -> None:
+    """List the runs in a folder, with their figures: those of the same text together, best first. Remove, rename or
+    compare runs.
 
-    found = find_runs(Path(folder))
-    _print({"runs": found}) if json else print_runs(found, folder)
+    segue runs --sort date
+
+    segue runs rm runs/old runs/older
+
+    segue runs mv runs/ngram-book runs/baseline
+
+    segue runs compare runs/ngram-book runs/rnn_lm-book     (no training: one table, one page)
+    """
+    from segue.look.terminal import print_comparison, print_lines, print_runs
+    from segue.runs import find
+
+    verb, *rest = words or ["runs"]
+    if verb == "compare":
+        from segue.runs.experiments.compare import compare_runs
+
+        with _progress() as progress:
+            result = compare_runs(rest, data, out, (), progress, trust)
+        return _print(result) if json else print_comparison(result)
+    if verb == "rm" and rest:
+        return print_lines(find.remove_runs([Path(run) for run in rest]))
+    if verb == "mv" and len(rest) == 2:
+        return print_lines([find.move_run(Path(rest[0]), Path(rest[1]))])
+    if verb in ("rm", "mv") or rest:
+        raise InputError(
+            f"'segue runs {' '.join(words or [])}' is not understood. Expected a folder, rm RUN…, mv RUN NEW or "
+            "compare RUN RUN…; a folder of such a name is written ./rm"
+        )
+    found = find.find_runs(Path(verb), sort)
+    _print({"runs": found}) if json else print_runs(found, verb, sort == "best")
 
 
 @app.command()
@@ -801,6 +859,16 @@ def _decoded(opened: Any, name: str) -> Iterator[str]:
         raise InputError(f"{name} is empty. Expected a text a line.")
 
 
+@contextmanager
+def _warnings_told() -> Iterator[None]:
+    """Print the warnings of the API, such as that a text ended in a dead end, as sentences on standard error."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", UserWarning)
+        yield
+    for warning in told:
+        typer.echo(str(warning.message), err=True)
+
+
 def _warn_unknown(run: Any, text: str) -> None:
     """Warn about words of the prompt outside the vocabulary; they are read as UNK."""
     unknown = run.unknown(text)
@@ -895,11 +963,18 @@ def main(arguments: list[str] | None = None) -> int:
     debug = "--debug" in words
     words = _other_words([word for word in words if word != "--debug"])
     command = typer.main.get_group(app)
-    try:
-        # Not `main` of the command: it would handle Ctrl-C and a closed pipe itself.
-        with command.make_context("segue", words) as context:
-            command.invoke(context)
-        sys.stdout.flush()
-    except BaseException as error:
-        return exit_code(_with_right_word(error, words), list(command.commands), debug)
+    if helps := "--help" in words:
+        words = [*words[:1], "--help"]  # nothing but our own text is printed, so that typer may colour it
+        from typer import rich_utils
+
+        rich_utils.COLOR_SYSTEM = "auto" if escapes() else None
+    with standard_streams(styled=helps):
+        try:
+            # Not `main` of the command: it would handle Ctrl-C and a closed pipe itself. With colour: typer would take
+            # the escape codes out of a text that goes into a file.
+            with command.make_context("segue", words, color=True) as context:
+                command.invoke(context)
+            sys.stdout.flush()
+        except BaseException as error:
+            return exit_code(_with_right_word(error, words), list(command.commands), debug)
     return 0

@@ -9,9 +9,10 @@ from __future__ import annotations
 import dataclasses
 import math
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import tee
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,12 @@ _READING = ("data.format", "data.columns", "data.encoding", "data.on_error")
 """Settings that may be given for a file that a run is evaluated on."""
 
 
+def _warn_dead_end() -> None:
+    from segue.inference.decode import DEAD_END
+
+    warnings.warn(DEAD_END, stacklevel=3)
+
+
 class Run:
     """A run folder and the model in it."""
 
@@ -67,15 +74,19 @@ class Run:
         """Open a finished run from its folder."""
         path = Path(path)
         config = files.check_run(path)
+        files.check_sums(path, config)
         check_trust(config["kind"], trust, path, config.get("sha256"))
         recipe = read_recipe(path / "recipe.toml", trust)
         tokenizer, speller = Tokenizer.load(path / "tokenizer.json"), path / "speller.json"
         sizes = _sizes(config, path, recipe, tokenizer)
         spelled = Speller.load(speller) if speller.exists() else None
         codec = Codec(tokenizer, tuple(config["labels"]), recipe.data, sizes, spelled)
-        run = cls(path, recipe, recipe.model_class(recipe.model, sizes), codec, "cpu")
-        run.imported, run.finished_before = config.get("imported", ""), finished_before
-        run.device = run._load_weights(device)
+        model = _load_model(path / "model.safetensors", recipe, sizes)
+        chosen = "cpu" if isinstance(model, Counted) else pick_device(device)
+        if chosen != "cpu":
+            model.to(chosen)
+        run = cls(path, recipe, model, codec, chosen)
+        run.imported, run.finished_before = str(config.get("imported", "")), finished_before
         return run
 
     def save(self) -> None:
@@ -92,36 +103,11 @@ class Run:
             "config": dataclasses.asdict(self.recipe.model),
             "sizes": dataclasses.asdict(self.sizes),
             "labels": list(self.labels),
+            "files": files.sums_of(self.path),
         }
         if self.recipe.kind.endswith(".py"):
             config["sha256"] = fingerprint(Path(self.recipe.kind))
         files.write_json(self.path / "config.json", config)
-
-    def _load_weights(self, device: str) -> str:
-        weights = self.path / "model.safetensors"
-        if not weights.exists():
-            raise InputError(
-                f"The run in {self.path} is damaged: model.safetensors is missing. Restore it, or train the run again."
-            )
-        try:
-            if isinstance(self.model, Counted):
-                self.model.load(self.path)
-                return "cpu"
-            from safetensors.torch import load_file
-
-            self.model.load_state_dict(load_file(weights))
-        except InputError:
-            raise
-        except Exception as error:
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
-            raise InputError(
-                f"{weights} is damaged or not of this run ({reason[:200]}). Restore it, or train the run again."
-            ) from None
-        self.model.eval()
-        keep_memory()
-        chosen = pick_device(device)
-        self.model.to(chosen)
-        return chosen
 
     def __repr__(self) -> str:
         return described(self)
@@ -186,7 +172,7 @@ class Run:
 
     def ledger_summary(self) -> list[str]:
         """Summarise what was skipped, cut or unknown, in sentences."""
-        return list(files.read_json(self.path / "ledger.json")["summary"])
+        return [str(line) for line in files.read_json(self.path / "ledger.json", summary=list)["summary"]]
 
     # Evaluating
 
@@ -351,6 +337,13 @@ class Run:
     def generate_many(self, prompts: list[str], adapt: bool = False, **settings: Any) -> list[tuple[str, str]]:
         """Return (prompt, continuation) for each prompt; the random numbers of text i depend only on the seed and i.
         With `adapt` the model learns from the prompt and from what it writes, for each text afresh."""
+        written = self.written(prompts, adapt, **settings)
+        if any(dead_end for _, dead_end in written):
+            _warn_dead_end()
+        return [(prompt, text) for prompt, (text, _) in zip(prompts, written, strict=True)]
+
+    def written(self, prompts: list[str], adapt: bool = False, **settings: Any) -> list[tuple[str, bool]]:
+        """Return the continuation of each prompt, and whether it ended since nothing could follow (a dead end)."""
         config = self._writing(adapt, settings)
         from segue.inference.decode import Generated, generate
         from segue.inference.stop_texts import follows, watcher
@@ -367,8 +360,8 @@ class Run:
         else:
             written = write(self.model, starts, config)
         return [
-            (prompt, follows(self.tokenizer, start, text.ids, config.stop))
-            for prompt, start, text in zip(prompts, starts, written, strict=True)
+            (follows(self.tokenizer, start, text.ids, config.stop), text.dead_end)
+            for start, text in zip(starts, written, strict=True)
         ]
 
     def stream(self, prompt: str = "", adapt: bool = False, **settings: Any) -> Iterator[str]:
@@ -382,7 +375,10 @@ class Run:
 
         start = self.tokenizer.encode(prompt).tolist()
         text = StreamedText(self.tokenizer, start, config.stop)
-        for token in stream(model, start, self.sizes, config, device=self.device, forbid=[self.tokenizer.unk]):
+        forbid = [self.tokenizer.unk]
+        for token in stream(
+            model, start, self.sizes, config, device=self.device, forbid=forbid, at_dead_end=_warn_dead_end
+        ):
             if piece := text.add(token):
                 yield piece
             if text.ended:
@@ -481,10 +477,21 @@ class Run:
     def _decode_keys(self) -> tuple[str, ...]:
         return tuple(f"decode.{key}" for key in self.task.decodes)
 
-    def explain(self, texts: Iterable[str]) -> Iterator[tuple[Any, list[Mattered]]]:
-        """Predict each text's label, and compute how much each of its words mattered."""
+    def explain(
+        self, texts: Iterable[str], check: Callable[[], None] = lambda: None
+    ) -> Iterator[tuple[Any, list[Mattered]]]:
+        """Predict each text's label, and compute how much each of its words mattered; `check` is called before each
+        reading, and may raise an error to stop."""
         self._must("predict --explain", "explain a prediction")
-        predict: Any = partial(self.task.predict, self.opened)
+
+        def checked(examples: Iterable[Example]) -> Iterator[Example]:
+            for example in examples:
+                check()
+                yield example
+
+        def predict(examples: Iterable[Example]) -> Iterator[Any]:
+            return self.task.predict(self.opened, checked(examples))
+
         return explained(predict, map(self._asked, _listed(texts)))
 
     def _asked(self, text: str) -> Example:
@@ -528,16 +535,54 @@ def _most_validation(recipe: Recipe) -> int:
     return int(train.validate_tokens if named else max(train.validate_tokens, TrainConfig.validate_tokens))
 
 
+def _load_model(weights: Path, recipe: Recipe, sizes: Sizes) -> Any:
+    """Make the model of a run with its weights, on the CPU; refuse a file that does not fit it."""
+    if not weights.exists():
+        raise InputError(
+            f"The run in {weights.parent} is damaged: model.safetensors is missing. Restore it, or train the run again."
+        )
+    try:
+        if issubclass(recipe.model_class, Counted):
+            model = recipe.model_class(recipe.model, sizes)
+            model.load(weights.parent)
+            return model
+        return _load_network(weights, recipe, sizes)
+    except InputError:
+        raise
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise InputError(
+            f"{weights} is damaged or not of this run ({reason[:200]}). Restore it, or train the run again."
+        ) from None
+
+
+def _load_network(weights: Path, recipe: Recipe, sizes: Sizes) -> Any:
+    from safetensors.torch import load_file
+
+    from segue.models.network import load_network
+
+    keep_memory()
+    return load_network(lambda: recipe.model_class(recipe.model, sizes), load_file(weights))
+
+
 def _sizes(config: dict[str, Any], path: Path, recipe: Recipe, tokenizer: Tokenizer) -> Sizes:
     """Read the sizes in config.json, and check them against the other files."""
     try:
-        sizes = Sizes(**config["sizes"] | {"marks": tuple(config["sizes"].get("marks", ()))})
-    except TypeError:
-        raise InputError(f"{path / 'config.json'} is damaged: its sizes are {config['sizes']}.") from None
+        sizes: Sizes = make(Sizes, config["sizes"], "sizes")
+    except (InputError, TypeError) as error:
+        raise InputError(f"{path / 'config.json'} is damaged: {error} Train the run again, or restore it.") from None
     if (config["kind"], sizes.vocab_size) != (recipe.kind, tokenizer.vocab_size):
         raise InputError(
             f"The run in {path} is damaged: config.json is of a {config['kind']} with {sizes.vocab_size} "
             f"tokens, but recipe.toml says {recipe.kind} and tokenizer.json has {tokenizer.vocab_size}. "
+            "Restore the files, or train the run again."
+        )
+    data = recipe.data
+    classes, marks = 1 if data.label == "number" else len(config["labels"]), recipe.model_class.marks(recipe.model)
+    followed = (classes, data.label, marks, data.carry)
+    if (sizes.classes, sizes.label, sizes.marks, sizes.carry) != followed:
+        raise InputError(
+            f"The run in {path} is damaged: the sizes in config.json do not follow from its labels and recipe.toml. "
             "Restore the files, or train the run again."
         )
     return sizes

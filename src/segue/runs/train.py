@@ -14,6 +14,7 @@ from segue.inference.opened import Opened
 from segue.models.base import Counted
 from segue.recipe import Recipe
 from segue.runs import gather, plan
+from segue.runs.folder import read_result
 from segue.runs.prepare import Prepared, Shared, prepare
 from segue.runs.resume import Begun, Data, Out, Settings, begin, follow
 from segue.runs.run import Run
@@ -63,6 +64,7 @@ def train(
     counts = issubclass(recipe.model_class, Counted)
     with devices.using_threads(0 if counts else threads), begun.kept(world, device, progress):
         if begun.finished:
+            read_result(begun.path)
             return Run.open(begun.path, device, trust, finished_before=True)
         prepared = prepare(begun, world, progress, shared)
         if counts and not world.first:
@@ -169,19 +171,28 @@ def _validate(recipe: Recipe, prepared: Prepared, model: Any, device: str) -> An
     return partial(recipe.task.validate, opened, prepared.held_out, recipe.batches, limit)
 
 
+def _check_learnt(model: Any) -> None:
+    """Refuse to finish a run of a network that has diverged; a counted model sees to that itself."""
+    if not isinstance(model, Counted):
+        from segue.models.network import check_learnt
+
+        check_learnt(model)
+
+
 def finish(begun: Begun, prepared: Prepared, trainer: Any, device: str, world: World, progress: Progress) -> Run:
     """Evaluate the model in memory and write the run's files; result.json last, since it marks the run as finished."""
     trainer.take_best()
+    _check_learnt(trainer.model)
     begun.settle(trainer)
     run = Run(begun.path, begun.recipe, trainer.model, prepared.codec, device)
     if world.first:
         run.save()
         result: dict[str, Any] = {"model": begun.recipe.name, **trainer.summary(), **prepared.epochs(begun, trainer)}
         if split := prepared.tested:
-            prepared.corpus.check_unchanged()
-            run.evaluation = run.evaluate_split(prepared.corpus, split, progress)
-            result |= {"split": split, **run.evaluation.result, **prepared.scored(run, run.evaluation, split)}
-            gather.write_run_page(run, run.evaluation, prepared.corpus, split, result)
+            with prepared.corpus.unchanged():
+                run.evaluation = run.evaluate_split(prepared.corpus, split, progress)
+                result |= {"split": split, **run.evaluation.result, **prepared.scored(run, run.evaluation, split)}
+                gather.write_run_page(run, run.evaluation, prepared.corpus, split, result)
         begun.finish(result)
     world.wait()
     return run

@@ -221,8 +221,7 @@ class Classify(Task):
             **_head("accuracy", metrics.accuracy(truth, guess)),
             "macro_f1": metrics.macro_f1(truth, guess),
             "rows": len(rows),
-            "labels": list(labels),
-            "confusion": metrics.confusion(truth, guess, len(index)).tolist(),
+            **metrics.confused(labels, truth, guess),
             **calibrated(metrics.reliability([max(p.probabilities) for p in predictions], right)),
         }
         missed = [(row, p) for row, p in zip(rows, predictions, strict=True) if p.label != row.label]

@@ -43,11 +43,12 @@ from segue.inference.evaluation import LOWER_IS_BETTER, NAMES, Evaluation
 from segue.inference.evaluation import compare as compare_two
 from segue.inference.statistics import FEWEST
 from segue.look.page.charts import Axes, Line, line_chart
-from segue.look.page.report import Curve, Entry, write
+from segue.look.page.curves import Curve
+from segue.look.page.report import Entry, write
 from segue.look.page.trend import Point, Trend, alone, trend_chart
 from segue.models.keys import SECTIONS
 from segue.models.names import CLAIMS, RECIPES
-from segue.recipe import Recipe, budgeted, load_recipe
+from segue.recipe import Recipe, budgeted, check_name, load_recipe
 from segue.runs import folder as files
 from segue.runs.display import ClaimResult
 from segue.runs.experiments import length
@@ -184,6 +185,13 @@ def _checked(path: Path, values: dict[str, Any]) -> Claim:
     variants = {name: _overrides(changes) for name, changes in values["variants"].items()}
     if len(variants) < 2:
         raise InputError(f"{path} has {len(variants)} variants. Expected two or more, each as [variants.NAME].")
+    places: dict[str, str] = {}
+    for name in variants:
+        check_name(f"{path.stem}/{name}", f"{path}: a variant of [variants],")
+        if (other := places.setdefault(_slug(name).casefold(), name)) != name:
+            raise InputError(
+                f"{path}: '{other}' and '{name}' would have one run folder. Give one of them another name."
+            )
     nearly = [said for said in values["decides"] if NO_WORSE in str(said)]
     if bool(nearly) != (values.get("margin", 0.0) > 0):
         raise InputError(
@@ -273,7 +281,7 @@ def run_claim(
             outcomes = [_outcome(claim, recipes[name], out, progress, trust) for name in claim.variants]
     except InputError:
         if made and not any(out.glob("*/result.json")):
-            files.undo(out, made)
+            files.undo(out, set(), made)
         raise
     if all(outcome.diverged for outcome in outcomes):
         raise SegueError(
@@ -573,7 +581,7 @@ def _trend(claim: Claim, outcomes: Sequence[Outcome], main: str, metric: str, la
 def _curves(entries: Sequence[Entry], metric: str, main: str, best: float | None) -> str:
     lines = [Line(entry.model, i, entry.curve.steps, entry.curve.values) for i, entry in enumerate(entries)]
     shown = next((entry.curve.metric for entry in entries if entry.curve.metric), metric)
-    return line_chart(lines, Axes("steps", shown, main in LOWER_IS_BETTER, best if shown == metric else None), False)
+    return line_chart(lines, Axes("steps", shown, main in LOWER_IS_BETTER, best if shown == metric else None), "wide")
 
 
 def _facts(claim: Claim, recipe: Recipe, best: Outcome) -> list[str]:
