@@ -35,7 +35,7 @@ from segue.serve.engine import Engine, Growth, Served
 TEXTS = ["the cows eat grass", "the dog sees a cow", "a café für die Ärzte €", "grass is green"] * 8
 SMALL = {"model.width": 8, "train.steps": 3, "data.validation": 0}
 COUNTED = {"data.validation": 0, "data.unit": "line"}
-REVIEWS = [("a fine film", "good"), ("a dull film", "bad")] * 20
+REVIEWS = [("good", "a fine film"), ("bad", "a dull film")] * 20
 TAGGED = [(["the", "cow", "eats"], ["D", "N", "V"]), (["a", "dog"], ["D", "N"])] * 10
 PAIRS = [("the cow", "die Kuh"), ("a dog", "ein Hund")] * 10
 

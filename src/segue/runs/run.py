@@ -21,7 +21,7 @@ import numpy as np
 from segue.batches.codec import Codec, Sizes
 from segue.batches.encode import STOP_BYTES, HeldOutText, encode_split
 from segue.data.corpus import Corpus, Example
-from segue.data.from_list import write_rows
+from segue.data.from_list import has_names, write_rows
 from segue.errors import InputError
 from segue.inference.decode_settings import Config as Decode
 from segue.inference.evaluation import Evaluation
@@ -43,7 +43,7 @@ from segue.tokens.tokenizer import Tokenizer
 from segue.training.device import keep_memory, pick_device
 from segue.training.log import Progress, silent
 
-_READING = ("data.format", "data.columns", "data.encoding", "data.on_error")
+_READING = ("data.format", "data.delimiter", "data.columns", "data.encoding", "data.on_error")
 """Settings that may be given for a file that a run is evaluated on."""
 
 
@@ -255,7 +255,8 @@ class Run:
             return dataclasses.replace(config, path=str(data))
         path = folder / "rows.jsonl"
         write_rows(data, path, self.recipe.shape)
-        return dataclasses.replace(config, path=str(path), format="auto", columns="", encoding="utf-8")
+        columns = config.columns if has_names(data) and not config.columns[:1].isdecimal() else ""
+        return dataclasses.replace(config, path=str(path), format="auto", columns=columns, encoding="utf-8")
 
     # Scoring
 

@@ -24,7 +24,7 @@ from segue.runs.run import Run
 TEXTS = ["the cows eat grass", "the dog sees a cow", "grass is green and cows eat hay"] * 8
 SMALL = {"train.steps": 3, "data.validation": 0}
 COUNTED = {"data.validation": 0, "data.unit": "line", "tokens.kind": "word", "tokens.min_count": 1}
-REVIEWS = [("a fine film", "good"), ("a dull film", "bad")] * 20
+REVIEWS = [("good", "a fine film"), ("bad", "a dull film")] * 20
 TAGGED = [(["the", "cow", "eats"], ["D", "N", "V"]), (["a", "dog"], ["D", "N"])] * 10
 PAIRS = [("the cow", "die Kuh"), ("a dog", "ein Hund")] * 10
 GPT = {"model.width": 16, "model.layers": 2, "model.heads": 2, "model.context": 16, "batches.length": 16}
