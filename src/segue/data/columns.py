@@ -152,13 +152,14 @@ class _Search:
         found = self.by_content(self.by_name())
         for field in self.needed:
             free = [column for column in range(len(self.names)) if column not in found.values()]
+            free.sort(key=lambda column: self.kinds[column] != self.kind(field))  # those that may hold it come first
             found.setdefault(field, free[0] if free else field)
         fields = [self.shape.fields[field] for field in self.needed]
         example = _typed(self.names, [found[field] for field in self.needed], by_name)
         shown = ", ".join(self.names[:10]) + (", …" if len(self.names) > 10 else "")
         return InputError(
-            f"{self.where}: the {what} are {shown[:200]}. Expected {' and '.join(fields)}; say which to read"
-            f"{'' if what == 'keys' else ', by name or number'}, for example {example}."
+            f"{self.where}: the {what} are {shown[:200]}. Expected {' and '.join(fields)} in every row; say which to "
+            f"read{'' if what == 'keys' else ', by name or number'}, for example {example}."
         )
 
 
@@ -226,9 +227,10 @@ def _found(search: _Search, found: dict[int, int], header: bool, plain: bool) ->
 def _twice(search: _Search, name: str) -> InputError:
     places = [number for number, other in enumerate(search.names, 1) if other == name]
     shown = " and ".join(map(str, places))
+    numbers = ",".join(str(number + 1) for number in range(len(search.shape.fields)))
     return InputError(
-        f"{search.where}: columns {shown} are both called '{name[:60]}'. Expected different names; say which column to "
-        f"read by its number (data.columns={','.join(str(n + 1) for n in range(len(search.shape.fields)))}), or rename one."
+        f"{search.where}: columns {shown} are all called '{name[:60]}'. Expected different names; rename them, or say "
+        f"which columns to read by their numbers, for example data.columns={numbers}."
     )
 
 

@@ -1,7 +1,7 @@
 """Write data that the caller gives in Python to a jsonl file, which is then read like any other.
 
-It may be a list of texts, of pairs in the order of files (label, text), or of dicts; a dict of columns; or a data frame:
-anything with `columns` and `itertuples` (pandas), or with `iter_rows` (polars) or `to_pylist` (Arrow).
+It may be a list of texts, of pairs in the order of files (label, text), or of dicts; a dict of columns; or a data
+frame: anything with `columns` and `itertuples` (pandas), or with `iter_rows` (polars) or `to_pylist` (Arrow).
 """
 
 from __future__ import annotations
@@ -9,13 +9,16 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from segue.data.atomic import atomic_file, of_process
-from segue.data.columns import swapped
-from segue.data.shapes import LABELLED, TAGGED, TEXT, Shape, guess
+from segue.data.columns import place_in_objects, swapped
+from segue.data.config import Config
+from segue.data.readers import Question
+from segue.data.shapes import LABELLED, TAGGED, TEXT, Shape, guess, question_values
 from segue.data.tables import PEEKED_ROWS
 from segue.errors import InputError
 
@@ -61,6 +64,19 @@ def has_names(given: Any) -> bool:
     return not isinstance(listed, str | list | tuple) and (
         isinstance(listed, Mapping) or not isinstance(given, Sequence)
     )
+
+
+def named_questions(given: Any, shape: Shape, config: Config) -> Iterator[Question]:
+    """The rows of dicts, columns or a data frame, to predict something for; columns by number are not theirs."""
+    config = replace(config, columns="") if config.columns[:1].isdecimal() else config
+    rows = ({str(key): _plain(value) for key, value in row.items()} for row in rows_of(given))
+    head = list(islice(rows, PEEKED_ROWS))
+    keys = place_in_objects("the data", head, shape, config, asked=True).picks
+    for number, row in enumerate(chain(head, rows)):
+        values = question_values(shape, row, keys)
+        if isinstance(values, str):
+            raise InputError(f"Row {number} of the data {values}. Expected a text.")
+        yield Question(number, row, values)
 
 
 def guess_rows(given: Any) -> Shape:

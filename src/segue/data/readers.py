@@ -97,8 +97,8 @@ class Reader:
         table = self._from_table(str(path), self._table(str(path), form, text))
         return self._with_header_check(table) if self.config.label == "class" else table
 
-    def ask(self, path: Path, form: Format, opened: IO[bytes] | None = None) -> Questions:
-        """Stream the rows of one file, or of an open one, to predict something for."""
+    def ask(self, path: Path, form: Format, opened: IO[bytes] | None = None, whole: bool = False) -> Questions:
+        """Stream the rows of one file, or of an open one, to predict something for; `whole`: with all their fields."""
         text, name = self._text(path, form, None, opened), str(path)
         match form:
             case "text":
@@ -110,9 +110,9 @@ class Reader:
             case "conll":
                 return Questions(form, None, "\t", self._unknown_tags(name, lines(text)))
             case "json" | "jsonl":
-                found = self._objects(name, form, text, asked=True)
+                found = self._objects(name, form, text, asked=not whole)
                 return Questions(form, None, "", self._asked_objects(name, found))
-        found = self._table(name, form, text, asked=True)
+        found = self._table(name, form, text, asked=not whole)
         return Questions(form, found.header, found.delimiter, self._asked_cells(name, found))
 
     def finish(self) -> None:

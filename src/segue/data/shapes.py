@@ -1,8 +1,8 @@
 """How rows of data look: running text, texts with labels, words with tags, or texts with translations.
 
-A shape says which columns a table has, which keys a JSON object has, which other names for them are usual, how its files
-may be written, and how the values of a row become an `Example`. The rest of data/ asks the shape and knows no task. To add a shape, write an instance
-here and put it into SHAPES.
+A shape says which columns a table has, which keys a JSON object has, which other names for them are usual, how its
+files may be written, and how the values of a row become an `Example`. The rest of data/ asks the shape and knows no
+task. To add a shape, write an instance here and put it into SHAPES.
 """
 
 from __future__ import annotations

@@ -315,7 +315,7 @@ def _is_wanted(file: Path, shape: Shape, config: Config, ledger: Ledger) -> bool
 
 def _known(file: Path, shape: Shape, config: Config) -> bool:
     """Whether it is known how a file is written."""
-    return config.format != "auto" or bool(_by_extension(file, shape)) or _is_fasttext(file, config, shape)
+    return config.format != "auto" or bool(_by_extension(file, shape)) or looks_like_fasttext(file, config, shape)
 
 
 def _near(place: Path) -> str:
@@ -334,7 +334,7 @@ def format_of(path: Path, config: Config, shape: Shape) -> Format:
             raise InputError(f"data.format is {config.format}, but this model reads {shape.expected}.")
         return config.format
     form = _by_extension(path, shape)
-    if form in (None, "text") and _is_fasttext(path, config, shape):
+    if form in (None, "text") and looks_like_fasttext(path, config, shape):
         return "fasttext"
     if form is None:
         raise InputError(
@@ -347,7 +347,8 @@ def _by_extension(path: Path, shape: Shape) -> Format | None:
     return shape.formats.get(extension(path), shape.formats.get(ANY_OTHER))
 
 
-def _is_fasttext(path: Path, config: Config, shape: Shape) -> bool:
+def looks_like_fasttext(path: Path, config: Config, shape: Shape) -> bool:
+    """Whether the first lines of a file begin with fastText's labels, and the shape can have them."""
     return "fasttext" in shape.formats.values() and is_fasttext(_first_lines(path, config.encoding, 5))
 
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from segue import tasks
 from segue.data.corpus import Corpus
+from segue.data.from_list import guess_rows
 from segue.data.sources import guess_shape
 from segue.errors import InputError
 from segue.inference import metrics
@@ -60,7 +61,7 @@ def compare(
         raise InputError(f"Expected --seeds of 1 or more, and --folds of 0 or 2 and more; found {seeds} and {folds}.")
     path = Path(out) if out is not None else files.free_name(f"compare-{data_name(data)}")
     listed = data is not None and not isinstance(data, str | Path)
-    asked = tasks.task(task or task_of("" if listed else str(data or "pydoc"), models, trust))
+    asked = tasks.task(task or task_of(data if listed else str(data or "pydoc"), models, trust))
     made = files.missing(path)
     name, rows = named_data(data, path, asked.shape)
     try:
@@ -323,8 +324,8 @@ def _row(trial: Trial, result: dict[str, Any], column: str) -> dict[str, Any]:
     }
 
 
-def task_of(data: str, names: Sequence[str], trust: bool = False) -> TaskName:
+def task_of(data: Any, names: Sequence[str], trust: bool = False) -> TaskName:
     """Return the task of the first model, or guess it from the data."""
     if names:
         return load_recipe(_expand(names[0])[0], trust=trust).task.name
-    return tasks.of_shape(guess_shape(data).name)
+    return tasks.of_shape((guess_shape(data) if isinstance(data, str) else guess_rows(data)).name)
