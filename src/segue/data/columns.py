@@ -203,6 +203,8 @@ def place_in_table(
         return _given_columns(search)
     found = search.by_name()
     plain = set(shape.fields) <= set(names)
+    if twice := next((name for name in shape.fields if plain and names.count(name) > 1), None):
+        raise _twice(search, twice)
     unseen = not any(names[column] in columns[column] for column in found.values())
     header = plain or (bool(found) and (unseen if search.whole(found) else _is_header(names, columns)))
     found = search.with_the_last(search.by_content(found if header else {}))

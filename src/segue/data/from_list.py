@@ -22,6 +22,9 @@ from segue.data.shapes import LABELLED, TAGGED, TEXT, Shape, guess, question_val
 from segue.data.tables import PEEKED_ROWS
 from segue.errors import InputError
 
+_FRAMES = ("itertuples", "iter_rows", "to_pylist", "__dataframe__")
+"""Methods by which a data frame is known."""
+
 
 def write_rows(given: Any, path: Path, shape: Shape) -> bool:
     """Write one JSON object a row; True if the file is new. A file with other rows is never overwritten."""
@@ -60,10 +63,9 @@ def rows_of(given: Any) -> Iterator[Any]:
 
 def has_names(given: Any) -> bool:
     """Whether the rows have names for their values: dicts, columns or a data frame."""
-    listed = given[0] if isinstance(given, Sequence) and given else given
-    return not isinstance(listed, str | list | tuple) and (
-        isinstance(listed, Mapping) or not isinstance(given, Sequence)
-    )
+    if isinstance(given, Sequence):
+        return bool(given) and isinstance(given[0], Mapping)
+    return isinstance(given, Mapping) or any(hasattr(given, name) for name in _FRAMES)
 
 
 def named_questions(given: Any, shape: Shape, config: Config) -> Iterator[Question]:

@@ -257,15 +257,21 @@ class Reader:
 
     def _objects(self, path: str, form: Format, text: Iterator[str], asked: bool = False) -> Rows:
         """Find the keys of JSON objects, from the first of them."""
-        rows = self._from_lines(text) if form == "jsonl" else json_rows(path, text)
-        if asked or len(self.shape.fields) == 1:
-            key = self.shape.keys[self.shape.question[0]]
-            rows = ((line, {key: row} if isinstance(row, str) and form == "json" else row) for line, row in rows)
+        rows = self._from_lines(text) if form == "jsonl" else self._from_items(json_rows(path, text), asked)
         head = peek(rows)
         objects = [row for _, row in head if isinstance(row, dict)]
         where = f"{path}, line {head[0][0]}" if head else path
         place = self._place(place_in_objects(where, objects, self.shape, self.config, asked), path)
         return Rows(place, chain(head, rows))
+
+    def _from_items(self, items: Iterator[tuple[int, Any]], asked: bool) -> Iterator[tuple[int, Any]]:
+        """The objects of an array, or what is wrong with them; where one text is enough, a string is a row too."""
+        key = self.shape.keys[self.shape.question[0]]
+        for line, item in items:
+            if isinstance(item, str) and (asked or len(self.shape.keys) == 1):
+                yield line, {key: item}
+            else:
+                yield line, item if isinstance(item, dict) else "is not a JSON object"
 
     def _from_lines(self, text: Iterator[str]) -> Iterator[tuple[int, Any]]:
         for number, line in enumerate(lines(text), 1):
@@ -280,21 +286,21 @@ class Reader:
             values = self.shape.from_json(row, found.place.picks, self.config) if isinstance(row, dict) else row
             if isinstance(values, list) and (fault := _half_pair(values, found.place.picks)):
                 values = fault
-            if isinstance(row, dict) and isinstance(values, list):
-                yield from self._example(values, path, line, spans)
+            if isinstance(values, str):
+                self._bad(path, line, values)
             else:
-                self._bad(path, line, values if isinstance(values, str) else "is not a JSON object")
+                yield from self._example(values, path, line, spans)
 
     def _asked_objects(self, path: str, found: Rows) -> Iterator[Question]:
         for line, row in found.rows:
             values = question_values(self.shape, row, found.place.picks) if isinstance(row, dict) else row
             if isinstance(values, list) and (fault := _half_pair(values, found.place.picks)):
                 values = fault
-            if isinstance(row, dict) and isinstance(values, list):
+            if isinstance(values, str):
+                self._bad(path, line, values)
+            else:
                 self.some_good = True
                 yield Question(line, row, values)
-            else:
-                self._bad(path, line, values if isinstance(values, str) else "is not a JSON object")
 
     # Words and tags
 
