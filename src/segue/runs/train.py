@@ -44,7 +44,7 @@ def train(
 ) -> Run:
     """Train a model (a kind, a recipe or a TOML file) on data into a folder, or go on with the run in it.
 
-    `data` is a path or the name of a corpus, or a list: texts, (text, label) pairs, (words, tags) pairs or
+    `data` is a path or the name of a corpus, or a list: texts, (label, text) pairs, (words, tags) pairs or
     (source, target) pairs, as the model needs. `settings` are keys of the recipe, {"train.steps": 200}. With
     `overwrite` the run takes the place of the one in the folder. Every process of torchrun calls this; only the first
     one reads and writes. Runs that differ only in train.seed may share their prepared data (`shared`).

@@ -188,6 +188,10 @@ class Task(ABC):
         """Predict examples in batches; yield one prediction an example, in order."""
         raise InputError(f"A model made for {self.name} predicts no labels, tags or translations.")
 
+    def cells(self, prediction: Any) -> dict[str, str]:
+        """Return the columns that a table of predictions has for one row, by their names."""
+        return {"prediction": prediction.line()}
+
     def decoding(self, opened: Opened) -> dict[str, Any]:
         """Return the values of [decode] that `predict` uses, by key."""
         return {key: vars(opened.decode)[key] for key in self.decodes}

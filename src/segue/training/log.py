@@ -61,12 +61,15 @@ class Lines:
 
     def __init__(self, file: TextIO | None = None, every: float = 5.0, rewrite: bool = False) -> None:
         self.file, self.every, self.rewrite = file or sys.stderr, every, rewrite
+        self.sentences: set[str] = set()
         self.what, self.begun, self.said, self.width = "", 0.0, 0.0, 0
 
     def __call__(self, what: str, share: float, note: str = "") -> None:
         if what.endswith("."):
-            self.close()
-            print(what, file=self.file)
+            if what not in self.sentences:  # each model of a comparison reads the same files
+                self.close()
+                print(what, file=self.file)
+            self.sentences.add(what)
             return
         now = time.monotonic()
         if what != self.what:
@@ -108,13 +111,16 @@ class Bar:
             console=open_console(stderr=True),
             transient=True,
         )
+        self.sentences: set[str] = set()
         self.what, self.task = "", self.bar.add_task("", note="", visible=False)
         self.bar.start()
 
     def __call__(self, what: str, share: float, note: str = "") -> None:
         what = visible(what)
         if what.endswith("."):
-            self.bar.console.print(what, markup=False, highlight=False)
+            if what not in self.sentences:
+                self.bar.console.print(what, markup=False, highlight=False)
+            self.sentences.add(what)
             return
         if what != self.what:
             self.what = what

@@ -24,7 +24,7 @@ from segue.runs.run import Run
 TEXTS = ["the cows eat grass", "the dog sees a cow", "grass is green and cows eat hay"] * 8
 SMALL = {"train.steps": 3, "data.validation": 0}
 COUNTED = {"data.validation": 0, "data.unit": "line", "tokens.kind": "word", "tokens.min_count": 1}
-REVIEWS = [("a fine film", "good"), ("a dull film", "bad")] * 20
+REVIEWS = [("good", "a fine film"), ("bad", "a dull film")] * 20
 TAGGED = [(["the", "cow", "eats"], ["D", "N", "V"]), (["a", "dog"], ["D", "N"])] * 10
 PAIRS = [("the cow", "die Kuh"), ("a dog", "ein Hund")] * 10
 GPT = {"model.width": 16, "model.layers": 2, "model.heads": 2, "model.context": 16, "batches.length": 16}
@@ -347,7 +347,7 @@ def test_layers_units_and_directions_of_gates(runs: dict[str, Run]) -> None:
 
 @pytest.mark.parametrize("name", ["bow", "bayes", "rnn"])
 def test_leaving_out_is_what_explain_says(runs: dict[str, Run], name: str) -> None:
-    ((answer, words),) = runs[name].explain(["a fine film"])
+    ((answer, words),) = runs[name].predict(["a fine film"], explain=True)
     shown = checked(runs[name].look("a fine film", "leave_one_out"))
     assert shown.columns == ("a", "fine", "film") and answer.label in shown.title
     assert shown.values_PRC[0, 0].tolist() == [word.drop for word in words]

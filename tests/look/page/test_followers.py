@@ -231,7 +231,7 @@ def test_explain_puts_the_numbers_in(run: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_explain_of_a_run_of_another_kind_is_its_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [("a fine film", "good"), ("a dull film", "bad")] * 10
+    rows = [("good", "a fine film"), ("bad", "a dull film")] * 10
     segue.train("bow", rows, tmp_path / "bow", {"train.steps": 3})
     assert main(["explain", str(tmp_path / "bow")]) == 0
     said = capsys.readouterr().out

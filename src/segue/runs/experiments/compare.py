@@ -21,6 +21,7 @@ import numpy as np
 
 from segue import tasks
 from segue.data.corpus import Corpus
+from segue.data.from_list import guess_rows
 from segue.data.sources import guess_shape
 from segue.errors import InputError, SegueError, goes_on
 from segue.inference import metrics
@@ -82,7 +83,7 @@ def compare(
         with devices.using_threads(threads):
             return Comparison(_go_on(given, out, progress))
     listed = data is not None and not isinstance(data, str | Path)
-    chosen = tasks.task(task or task_of("" if listed else str(data or "pydoc"), models, trust))
+    chosen = tasks.task(task or task_of(data if listed else str(data or "pydoc"), models, trust))
     path, made = _place(out, f"compare-{data_name(data)}")
     rows = None
     try:
@@ -614,10 +615,10 @@ def _check_same_pieces(trials: Sequence[Trial]) -> None:
         )
 
 
-def task_of(data: str, names: Sequence[str], trust: bool = False) -> TaskName:
+def task_of(data: Any, names: Sequence[str], trust: bool = False) -> TaskName:
     """Return the task of the first model, or guess it from the data."""
     if names:
         first = _expand(names[0])[0]
         kind = kind_of(first)
         return load_recipe(first, trust=trust).task.name if kind.endswith(".py") else task_of_kind(kind)
-    return tasks.of_shape(guess_shape(data).name)
+    return tasks.of_shape((guess_shape(data) if isinstance(data, str) else guess_rows(data)).name)
