@@ -211,7 +211,7 @@ def _texts(recipe: Recipe, corpus: Corpus) -> Iterator[str]:
     fair."""
     task = recipe.task
     for example in corpus.mixed() if len(corpus.parts) > 1 else corpus.examples("train"):
-        yield from task.texts(example)
+        yield from task.texts(example, recipe.tokens.kind)
 
 
 def _speller(recipe: Recipe, tokenizer: Tokenizer, corpus: Corpus, path: Path) -> Speller | None:

@@ -112,8 +112,8 @@ class Task(ABC):
         if config.noise != "none":
             raise ValueError(f"noise={config.noise} is for running text, and {self.name} reads rows")
 
-    def texts(self, example: Example) -> Iterable[str]:
-        """Return the texts of an example that the tokenizer learns from."""
+    def texts(self, example: Example, kind: str) -> Iterable[str]:
+        """Return the texts of an example from which a tokenizer of this kind learns."""
         yield example.text
         if example.target:
             yield example.target

@@ -90,7 +90,7 @@ class Tag(Task):
         # Words seen once are read as UNK, so that the tagger learns what to do with unknown words.
         values["tokens"].setdefault("min_count", 2)
 
-    def texts(self, example: Example) -> Iterable[str]:
+    def texts(self, example: Example, kind: str) -> Iterable[str]:
         yield " ".join(example.words)
 
     def labels(self, corpus: Corpus, data: Data) -> tuple[str, ...]:

@@ -6,6 +6,10 @@ A blank before a word belongs to the word (" good"), every character belongs to 
 are the text. GPT-2 writes \\p{L} and \\p{N}, whose meaning grows with every version of Unicode; here the letters and
 digits are written out as ranges, so that one pattern gives the same pieces in Python's `re` and in the `tokenizers`
 library, today and in later versions. The pattern is kept in tokenizer.json with the vocabulary.
+
+Word tokens have one more rule, the line-start blank: before a text is split, every line that begins with a blank or
+with a character which is no white space gets one blank more, and `decode` takes it away again. So a word is the same
+token (" Montague") at the beginning of a line and within it, and every text still has tokens of its own.
 """
 
 from __future__ import annotations
@@ -21,6 +25,14 @@ SPACE = "\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 CONTRACTIONS = "'(?:[stmd]|re|ve|ll)"
 PART = 1 << 16
 """Split this many characters of a long text at once, to bound the memory."""
+
+LINE_START = f"(?<![^\n])(?=[^{SPACE}]| )"
+"""Where a line gets its blank."""
+LINE_BLANK = "(?<![^\n]) "
+"""The blank that is taken away from a line again."""
+_LINE_START = re.compile(LINE_START)
+_LINE_BLANK = re.compile(LINE_BLANK)
+_LINE_BLANKS = re.compile("(?<![^\n]) +")
 
 _CUT = re.compile(f"[^{SPACE}](?=[ \t\n])")
 
@@ -67,6 +79,31 @@ class Splitter:
         if text.isascii():
             return _ASCII.findall(text)
         return (self._regex if _HIGH.search(text) else self._below).findall(text)
+
+
+def add_line_blanks(text: str) -> str:
+    """Put a blank before each line, as a word within a line has it."""
+    return _LINE_START.sub(" ", text)
+
+
+def drop_line_blanks(text: str) -> str:
+    """Undo `add_line_blanks`."""
+    return _LINE_BLANK.sub("", text)
+
+
+def without_line_blanks(pieces: Iterable[str], text: str) -> Iterator[str]:
+    """Yield what each piece of `add_line_blanks(text)` stands for in the text itself. Of several blanks that begin a
+    line the last one was added, so that no piece is left empty."""
+    added = (match.end() - 1 for match in _LINE_BLANKS.finditer(add_line_blanks(text)))
+    place, blank = 0, next(added, None)
+    for piece in pieces:
+        place += len(piece)
+        while blank is not None and blank < place:
+            # What is left of the piece still ends at `place`.
+            at = len(piece) - (place - blank)
+            piece = piece[:at] + piece[at + 1 :]
+            blank = next(added, None)
+        yield piece
 
 
 def blank_words(text: str) -> list[str]:
