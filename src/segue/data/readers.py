@@ -18,9 +18,9 @@ import csv
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain, zip_longest
+from itertools import chain, repeat, zip_longest
 from pathlib import Path
 
 from segue.data.config import Config, Format
@@ -98,14 +98,16 @@ class Reader:
         if self.ledger.bad_rows > FAULTS_SHOWN:
             self.finish()
 
-    def _example(self, values: Values, path: str, line: int, spans: SchemeReader | None = None) -> Iterator[Example]:
+    def _example(
+        self, values: Values, path: str, line: int, spans: SchemeReader | None = None, lines: Iterable[int] = ()
+    ) -> Iterator[Example]:
         """Yield a row's example, or the units of its running text; nothing for a blank or bad row."""
         if not any(values):
             self.ledger.blank_lines += 1
             return
         made, fault = self.shape.example(values, self.config), ""
         if isinstance(made, Example) and spans is not None:
-            tags, fault = spans.read(made.tags)
+            tags, fault = spans.read(made.tags, lines)
             made = made._replace(tags=tags)
         if isinstance(made, str) or fault:
             self._bad(path, line, fault or str(made))
@@ -181,7 +183,8 @@ class Reader:
             elif isinstance(values := self._values(row, keys), str):
                 self._bad(path, number, values)
             else:
-                yield from self._example(values, path, number, spans)
+                yield from self._example(values, path, number, spans, repeat(number))
+        self._note_repairs(spans, path)
 
     def _values(self, row: str, keys: list[str]) -> Values | str:
         """The values of an object's keys, or what is wrong with the row."""
@@ -197,16 +200,20 @@ class Reader:
         """Reads the tags of one file as spans, if data.label names a scheme for spans."""
         return SchemeReader(self.config.label) if self.config.label in SCHEMES else None
 
+    def _note_repairs(self, spans: SchemeReader | None, path: str) -> None:
+        for remark in spans.repairs() if spans else ():
+            self.ledger.note(remark, path)
+
     def _sentences(self, path: str, rows: Iterator[str]) -> Iterator[Example]:
         columns: _Columns | None = None
         spans = self._span_reader()
-        begin, spoilt, pairs = 0, False, list[tuple[str, str]]()
+        at, spoilt, pairs = list[int](), False, list[tuple[str, str]]()
         for number, row in enumerate(chain(rows, [""]), 1):
             cells = [cell.strip() for cell in row.split("\t")] if "\t" in row else row.split()
             if not any(cells):
                 if pairs and not spoilt:
-                    yield from self._example(list(zip(*pairs, strict=True)), path, begin, spans)
-                spoilt, pairs = False, []
+                    yield from self._example(list(zip(*pairs, strict=True)), path, at[0], spans, at)
+                at, spoilt, pairs = [], False, []
                 continue
             if not pairs and (row.startswith("#") and "\t" not in row):
                 continue
@@ -216,12 +223,13 @@ class Reader:
             columns = columns or self._conll_columns(path, number, cells)
             if columns.universal and not cells[0].isdecimal() and _NODE.fullmatch(cells[0]):
                 continue
-            begin = begin if pairs else number
+            at.append(number)
             pair = columns.pick(cells)
             if isinstance(pair, str):
                 self._bad(path, number, pair)
                 spoilt, pair = True, ("", "")
             pairs.append(pair)
+        self._note_repairs(spans, path)
 
     def _conll_columns(self, path: str, line: int, first: list[str]) -> _Columns:
         """Which columns hold word and tag, from data.columns or from the file's first row."""
