@@ -300,6 +300,9 @@ def predict(
 ) -> None:
     """Print labels, tags or translations, one a line; with --json their probabilities too.
 
+    Of raw text a tagger first splits off punctuation and clitics; a line where a punctuation mark stands between blanks
+    is split at its blanks alone. Spans are printed as [ORG EU] rejects; --json has their places in the text.
+
     printf 'a fine film\\n' | segue predict runs/bow-reviews - --explain
 
     segue predict runs/rnn_seq2seq-pairs source.txt decode.beam=5 decode.length_penalty=1

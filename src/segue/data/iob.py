@@ -30,6 +30,17 @@ def is_span_tag(tag: str) -> bool:
     return tag == "O" or (len(tag) > 2 and tag[0] in "BIES" and tag[1] == "-")
 
 
+def kind_of(tag: str) -> str:
+    """The type of the span that a tag is part of: LOC of B-LOC; O of O."""
+    return tag[2:] or tag
+
+
+def mark_spans(tags: Iterable[str]) -> bool:
+    """Whether these tags mark spans: all are span tags, and some are not O."""
+    found = set(tags)
+    return not found <= {"O"} and all(map(is_span_tag, found))
+
+
 def spans(tags: Sequence[str]) -> set[Span]:
     """(type, start, end) of each span of one sentence; `end` is the token after its last.
 
@@ -70,6 +81,15 @@ def tags_of(found: set[Span], words: int, scheme: Scheme) -> tuple[str, ...]:
         prefixes = [single] if end - start == 1 else [first, *inside, last]
         tags[start:end] = [f"{prefix}-{kind}" for prefix in prefixes]
     return tuple(tags)
+
+
+def in_brackets(words: Sequence[str], tags: Sequence[str]) -> str:
+    """Write a sentence with its spans in brackets, as CoNLL-2003's paper does: [ORG U.N.] official [PER Ekeus]."""
+    shown = list(words)
+    for kind, start, end in spans(tags):
+        shown[start] = f"[{kind} {shown[start]}"
+        shown[end - 1] += "]"
+    return " ".join(shown)
 
 
 class SchemeReader:

@@ -191,7 +191,7 @@ def _print_profile(profile: dict[str, Any]) -> None:
 
 
 _NO_FIGURES = {"task", "figure", "confusion", "calibration", "labels", "static", "by_corpus", "sections"}
-_NO_FIGURES |= {"amount", "sha256", "had_a_say", "leak"}
+_NO_FIGURES |= {"amount", "sha256", "had_a_say", "leak", "types", "span_counts", "by_type"}
 
 
 def print_figures(result: dict[str, Any]) -> None:
@@ -203,8 +203,6 @@ def print_figures(result: dict[str, Any]) -> None:
     words = []
     for key, value in result.items():
         if key in _NO_FIGURES or key.endswith("_ci"):
-            continue
-        if value is None and key == "span_f1":
             continue
         if key == "decode":
             words.append("decode: " + ", ".join(f"{name}={setting}" for name, setting in value.items()))
@@ -227,10 +225,21 @@ def print_figures(result: dict[str, Any]) -> None:
         )
     if result.get("labels") and len(result["labels"]) <= 12:
         _print_confusion(result["labels"], result["confusion"])
+    if "by_type" in result:
+        _print_types(result["by_type"])
     if "sections" in result:
         _print_sections(result["sections"])
     if "by_corpus" in result:
         _print_by_corpus(result["by_corpus"])
+
+
+def _print_types(types: list[dict[str, Any]]) -> None:
+    """Precision, recall and F1 of each type of span."""
+    table = _headed("type", "precision", "recall", "F1", "spans")
+    for one in types:
+        shares = (f"{100 * one[name]:.1f} %" for name in ("precision", "recall", "f1"))
+        table.add_row(Text(one["type"]), *shares, number(one["true"]))
+    _console().print(table)
 
 
 def _print_sections(sections: list[dict[str, Any]]) -> None:

@@ -155,6 +155,7 @@ def entry_of(
         sample=_sample(run, passage.prompt) if passage else "",
         surprisal=word_bits(run, passage.units) if passage else [],
         confusion=(figures["labels"], figures["confusion"]) if "confusion" in figures else None,
+        types=figures.get("by_type", []),
         examples=evaluation.examples,
         calibration=figures.get("calibration", []),
         run=str(run.path),
@@ -218,6 +219,8 @@ def curve_of(run: Path, drawn: tuple[str, str]) -> Curve:
     forcing, for numbers the loss."""
     name, metric = drawn
     validated = [line for line in read_metrics(run) if line["kind"] == "validation"]
+    if validated and name == "span_f1" and not any(name in line for line in validated):
+        name = "accuracy"  # the tags are no spans
     if validated and name == "accuracy" and not any(name in line for line in validated):
         name = metric = "loss"
     points = [line for line in validated if line.get(name) is not None]

@@ -387,8 +387,8 @@ class Run:
     # Predicting
 
     def predict(self, texts: Iterable[str], settings: Settings = ()) -> Iterator[Any]:
-        """Predict labels, tags (words are split at spaces) or translations, one a text; a tab separates the two texts
-        of a pair. `settings` are keys of [decode] by which translations are written, {"decode.beam": 5}."""
+        """Predict labels, tags (of the words of `sentence_words`) or translations, one a text; a tab separates the two
+        texts of a pair. `settings` are keys of [decode] by which translations are written, {"decode.beam": 5}."""
         self._must("predict")
         return self.task.predict(self._decoding(settings), map(self._asked, _listed(texts)))
 
@@ -442,8 +442,8 @@ def evaluate_opened(
     what = f"evaluating {recipe.name}"
     evaluation = task.evaluate(opened, corpus, split, lambda share: progress(what, share), limit, **how)
     best = corpus.best(split)
-    if best and task.figure in best:
-        evaluation.result["best_possible"] = best[task.figure]
+    if best and evaluation.figure in best:
+        evaluation.result["best_possible"] = best[evaluation.figure]
     return evaluation
 
 
