@@ -118,6 +118,10 @@ class Task(ABC):
         if example.target:
             yield example.target
 
+    def remark(self, corpus: Corpus, kind: str) -> str:
+        """Return what the owner of the data should know before training with tokens of this kind, or ''."""
+        return ""
+
     def labels(self, corpus: Corpus, data: Data) -> tuple[str, ...]:
         """List every label or tag that can be predicted; refuse labels that nothing can be learnt from."""
         return ()
