@@ -27,12 +27,16 @@ _MOST = 100
 """List at most this many choices: nobody reads a whole vocabulary."""
 
 
+def closest(word: str, choices: Iterable[str]) -> str:
+    """Return the choice that is spelt most like a word; empty if none is near."""
+    return next(iter(difflib.get_close_matches(word, sorted(choices), n=1, cutoff=0.5)), "")
+
+
 def nearest(word: str, choices: Iterable[str]) -> str:
     """Return ` Did you mean 'x'?`, or the list of choices if none is near, or nothing if they are too many."""
     names = sorted(choices)
-    close = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
-    if close:
-        return f" Did you mean '{close[0]}'?"
+    if close := closest(word, names):
+        return f" Did you mean '{close}'?"
     return f" Choose from: {', '.join(names)}." if 0 < len(names) <= _MOST else ""
 
 
@@ -50,10 +54,21 @@ def exit_code(error: BaseException, verbs: Sequence[str], debug: bool = False) -
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader of our output closed the pipe
         return 0
     if isinstance(error, KeyboardInterrupt | typer.Abort):
-        return _say("Interrupted. A run that had begun goes on with: segue train --out RUN --resume", 1)
+        note = _notes(error) or " A run that had begun goes on with: segue train --out RUN --resume"
+        return _say(f"Interrupted.{note}", 1)
     if debug or not isinstance(error, Exception):
         raise error
-    return _say(*_message(error, verbs))
+    message, code = _message(error, verbs)
+    return _say(message + _notes(error), code)
+
+
+def goes_on(error: BaseException, command: str) -> None:
+    """Note on an error, for its message, the command that goes on with what was begun."""
+    error.__notes__ = [f"What is finished is kept. Go on with: {command}"]
+
+
+def _notes(error: BaseException) -> str:
+    return "".join(f" {note}" for note in getattr(error, "__notes__", ()))
 
 
 def _usage_error() -> type[Exception]:

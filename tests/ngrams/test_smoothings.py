@@ -12,8 +12,9 @@ import segue
 from segue.cli import main
 from segue.look.page.charts import Axes, Line, line_chart
 from segue.look.page.report import Curve, Entry, Page, render
+from segue.models.names import recipe_names
 from segue.models.ngram import Ngram
-from segue.recipe import load_recipe, recipe_names
+from segue.recipe import load_recipe
 
 RECIPES = {name: load_recipe(name) for name in recipe_names("ngram")}
 TEXT = "the cow eats the green grass.\na big dog sees the small cow and runs.\n\n" * 60

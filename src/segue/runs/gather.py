@@ -112,10 +112,12 @@ def _cut(text: str) -> str:
 def _guesses(run: Run, begin: str) -> list[str]:
     """Generate a run's continuations of the beginning that the quiz shows; empty if it cannot."""
     try:
-        written = run.generate_many([begin] * _OTHERS, **_plain(run, 1.5 * _CONTINUED), seed=1)
-    except SegueError:  # a model without smoothing may have no continuation of unseen text
+        written = run.written([begin] * _OTHERS, **_plain(run, 1.5 * _CONTINUED), seed=1)
+    except SegueError:
         return []
-    return [_cut(text) for _, text in written]
+    if any(dead_end for _, dead_end in written):  # a model without smoothing may not go on from unseen text
+        return []
+    return [_cut(text) for text, _ in written]
 
 
 def _quiz(passage: Passage, entries: list[Entry]) -> Quiz | None:
@@ -248,7 +250,8 @@ def expected_of(run: Run, units: Iterable[str]) -> Expected | None:
 
 
 def _sample(run: Run, prompt: str) -> str:
-    return str(run.generate(prompt, **_plain(run, _SAMPLE), seed=0))
+    ((text, dead_end),) = run.written([prompt], **_plain(run, _SAMPLE), seed=0)
+    return f"{text} … (the text ends here: without smoothing nothing can follow)" if dead_end else text
 
 
 def _plain(run: Run, characters: float) -> dict[str, Any]:
@@ -260,7 +263,7 @@ def _plain(run: Run, characters: float) -> dict[str, Any]:
 def word_bits(run: Run, units: Iterable[str]) -> list[tuple[str, float]]:
     """Return the words of a text, each with the bits of the tokens that begin in it (surprisal), and the unit ends."""
     end = _ENDS[run.recipe.data.unit]
-    return [word for line in run.score(units) for word in _words_of(line, end)]
+    return [word for line in run.score(units, end=True) for word in _words_of(line, end)]
 
 
 def _words_of(line: Line, end: str) -> list[tuple[str, float]]:

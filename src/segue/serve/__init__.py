@@ -15,7 +15,12 @@ _FAREWELL = 2
 
 
 def serve(
-    paths: Sequence[str], host: str = "127.0.0.1", port: int = 8000, device: str = "auto", trust: bool = False
+    paths: Sequence[str],
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    device: str = "auto",
+    trust: bool = False,
+    threads: int = 0,
 ) -> None:
     """Serve runs until interrupted; `port` 0 takes a free one."""
     if not (find_spec("fastapi") and find_spec("uvicorn")):
@@ -24,7 +29,9 @@ def serve(
 
     from segue.serve.app import create_app
     from segue.serve.engine import Engine
+    from segue.training.device import set_threads
 
+    set_threads(threads)
     with _listen(host, port) as listening:  # before the models are loaded, which may take long
         address, taken = listening.getsockname()[:2]
         local = ipaddress.ip_address(address).is_loopback

@@ -161,13 +161,16 @@ def _add_routes(app: FastAPI, engine: Engine) -> None:
 
     @app.post("/api/generate")
     async def generate(ask: Generate) -> StrictJSON:
-        """Generate texts that follow a prompt: {texts, unknown}; unknown are the prompt's words read as UNK."""
+        """Generate texts that follow a prompt: {texts, dead_ends, unknown}; unknown are the prompt's words read as UNK.
+
+        dead_ends: whether a text ended since nothing could follow (a model without smoothing)."""
         served = engine[ask.run]
         return StrictJSON(await served.do(served.generate, ask.prompt, ask.n, ask.settings()))
 
     @app.post("/api/stream", response_class=StreamingResponse)
     async def stream(ask: Stream) -> StreamingResponse:
-        """Stream the first text of /api/generate as server-sent events: {text} …, then {done, tokens, ended, unknown}.
+        """Stream the first text of /api/generate as server-sent events: {text} …, then {done, tokens, ended, dead_end,
+        unknown}.
 
         An error on the way is {error}. Closing the connection stops the generation.
         """

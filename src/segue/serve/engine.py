@@ -7,7 +7,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -103,8 +103,9 @@ class Served:
 
     def generate(self, prompt: str, n: int, settings: Mapping[str, Any]) -> Answer:
         """Generate n texts that follow a prompt."""
-        written = self.run.generate_many([prompt] * n, **settings, beam=0)
-        return {"texts": [text for _, text in written], "unknown": self.run.unknown(prompt)}
+        written = self.run.written([prompt] * n, **settings, beam=0)
+        dead_ends = [dead_end for _, dead_end in written]
+        return {"texts": [text for text, _ in written], "dead_ends": dead_ends, "unknown": self.run.unknown(prompt)}
 
     async def stream(self, prompt: str, settings: Mapping[str, Any]) -> AsyncGenerator[Answer, None]:
         """Yield the first text of `generate` as it is written: {"text": the new part} …, then {"done": the whole}."""
@@ -124,19 +125,23 @@ class Served:
         start: list[int] = tokenizer.encode(prompt).tolist()
         ids: list[int] = []
         growth = Growth(tokenizer, start)
-        for token in stream(run.model, start, run.sizes, config, device=run.device, forbid=[tokenizer.unk]):
+        dead_ends: list[bool] = []
+        met = partial(dead_ends.append, True)
+        forbid = [tokenizer.unk]
+        for token in stream(run.model, start, run.sizes, config, device=run.device, forbid=forbid, at_dead_end=met):
             ids.append(token)
             if piece := growth.add(token):
                 yield {"text": piece}
         if piece := growth.rest():
             yield {"text": piece}
         whole = tokenizer.decode(start + ids)[len(tokenizer.decode(start)) :]
-        ended = len(ids) < config.max_tokens
-        yield {"done": whole, "tokens": len(ids), "ended": ended, "unknown": run.unknown(prompt)}
+        ended = len(ids) < config.max_tokens and not dead_ends
+        last = {"done": whole, "tokens": len(ids), "ended": ended, "dead_end": bool(dead_ends)}
+        yield {**last, "unknown": run.unknown(prompt)}
 
     def score(self, text: str) -> Answer:
         """Score every token: natural log probability and bits; the last, empty token is the text's end."""
-        (line,) = self.run.score([text])
+        (line,) = self.run.score([text], end=True)
         rows = zip(line.tokens, line.logprobs, line.token_bits, strict=True)
         return {
             "tokens": [{"token": token, "logprob": logprob, "bits": bits} for token, logprob, bits in rows],

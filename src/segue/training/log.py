@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import sys
 import time
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Any, ParamSpec, Protocol, TextIO, TypeVar
 
 from segue.data.atomic import atomic_file
 from segue.errors import InputError, SegueError
@@ -26,15 +29,41 @@ def silent(what: str, share: float, note: str = "") -> None:
     """Report no progress."""
 
 
-class Lines:
-    """Prints a plain line now and then, for logs and pipes; nothing for work that takes under two seconds."""
+P = ParamSpec("P")
+R = TypeVar("R")
 
-    def __init__(self, file: TextIO | None = None, every: float = 5.0) -> None:
-        self.file, self.every = file or sys.stderr, every
-        self.what, self.begun, self.said = "", 0.0, 0.0
+
+def reports(verb: Callable[P, R]) -> Callable[P, R]:
+    """Let a function that takes `progress` report as the command line does, in a script and a notebook too, unless the
+    caller gives another; progress=segue.silent reports nothing."""
+    signature = inspect.signature(verb)
+
+    @wraps(verb)
+    def reporting(*args: P.args, **named: P.kwargs) -> R:
+        bound = signature.bind(*args, **named)
+        if "progress" in bound.arguments:
+            return verb(*args, **named)
+        progress = progress_for(sys.stderr)
+        bound.arguments["progress"] = progress
+        try:
+            return verb(*bound.args, **bound.kwargs)
+        finally:
+            progress.close()
+
+    return reporting
+
+
+class Lines:
+    """Prints a plain line now and then, for logs and pipes; nothing for work that takes under two seconds. `rewrite`:
+    each line overwrites the last one, for a notebook."""
+
+    def __init__(self, file: TextIO | None = None, every: float = 5.0, rewrite: bool = False) -> None:
+        self.file, self.every, self.rewrite = file or sys.stderr, every, rewrite
+        self.what, self.begun, self.said, self.width = "", 0.0, 0.0, 0
 
     def __call__(self, what: str, share: float, note: str = "") -> None:
         if what.endswith("."):
+            self.close()
             print(what, file=self.file)
             return
         now = time.monotonic()
@@ -42,13 +71,23 @@ class Lines:
             self.what, self.begun, self.said = what, now, now - self.every + 2.0
         due = now - self.said >= self.every
         if due or (share >= 1 and self.said > self.begun):
-            print(f"{what}: {share:.0%}{_left(now - self.begun, share)}{note and '  ' + note}", file=self.file)
+            self._print(f"{what}: {share:.0%}{_left(now - self.begun, share)}{note and '  ' + note}")
             self.said = now
         if share >= 1:
             self.what = ""
 
+    def _print(self, line: str) -> None:
+        if not self.rewrite:
+            print(line, file=self.file)
+            return
+        print(f"\r{line:<{self.width}}", end="", file=self.file, flush=True)
+        self.width = len(line)
+
     def close(self) -> None:
-        """Do nothing: there is nothing to close."""
+        """End the line that would be overwritten."""
+        if self.width:
+            print(file=self.file)
+            self.width = 0
 
 
 class Bar:
@@ -85,8 +124,10 @@ class Bar:
 
 
 def progress_for(file: TextIO) -> Bar | Lines:
-    """Return a Bar for a terminal, else Lines."""
-    return Bar() if file.isatty() else Lines(file)
+    """Return a Bar for a terminal, else Lines; in a notebook one line that is overwritten."""
+    if file.isatty():
+        return Bar()
+    return Lines(file, every=1.0, rewrite=True) if "ipykernel" in sys.modules else Lines(file)
 
 
 def _left(elapsed: float, share: float) -> str:
@@ -169,6 +210,9 @@ class Log:
         loss = record.values.get("cross_entropy", record.values.get("loss"))
         if self.learns and record.kind == "train" and loss is not None:
             self.progress(self.what, record.values["progress"], f"step {record.step}, loss {loss:.3f}")
+        if count := record.values.get("threads"):
+            said = f"uses {count} thread{'s' * (count > 1)} from step {record.step} on"
+            self.progress(f"Training has become more than twice as slow, so it {said}.", 0.0)
         if tensors is not None:
             from segue.training.checkpoint import save_checkpoint
 
