@@ -16,6 +16,8 @@ from segue import tasks
 from segue.errors import InputError, SegueError, exit_code, nearest
 from segue.interop import formats
 from segue.look.inside import views
+from segue.output.streams import standard_streams
+from segue.output.visible import escapes
 
 app = typer.Typer(
     name="segue",
@@ -961,11 +963,18 @@ def main(arguments: list[str] | None = None) -> int:
     debug = "--debug" in words
     words = _other_words([word for word in words if word != "--debug"])
     command = typer.main.get_group(app)
-    try:
-        # Not `main` of the command: it would handle Ctrl-C and a closed pipe itself.
-        with command.make_context("segue", words) as context:
-            command.invoke(context)
-        sys.stdout.flush()
-    except BaseException as error:
-        return exit_code(_with_right_word(error, words), list(command.commands), debug)
+    if helps := "--help" in words:
+        words = [*words[:1], "--help"]  # nothing but our own text is printed, so that typer may colour it
+        from typer import rich_utils
+
+        rich_utils.COLOR_SYSTEM = "auto" if escapes() else None
+    with standard_streams(styled=helps):
+        try:
+            # Not `main` of the command: it would handle Ctrl-C and a closed pipe itself. With colour: typer would take
+            # the escape codes out of a text that goes into a file.
+            with command.make_context("segue", words, color=True) as context:
+                command.invoke(context)
+            sys.stdout.flush()
+        except BaseException as error:
+            return exit_code(_with_right_word(error, words), list(command.commands), debug)
     return 0

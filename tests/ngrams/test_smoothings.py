@@ -90,6 +90,6 @@ def test_the_picture_needs_two_orders_and_finite_figures() -> None:
 
 def test_orders_stand_at_whole_numbers() -> None:
     lines = [Line("a", 0, [1, 2, 3], [3.0, 2.0, 1.0]), Line("b", 1, [3], [2.0])]
-    for narrow in (False, True):
-        chart = line_chart(lines, Axes("order", "bits per byte", True, whole=True), narrow)
+    for size in ("wide", "narrow"):
+        chart = line_chart(lines, Axes("order", "bits per byte", True, whole=True), size)
         assert re.findall(r'text-anchor="middle">([^<]*)<', chart) == ["1", "2", "3"]

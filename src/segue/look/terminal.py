@@ -18,12 +18,13 @@ from segue.inference.statistics import FEWEST
 from segue.look.explain.layout import laid_out
 from segue.look.inside.view import View
 from segue.look.page.markup import figure, is_share, visible
+from segue.output.streams import open_console
 
 
 def _console() -> Console:
     """A terminal has its own width; a file or a pipe has none, so that nothing is cut there."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=160)
+    made = open_console(highlight=False)
+    return made if made.is_terminal else open_console(highlight=False, width=160)
 
 
 def number(value: Any, digits: int = 3) -> str:
@@ -414,7 +415,7 @@ def print_lines(lines: Sequence[str]) -> None:
 def print_view(view: View) -> None:
     """A look into a model, in colour where the terminal has it."""
     console = _console()
-    print(view.terminal(console.width, console.color_system is not None))
+    print(view.terminal(console.width, console.color_system is not None), file=console.file)
 
 
 def print_head(text: str) -> None:

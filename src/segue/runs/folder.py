@@ -23,6 +23,7 @@ from typing import Any
 
 from segue.data.atomic import atomic_file
 from segue.errors import FULL, InputError
+from segue.output.visible import visible_json
 
 OWN = frozenset(
     (
@@ -50,7 +51,7 @@ def write_json(path: Path, value: Any) -> None:
 
 def to_json(value: Any, indent: int | None = None) -> str:
     """Write strict JSON: an infinite or missing figure is null."""
-    return json.dumps(_finite(value), indent=indent, ensure_ascii=False, allow_nan=False)
+    return visible_json(json.dumps(_finite(value), indent=indent, ensure_ascii=False, allow_nan=False))
 
 
 def _finite(value: Any) -> Any:

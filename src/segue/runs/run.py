@@ -10,9 +10,9 @@ import dataclasses
 import math
 import tempfile
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import tee
 from pathlib import Path
 from typing import Any
@@ -498,10 +498,21 @@ class Run:
     def _decode_keys(self) -> tuple[str, ...]:
         return tuple(f"decode.{key}" for key in self.task.decodes)
 
-    def explain(self, texts: Iterable[str]) -> Iterator[tuple[Any, list[Mattered]]]:
-        """Predict each text's label, and compute how much each of its words mattered."""
+    def explain(
+        self, texts: Iterable[str], check: Callable[[], None] = lambda: None
+    ) -> Iterator[tuple[Any, list[Mattered]]]:
+        """Predict each text's label, and compute how much each of its words mattered; `check` is called before each
+        reading, and may raise an error to stop."""
         self._must("predict --explain", "explain a prediction")
-        predict: Any = partial(self.task.predict, self.opened)
+
+        def checked(examples: Iterable[Example]) -> Iterator[Example]:
+            for example in examples:
+                check()
+                yield example
+
+        def predict(examples: Iterable[Example]) -> Iterator[Any]:
+            return self.task.predict(self.opened, checked(examples))
+
         return explained(predict, map(self._asked, _listed(texts)))
 
     def _asked(self, text: str) -> Example:

@@ -43,7 +43,8 @@ from segue.inference.evaluation import LOWER_IS_BETTER, NAMES, Evaluation
 from segue.inference.evaluation import compare as compare_two
 from segue.inference.statistics import FEWEST
 from segue.look.page.charts import Axes, Line, line_chart
-from segue.look.page.report import Curve, Entry, write
+from segue.look.page.curves import Curve
+from segue.look.page.report import Entry, write
 from segue.look.page.trend import Point, Trend, alone, trend_chart
 from segue.models.keys import SECTIONS
 from segue.models.names import CLAIMS, RECIPES
@@ -413,7 +414,7 @@ def _mean_curve(curves: Sequence[Curve]) -> Curve:
 
 
 def _report(claim: Claim, outcomes: Sequence[Outcome], recipe: Recipe, out: Path) -> dict[str, Any]:
-    main = recipe.task.figure
+    main = next((outcome.mean.figure for outcome in outcomes if not outcome.diverged), recipe.task.figure)
     metric = NAMES.get(main, main)
     held, comparisons = _decided(claim, outcomes, main)
     law = _law(outcomes, main) if claim.law else None
@@ -580,7 +581,7 @@ def _trend(claim: Claim, outcomes: Sequence[Outcome], main: str, metric: str, la
 def _curves(entries: Sequence[Entry], metric: str, main: str, best: float | None) -> str:
     lines = [Line(entry.model, i, entry.curve.steps, entry.curve.values) for i, entry in enumerate(entries)]
     shown = next((entry.curve.metric for entry in entries if entry.curve.metric), metric)
-    return line_chart(lines, Axes("steps", shown, main in LOWER_IS_BETTER, best if shown == metric else None), False)
+    return line_chart(lines, Axes("steps", shown, main in LOWER_IS_BETTER, best if shown == metric else None), "wide")
 
 
 def _facts(claim: Claim, recipe: Recipe, best: Outcome) -> list[str]:

@@ -36,7 +36,7 @@ from segue.recipe import Recipe, budgeted, kind_of, load_recipe
 from segue.runs import folder as files
 from segue.runs.display import Comparison
 from segue.runs.experiments.verdict import Trial, question, stem, summary
-from segue.runs.gather import entry_of, page_of, passage_of
+from segue.runs.gather import entry_of, page_of, passage_of, trend_of
 from segue.runs.leaks import leak, trained_runs
 from segue.runs.prepare import Shared
 from segue.runs.resume import (
@@ -108,7 +108,7 @@ class Asked:
     budget: str
     seeds: int
     folds: int
-    task: str
+    task: TaskName
     settings: list[str]
     left_out: list[str]
     """A sentence about the models of the task that cannot learn the labels."""
@@ -401,7 +401,7 @@ def _joined(folds: list[Evaluation]) -> Evaluation:
     return _figures(replace(folds[0], result=result, pieces_NK=pieces, examples=examples, ordered=ordered))
 
 
-def mean_of(seeds: list[Evaluation]) -> Evaluation:
+def mean_of(seeds: Sequence[Evaluation]) -> Evaluation:
     """Average evaluations over seeds; what has no mean (confusions, examples) is taken from the first."""
     if len(seeds) == 1:
         return seeds[0]
@@ -476,7 +476,8 @@ def _report(
     title = f"{stem(corpus.config.path)}: {len(trials)} models compared"
     column = question(trials)
     page = page_of(title, sentences, entries, passage, trials[0].evaluation)
-    write(replace(page, column=column), out / "report.html")
+    trend = trend_of([trial.recipe for trial in trials], entries)
+    write(replace(page, column=column, trend=trend), out / "report.html")
     rows = [_row(trial, result, column) for trial, result in zip(trials, results, strict=True)]
     result = {
         "report": str(out / "report.html"),
