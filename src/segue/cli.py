@@ -381,6 +381,9 @@ def predict(
     """Predict labels, tags or translations. Out comes what went in: a table with its columns and new ones for the
     prediction and its probability, JSON with all its keys, CoNLL with another column; of lines, a prediction a line.
 
+    Of raw text a tagger first splits off punctuation and clitics; a line where a punctuation mark stands between blanks
+    is split at its blanks alone. Spans are printed as [ORG EU] rejects; --json has their places in the text.
+
     printf 'a fine film\\n' | segue predict runs/bow-reviews - --explain
 
     segue predict runs/bow-reviews other.csv data.columns=review > labelled.csv
@@ -842,9 +845,6 @@ def _warn_unknown(run: Any, text: str) -> None:
     if unknown:
         shown = ", ".join(repr(word) for word in dict.fromkeys(unknown))
         typer.echo(f"Unknown to this model, and read as such: {shown[:200]}.", err=True)
-        if len(run.unknown(f" {text}")) < len(unknown):
-            # Word tokens hold the blank before the word, which the first word of a text lacks.
-            typer.echo(f"With a blank before it {unknown[0]!r} is known: begin the text with a blank.", err=True)
 
 
 def _warn_too_long(run: Any, prompt: str) -> None:

@@ -20,9 +20,9 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain, zip_longest
+from itertools import chain, repeat, zip_longest
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -155,14 +155,16 @@ class Reader:
         if self.ledger.bad_rows > FAULTS_SHOWN:
             self.finish()
 
-    def _example(self, values: Values, path: str, line: int, spans: SchemeReader | None = None) -> Iterator[Example]:
+    def _example(
+        self, values: Values, path: str, line: int, spans: SchemeReader | None = None, lines: Iterable[int] = ()
+    ) -> Iterator[Example]:
         """Yield a row's example, or the units of its running text; nothing for a blank or bad row."""
         if not any(values):
             self.ledger.blank_lines += 1
             return
         made, fault = self.shape.example(values, self.config), ""
         if isinstance(made, Example) and spans is not None:
-            tags, fault = spans.read(made.tags)
+            tags, fault = spans.read(made.tags, lines)
             made = made._replace(tags=tags)
         if isinstance(made, str) or fault:
             self._bad(path, line, fault or str(made))
@@ -289,7 +291,8 @@ class Reader:
             if isinstance(values, str):
                 self._bad(path, line, values)
             else:
-                yield from self._example(values, path, line, spans)
+                yield from self._example(values, path, line, spans, repeat(line))
+        self._note_repairs(spans, path)
 
     def _asked_objects(self, path: str, found: Rows) -> Iterator[Question]:
         for line, row in found.rows:
@@ -307,6 +310,10 @@ class Reader:
     def _span_reader(self) -> SchemeReader | None:
         """Reads the tags of one file as spans, if data.label names a scheme for spans."""
         return SchemeReader(self.config.label) if self.config.label in SCHEMES else None
+
+    def _note_repairs(self, spans: SchemeReader | None, path: str) -> None:
+        for remark in spans.repairs() if spans else ():
+            self.ledger.note(remark, path)
 
     def _sentence_rows(self, path: str, rows: Iterator[str]) -> Iterator[list[tuple[int, list[str]]]]:
         """Yield the rows of each sentence of a CoNLL file, with their lines; comments are left out."""
@@ -332,7 +339,9 @@ class Reader:
             for number, fault in bad:
                 self._bad(path, number, fault)
             if found and not bad:
-                yield from self._example(list(zip(*(pair for _, pair in found), strict=True)), path, found[0][0], spans)
+                at, pairs = zip(*found, strict=True)
+                yield from self._example(list(zip(*pairs, strict=True)), path, at[0], spans, at)
+        self._note_repairs(spans, path)
 
     def _unknown_tags(self, path: str, rows: Iterator[str]) -> Iterator[Question]:
         """Sentences of a CoNLL file whose words are to be tagged; the column of tags may be missing."""

@@ -172,6 +172,9 @@ def _check(recipe: Recipe, corpus: Corpus, progress: Progress) -> None:
             f"as in {recipe.data.path[:200]}. Leave the weights out, {names[:200]}"
             + (", or choose a model that learns by gradient, such as rnn_lm or gpt." if counts else ".")
         )
+    if remark := recipe.task.remark(corpus, recipe.tokens.kind):
+        progress(f"{recipe.data.path}: {remark}.", 0.0)
+        corpus.ledger.note(remark, recipe.data.path)
     window, length = recipe.model_class.window_of(recipe.model), recipe.batches.length
     if window > length and not recipe.train.init:
         progress(
@@ -211,7 +214,7 @@ def _texts(recipe: Recipe, corpus: Corpus) -> Iterator[str]:
     fair."""
     task = recipe.task
     for example in corpus.mixed() if len(corpus.parts) > 1 else corpus.examples("train"):
-        yield from task.texts(example)
+        yield from task.texts(example, recipe.tokens.kind)
 
 
 def _speller(recipe: Recipe, tokenizer: Tokenizer, corpus: Corpus, path: Path) -> Speller | None:

@@ -468,8 +468,8 @@ class Run:
     # Predicting
 
     def predict(self, texts: Any, settings: Settings = (), explain: bool = False) -> Iterator[Any]:
-        """Predict labels, tags (words are split at spaces) or translations, one a text; with `explain` pairs of a label
-        and how much each word mattered.
+        """Predict labels, tags (of the words of `sentence_words`) or translations, one a text; with `explain` pairs of
+        a label and how much each word mattered.
 
         `texts` are strings (of a pair, with a tab between the two), pairs or lists of words; or rows with names (dicts,
         a dict of columns, a data frame), or the Path of a file, of which the text is found as in training. `settings`
@@ -590,8 +590,8 @@ def evaluate_opened(
     what = f"evaluating {recipe.name}"
     evaluation = task.evaluate(opened, corpus, split, lambda share: progress(what, share), limit, **how)
     best = corpus.best(split)
-    if best and task.figure in best:
-        evaluation.result["best_possible"] = best[task.figure]
+    if best and evaluation.figure in best:
+        evaluation.result["best_possible"] = best[evaluation.figure]
     return evaluation
 
 

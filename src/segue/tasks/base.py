@@ -112,11 +112,15 @@ class Task(ABC):
         if config.noise != "none":
             raise ValueError(f"noise={config.noise} is for running text, and {self.name} reads rows")
 
-    def texts(self, example: Example) -> Iterable[str]:
-        """Return the texts of an example that the tokenizer learns from."""
+    def texts(self, example: Example, kind: str) -> Iterable[str]:
+        """Return the texts of an example from which a tokenizer of this kind learns."""
         yield example.text
         if example.target:
             yield example.target
+
+    def remark(self, corpus: Corpus, kind: str) -> str:
+        """Return what the owner of the data should know before training with tokens of this kind, or ''."""
+        return ""
 
     def labels(self, corpus: Corpus, data: Data) -> tuple[str, ...]:
         """List every label or tag that can be predicted; refuse labels that nothing can be learnt from."""

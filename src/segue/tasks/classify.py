@@ -42,6 +42,7 @@ from segue.tasks.labels import (
     sorted_labels,
     yes_and_no,
 )
+from segue.tokens.tokenizer import with_blank
 
 WHOLE = 1 << 24
 """The default of batches.length for counted classifiers: a long row costs them no memory."""
@@ -116,8 +117,8 @@ class Classify(Task):
         counts = Counter(example.label for example in examples)
         return max(counts.values()) / counts.total() if counts else None
 
-    def texts(self, example: Example) -> Iterable[str]:
-        return (" " + text for text in super().texts(example))
+    def texts(self, example: Example, kind: str) -> Iterable[str]:
+        return (with_blank(text, kind) for text in super().texts(example, kind))
 
     def labels(self, corpus: Corpus, data: Data) -> tuple[str, ...]:
         if data.label == "number":

@@ -49,6 +49,9 @@ class Words:
     def decode(self, ids: list[int]) -> str:
         return " ".join(WORDS[i - 2] for i in ids)
 
+    def name(self, token: int) -> str:
+        return WORDS[token - 2]
+
 
 def fitted(**config: Any) -> Ngram:
     model = Ngram(Ngram.Config(**config), Sizes(V))
@@ -204,7 +207,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_look_says_why(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["look", str(run), "hay cows eat", "--top", "3"]) == 0
     said = capsys.readouterr().out
-    assert "order 3" in said and "█" in said and "1/V" in said and "order 2: “ eat”, c(h) = " in said
+    assert "order 3" in said and "█" in said and "1/V" in said and "order 2: “eat”, c(h) = " in said
     assert main(["look", str(run), "bones bones bones"]) == 0
     assert "was never seen" in capsys.readouterr().out
 

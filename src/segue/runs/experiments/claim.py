@@ -414,7 +414,7 @@ def _mean_curve(curves: Sequence[Curve]) -> Curve:
 
 
 def _report(claim: Claim, outcomes: Sequence[Outcome], recipe: Recipe, out: Path) -> dict[str, Any]:
-    main = recipe.task.figure
+    main = next((outcome.mean.figure for outcome in outcomes if not outcome.diverged), recipe.task.figure)
     metric = NAMES.get(main, main)
     held, comparisons = _decided(claim, outcomes, main)
     law = _law(outcomes, main) if claim.law else None

@@ -394,6 +394,8 @@ def _joined(folds: list[Evaluation]) -> Evaluation:
         if any(name in fold.result for fold in folds)
     }
     result = folds[0].result | sums | _averages(folds, [fold.size for fold in folds])
+    if "span_counts" in result:
+        result |= metrics.by_type(result["types"], result["span_counts"])
     pieces = np.concatenate([fold.pieces_NK for fold in folds])
     examples = [example for fold in folds for example in fold.examples]
     ordered = any(fold.ordered for fold in folds)
@@ -412,12 +414,12 @@ def mean_of(seeds: Sequence[Evaluation]) -> Evaluation:
 
 
 _SUMMED = (
-    *("confusion", "calibration", "rows", "sentences", "words", "tokens", "bytes"),
+    *("confusion", "calibration", "span_counts", "rows", "sentences", "words", "tokens", "bytes"),
     *("unknown_tokens", "zero_probability_tokens", "tokens_cut"),
 )
 _AVERAGED = (
-    *("macro_f1", "micro_f1", "span_f1", "chrf", "exact", "perplexity", "spelling_bits_per_byte", "best_possible"),
-    *("mean_absolute_error", "pearson", "spearman"),
+    *("macro_f1", "micro_f1", "span_f1", "precision", "recall", "accuracy", "chrf", "exact", "perplexity"),
+    *("spelling_bits_per_byte", "best_possible", "mean_absolute_error", "pearson", "spearman"),
 )
 
 
@@ -494,7 +496,10 @@ def _report(
     return result
 
 
-_BESIDE = ("perplexity", "micro_f1", "macro_f1", "span_f1", "chrf", "calibration_error")
+_BESIDE = (
+    *("perplexity", "accuracy", "precision", "recall", "by_type", "micro_f1", "macro_f1", "chrf", "calibration_error"),
+    *("mean_absolute_error", "pearson", "spearman"),
+)
 
 
 def _sooner(results: Sequence[dict[str, Any]], trials: Sequence[Trial]) -> list[str]:
@@ -507,9 +512,7 @@ def _sooner(results: Sequence[dict[str, Any]], trials: Sequence[Trial]) -> list[
 def _row(trial: Trial, result: dict[str, Any], column: str) -> dict[str, Any]:
     figures = trial.evaluation.result
     main = main_figure(figures)
-    extra: dict[str, Any] = {
-        key: figures[key] for key in (*_BESIDE, "mean_absolute_error", "pearson", "spearman") if key in figures
-    }
+    extra: dict[str, Any] = {key: figures[key] for key in _BESIDE if key in figures}
     if len(trial.by_seed) > 1:
         extra["seeds"] = trial.by_seed
         extra["seed_deviation"] = float(np.std(trial.by_seed, ddof=1))
