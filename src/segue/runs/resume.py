@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import shlex
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -13,7 +14,7 @@ from typing import Any
 
 from segue.data.corpus import Corpus
 from segue.data.from_list import write_rows
-from segue.errors import InputError, SegueError
+from segue.errors import InputError, SegueError, interrupted
 from segue.models.base import Counted, Imported
 from segue.recipe import Recipe, load_recipe, read_recipe, to_toml
 from segue.runs import folder as files
@@ -86,12 +87,20 @@ class Begun:
         try:
             self._note(device)
             yield
+        except KeyboardInterrupt as error:
+            raise interrupted(error, self._goes_on()) from None
         except Exception as error:
             # After a diverged loss keep the metrics; after wrong input or a full disk there is nothing worth keeping.
             diverged = isinstance(error, SegueError) and not isinstance(error, InputError)
             if not (self.resumed or diverged or any(self.path.glob("checkpoints/step-*"))):
                 files.undo(self.path, self.made)
             raise
+
+    def _goes_on(self) -> str:
+        """Say what an interrupted run has kept, and the command that goes on with it."""
+        kept = max((self.path / "checkpoints").glob("step-*"), default=None)
+        step = f"Step {int(kept.name.removeprefix('step-')):,} is saved. " if kept else ""
+        return f"Interrupted. {step}Go on with: segue train --out {shlex.quote(str(self.path))} --resume"
 
     def broadcast(self, world: World, labels: tuple[str, ...] = (), validates: bool = False) -> None:
         """Broadcast what the other processes need, once: until then they can report that the first one failed."""

@@ -6,6 +6,7 @@ import json
 import math
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
@@ -13,6 +14,7 @@ from segue.data.atomic import atomic_file
 from segue.errors import InputError, SegueError
 from segue.models.base import Record
 from segue.training.fitting import Fitting
+from segue.training.interrupt import DroppedError
 from segue.training.world import World
 
 
@@ -35,17 +37,22 @@ class Lines:
 
     def __call__(self, what: str, share: float, note: str = "") -> None:
         if what.endswith("."):
-            print(what, file=self.file)
+            self._print(what)
             return
         now = time.monotonic()
         if what != self.what:
             self.what, self.begun, self.said = what, now, now - self.every + 2.0
         due = now - self.said >= self.every
         if due or (share >= 1 and self.said > self.begun):
-            print(f"{what}: {share:.0%}{_left(now - self.begun, share)}{note and '  ' + note}", file=self.file)
+            self._print(f"{what}: {share:.0%}{_left(now - self.begun, share)}{note and '  ' + note}")
             self.said = now
         if share >= 1:
             self.what = ""
+
+    def _print(self, line: str) -> None:
+        """Print a line. Where nobody reads any more (a closed pipe, a full disk), the work goes on without it."""
+        with suppress(OSError):
+            print(line, file=self.file, flush=True)
 
     def close(self) -> None:
         """Do nothing: there is nothing to close."""
@@ -132,20 +139,27 @@ class Log:
         self.what = f"training {name}"
         self.learns = not isinstance(trainer, Fitting)
         self.metrics: Metrics | None = None
+        self.saved_at = -1
+        """The step of the last checkpoint that was written here."""
 
     def __enter__(self) -> Log:
         if self.learns:
             self._restore()
-            # Never show 100 % during validation: the run is not finished.
-            self.trainer.validating = lambda share: self.progress(
-                self.what, min(self.trainer.progress, 0.99), "validating"
-            )
+            self.trainer.validating = self._validating
+            if self.world.size == 1:  # several processes would not end at the same step
+                self.trainer.interrupts.begin()
         if self.world.first:
             board = self.learns and self.trainer.config.tensorboard
             self.metrics = Metrics(self.folder, self.trainer.step, board)
         if self.learns:
             self.progress(self.what, self.trainer.progress)
         return self
+
+    def _validating(self, share: float) -> None:
+        if self.trainer.interrupts.signal:
+            raise DroppedError
+        # Never show 100 % during validation: the run is not finished.
+        self.progress(self.what, min(self.trainer.progress, 0.99), "validating")
 
     def _restore(self) -> None:
         from segue.training.checkpoint import clear_unfinished, latest
@@ -160,24 +174,36 @@ class Log:
             self.trainer.restore(*checkpoint)
 
     def write(self, record: Record) -> None:
-        """Write a record; after a validation, a checkpoint too. Collective: every process must call this."""
-        saves = self.learns and record.kind in ("validation", "checkpoint")
+        """Write a record; after a validation or an interruption, a checkpoint too. Collective: every process must call
+        this."""
+        saves = self.learns and record.kind in ("validation", "checkpoint", "interrupted")
+        saves = saves and self.saved_at != self.trainer.step
         tensors = self.trainer.tensors() if saves else None
         if self.metrics is None:
             return
-        self.metrics.write(record)
+        if record.kind != "interrupted":
+            self._note(self.metrics, record)
+        if tensors is not None:
+            from segue.training.checkpoint import save_checkpoint
+
+            save_checkpoint(self.folder / "checkpoints", self.trainer.step, tensors, self.trainer.values())
+            self.saved_at = self.trainer.step
+        if record.kind == "interrupted":
+            raise KeyboardInterrupt(self.trainer.interrupts.signal)
+
+    def _note(self, metrics: Metrics, record: Record) -> None:
+        """Write a record into metrics.jsonl, and show it."""
+        metrics.write(record)
         loss = record.values.get("cross_entropy", record.values.get("loss"))
         if self.learns and record.kind == "train" and loss is not None:
             self.progress(self.what, record.values["progress"], f"step {record.step}, loss {loss:.3f}")
         if count := record.values.get("threads"):
             said = f"uses {count} thread{'s' * (count > 1)} from step {record.step} on"
             self.progress(f"Training has become more than twice as slow, so it {said}.", 0.0)
-        if tensors is not None:
-            from segue.training.checkpoint import save_checkpoint
-
-            save_checkpoint(self.folder / "checkpoints", self.trainer.step, tensors, self.trainer.values())
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if self.learns:
+            self.trainer.interrupts.end()
         if self.metrics is not None:
             self.metrics.close()
         if isinstance(error, DivergedError):
