@@ -548,7 +548,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def answer(run: segue.Run) -> Any:
     """What a run says: scores, or predictions."""
     if run.task.name == "lm":
-        return [line.logprobs for line in run.score(["the old cow", "", "a lake"])]
+        return [line.logprobs for line in run.score(["the old cow", "", "a lake"], end=True)]
     if run.task.name == "embed":
         return words_of(run.opened).nearest("cows")
     return list(run.predict(["the old cow", "a red barn"]))

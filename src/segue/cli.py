@@ -178,6 +178,9 @@ def score(
         ),
     ] = False,
     top: Annotated[int, typer.Option(help="With --lattice: how many paths to print.")] = 10,
+    end: Annotated[
+        bool, typer.Option("--end", help="Score the end of each line too, as `segue evaluate` counts it.")
+    ] = False,
     json: JsonOption = False,
     device: DeviceOption = "auto",
     threads: ThreadsOption = 0,
@@ -201,11 +204,11 @@ def score(
     loaded = load(run, device, trust, threads)
     if lattice:
         for text in _lines(file):
-            found = loaded.score_paths(text)
+            found = loaded.score_paths(text, end)
             best = [_totals(line) for line in found[: _checked_top(top, "path")]]
             _print({"lattice": text, "count": len(found), "paths": best}) if json else print_paths(best, len(found))
         return
-    for line in loaded.score(_lines(file)):
+    for line in loaded.score(_lines(file), end):
         _print({**dataclasses.asdict(line), "perplexity": line.perplexity}) if json else print_line(line)
 
 

@@ -192,7 +192,7 @@ def test_score_gives_every_token_its_bits(client: TestClient, engine: Engine) ->
     text = "the cows sleep"
     for name in WRITERS:
         answer = ask(client, "score", run=name, text=text)
-        (line,) = engine[name].run.score([text])
+        (line,) = engine[name].run.score([text], end=True)
         assert "".join(row["token"] for row in answer["tokens"]) == text
         assert [row["logprob"] for row in answer["tokens"]] == line.logprobs
         assert sum(row["bits"] for row in answer["tokens"]) == pytest.approx(answer["bits"]) == pytest.approx(line.bits)

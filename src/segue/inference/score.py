@@ -44,7 +44,8 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Line:
-    """One scored text: its tokens (the last, empty one is its end), their natural log probabilities, and the totals."""
+    """One scored text: its tokens, their natural log probabilities, and the totals; if `ends`, the last token is the
+    end of the text, an empty string."""
 
     text: str
     tokens: list[str]
@@ -55,11 +56,18 @@ class Line:
     bits: float
     """All bits, including those of spelling unknown words."""
     bytes: int
+    ends: bool = True
 
     @property
     def perplexity(self) -> float:
-        """Perplexity per token, the end included; spelling is not in it."""
-        return perplexity_of(-self.logprob / len(self.tokens))
+        """Perplexity per token; spelling is not in it."""
+        return perplexity_of(-self.logprob / max(1, len(self.tokens)))
+
+    def without_end(self) -> Line:
+        """The same without the end: how likely the text is as a beginning."""
+        logp, bits = self.logprobs[:-1], self.token_bits[:-1]
+        totals = math.fsum(logp), math.fsum(bits), len(self.text.encode())
+        return Line(self.text, self.tokens[:-1], logp, bits, *totals, ends=False)
 
 
 class PartScored(NamedTuple):
@@ -176,7 +184,7 @@ class Reading:
     def way(self) -> str:
         """How the text was read, in words for the tables of figures."""
         read, unit = self.model.way, self.held_out.unit
-        warm = f"{self.rows} rows, each begun {_WARM} tokens before its own"
+        warm = f"{self.rows} rows, each with {_WARM:,} tokens before it for context"
         if self.units <= 1:
             return f"one stream, {read}" if self.rows == 1 else f"{warm}, {read}"
         way = [f"each {unit} by itself", *([] if read == CARRIED else [read])]

@@ -12,10 +12,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from segue.inference.evaluation import NAMES
+from segue.inference.evaluation import HIDDEN_ZEROS, MEANINGS, NAMES
 from segue.inference.score import BLOCK
 from segue.inference.statistics import FEWEST
 from segue.look.inside.view import View
+from segue.look.page.markup import figure, is_share, visible
 
 
 def _console() -> Console:
@@ -44,17 +45,25 @@ def size(count: float) -> str:
     return ""
 
 
-def interval(pair: Sequence[float | None] | None) -> str:
+def written(value: Any, key: str) -> str:
+    """A figure by its key: shares in per cent."""
+    share = isinstance(value, float) and is_share(NAMES.get(key, key))
+    return figure(value, NAMES.get(key, key)) if share else number(value)
+
+
+def interval(pair: Sequence[float | None] | None, key: str = "") -> str:
     if not pair or any(end is None or not math.isfinite(end) for end in pair):
         return "–"
+    if is_share(NAMES.get(key, key)):
+        return f"{100 * (pair[0] or 0):.1f}–{100 * (pair[1] or 0):.1f} %"
     return f"{pair[0]:.3f}–{pair[1]:.3f}"
 
 
-def _sure(pair: Sequence[float | None], figure: str) -> str:
+def _sure(pair: Sequence[float | None], key: str) -> str:
     """The interval of a figure, or how much data one takes."""
     if any(end is not None and math.isfinite(end) for end in pair):
-        return f"95 %: {interval(pair)}"
-    takes = f"{FEWEST * BLOCK:,} bytes" if figure == "bits_per_byte" else f"{FEWEST} rows or sentences"
+        return f"95 % interval: {interval(pair, key)}"
+    takes = f"{FEWEST * BLOCK:,} bytes" if key == "bits_per_byte" else f"{FEWEST} rows or sentences"
     return f"too little to tell how sure: an interval takes {takes}"
 
 
@@ -79,8 +88,8 @@ def print_comparison(result: dict[str, Any]) -> None:
         table.add_row(
             row["model"],
             row["tokens"],
-            "–" if row[main] is None else number(row[main]),
-            interval(row[f"{main}_ci"]),
+            "–" if row[main] is None else written(row[main], main),
+            interval(row[f"{main}_ci"], main),
             *noise,
             *([_spelt(row["spelling_bits_per_byte"])] if spelling else []),
             re.sub(r"\(p (.) (.*)\)", r"p\1\2", row[column.replace(" ", "_")]),
@@ -100,7 +109,7 @@ def print_comparison(result: dict[str, Any]) -> None:
 
 def print_claim(result: dict[str, Any]) -> None:
     """The variants in their order, whether the claim held, and where the page is."""
-    shown = result.get("table") or _variants(result)
+    shown = claim_table(result)
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     for place, heading in enumerate(shown["head"]):
         table.add_column(heading, justify="right" if place else "left", no_wrap=True)
@@ -116,8 +125,10 @@ def print_claim(result: dict[str, Any]) -> None:
     console.print(f"The page: {result['report']}    the picture: {result['picture']}")
 
 
-def _variants(result: dict[str, Any]) -> dict[str, Any]:
-    """The table of a claim that trains variants: headings, and a row a variant."""
+def claim_table(result: dict[str, Any]) -> dict[str, Any]:
+    """The table of a claim: headings, and a row a variant; a claim that is measured has made it itself."""
+    if "table" in result:
+        return dict(result["table"])
     main, against = result["figure"], result["against"]
     numbered = against not in ("steps", "parameters")
     head = ["variant", *([against] if numbered else []), NAMES.get(main, main), "95 % interval", "seeds"]
@@ -128,7 +139,7 @@ def _variants(result: dict[str, Any]) -> dict[str, Any]:
             rows.append([row["variant"], *place, "diverged", "–", "–", "–", "–"])
             continue
         seeds = f"{min(row['seeds']):.3f}–{max(row['seeds']):.3f}" if len(row["seeds"]) > 1 else "–"
-        figures = (number(row[main]), interval(row[f"{main}_ci"]), seeds, size(row["parameters"]))
+        figures = (written(row[main], main), interval(row[f"{main}_ci"], main), seeds, size(row["parameters"]))
         rows.append([row["variant"], *place, *figures, f"{row['train_seconds']:,.1f} s"])
     return {"head": [*head, "parameters", "time"], "rows": rows}
 
@@ -191,31 +202,35 @@ def _print_profile(profile: dict[str, Any]) -> None:
 
 
 _NO_FIGURES = {"task", "figure", "confusion", "calibration", "labels", "static", "by_corpus", "sections"}
-_NO_FIGURES |= {"amount", "sha256", "had_a_say", "leak"}
+_NO_FIGURES |= {"amount", "sha256", "had_a_say", "leak", "run", "data"}
 
 
 def print_figures(result: dict[str, Any]) -> None:
     """The figures of an evaluation, a line each; what adapts has its static figures in a column of their own."""
     static = result.get("static", {})
     table = Table(box=None, show_header=bool(static), pad_edge=False, header_style="bold")
-    for name, justify in (("", "left"), ("adapted", "right"), ("", "left"), *([("static", "right")] if static else [])):
+    for name, justify in (("", "left"), ("adapted", "right"), *([("static", "right")] if static else []), ("", "left")):
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
     words = []
     for key, value in result.items():
-        if key in _NO_FIGURES or key.endswith("_ci"):
+        if key in _NO_FIGURES or key.endswith("_ci") or (key in HIDDEN_ZEROS and not value):
             continue
-        if value is None and key == "span_f1":
+        if (value is None and key == "span_f1") or (key == "split" and "run" in result):
             continue
+        name = NAMES.get(key, key)
         if key == "decode":
             words.append("decode: " + ", ".join(f"{name}={setting}" for name, setting in value.items()))
         elif isinstance(value, dict):
             words += [f"weight {part:.3f} of {name}" for name, part in value.items()]
         elif isinstance(value, str):
-            words.append(f"{NAMES.get(key, key)}: {value}")
+            words.append(f"{name}: {value}")
         else:
-            sure = _sure(result[f"{key}_ci"], key) if f"{key}_ci" in result else ""
-            still = [number(static[key]) if key in static else ""] if static else []
-            table.add_row(NAMES.get(key, key), number(value), sure, *still)
+            remark = _sure(result[f"{key}_ci"], key) if f"{key}_ci" in result else MEANINGS.get(key, "")
+            still = [written(static.get(key), key)] if static else []
+            table.add_row(name, written(value, key), *still, remark)
+    if "run" in result:
+        part = f", its {result['split']} part" if "split" in result else ""
+        _console().print(Text(f"{result['run']} on {result['data']}{part}", "bold"), soft_wrap=True)
     _console().print(table)
     for line in words:
         _console().print(Text(line))
@@ -238,7 +253,8 @@ def _print_sections(sections: list[dict[str, Any]]) -> None:
     for heading in ("section", "analogies", "3CosAdd", "3CosMul"):
         table.add_column(heading, justify="left" if heading == "section" else "right")
     for one in sections:
-        figures = number(one["analogies"]), number(one["accuracy"]), number(one["accuracy_3cosmul"])
+        shares = [written(one[name], "accuracy") for name in ("accuracy", "accuracy_3cosmul")]
+        figures = number(one["analogies"]), *shares
         table.add_row(Text(one["section"]), *figures)
     _console().print(table)
 
@@ -295,7 +311,7 @@ def print_challenge(result: dict[str, Any]) -> None:
     table.add_column("the first error")
     for kind in result["kinds"]:
         wrong = f"{kind['errors'][0]['text']} → {kind['errors'][0]['predicted']}" if kind["errors"] else ""
-        figures = f"{kind['accuracy']:.1%}", interval(kind["accuracy_ci"])
+        figures = written(kind["accuracy"], "accuracy"), interval(kind["accuracy_ci"], "accuracy")
         table.add_row(kind["kind"], number(kind["right"]), number(kind["sentences"]), *figures, Text(wrong))
     console = _console()
     console.print(table)
@@ -305,13 +321,16 @@ def print_challenge(result: dict[str, Any]) -> None:
 
 
 def print_line(line: Any) -> None:
-    """One scored text: a row a token, and the totals."""
+    """One scored text: a row a token, its blanks visible, and the totals; the end mark where it is scored."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("token")
     for heading in ("log p", "bits"):
         table.add_column(heading, justify="right")
-    for token, logp, bits in zip([*line.tokens[:-1], "</s>"], line.logprobs, line.token_bits, strict=True):
-        table.add_row(Text(repr(token)[1:-1]), f"{logp:.4f}", f"{bits:.3f}")
+    names = [visible(token) for token in line.tokens]
+    if line.ends:
+        names[-1] = "</s>"
+    for token, logp, bits in zip(names, line.logprobs, line.token_bits, strict=True):
+        table.add_row(Text(token), f"{logp:.4f}", f"{bits:.3f}")
     table.add_row("total", f"{line.logprob:.4f}", f"{line.bits:.3f}", style="bold")
     _console().print(table)
     _console().print(f"perplexity {number(line.perplexity)} per token")

@@ -22,6 +22,7 @@ from segue.errors import InputError
 from segue.inference.lm_mixture import Mixture, probabilities
 from segue.models.base import Body
 from segue.ngrams.em import em_weights
+from segue.runs.display import Figures
 from segue.runs.leaks import leak, trained_runs
 from segue.runs.resume import Settings, setting_lines
 from segue.runs.run import Run, evaluate_opened
@@ -67,6 +68,8 @@ class Mixing:
                 result["static"] = {key: static[key] for key in kept if key in static}
             others = [run.path for run in self.runs[1:]]
             result |= leak([*trained_runs(first.path, first.recipe, data is None), *others], corpus, split)
+        named = first.scored_on(data, split) | {"run": " + ".join(str(run.path) for run in self.runs)}
+        result = {**named, **result}
         if held_out is not None and validation is None and split == "validation":
             result["way"] += "; the weights are found on this text too, for nothing else was held out"
         return result
@@ -150,7 +153,7 @@ def evaluate(
     progress: Progress = silent,
     settings: Settings = (),
     threads: int = 0,
-) -> dict[str, Any]:
+) -> Figures:
     """Compute the figures of a run, or with `mix` of runs (written a+b+c) as one mixture.
 
     With `adapt` a model goes on learning while it reads (dynamic evaluation); with `cache` caches of recent text are
@@ -161,7 +164,7 @@ def evaluate(
         opened = [runs] if isinstance(runs, Run) else _opened(str(runs), mix, device, trust)
         if len(opened) == 1 and not (adapt or cache):
             return opened[0].evaluate(data, progress, settings)
-        return Mixing(opened, adapt, cache).evaluate(data, validation, progress, setting_lines(settings))
+        return Figures(Mixing(opened, adapt, cache).evaluate(data, validation, progress, setting_lines(settings)))
 
 
 def _opened(names: str, mix: bool, device: str, trust: bool) -> list[Run]:

@@ -18,14 +18,16 @@ from segue.models import kinds, source_file
 from segue.models.base import Counted, LanguageModel, NgramCounts, Sizes
 from segue.recipe import RECIPES, SECTIONS, group_docs, load_recipe, read_recipe, recipe_names, section_fields
 from segue.runs.folder import check_run, read_json, write_atomic
+from segue.runs.resume import Settings, setting_lines
 
 
-def explain(model: str, settings: list[str], trust: bool = False, files: Sequence[tuple[str, str]] = ()) -> None:
+def explain(model: str, settings: Settings = (), trust: bool = False, files: Sequence[tuple[str, str]] = ()) -> None:
     """Print what a kind, a recipe or a run is; of a run that counted n-grams, its numbers in the equations.
 
     `files` are the picture's forms and places, such as ("svg", "sizes.svg"): then it is written there, and nothing is
     printed.
     """
+    settings = setting_lines(settings)
     if Path(model).is_dir() and model not in (*kinds(), *recipe_names()):
         recipe = _recipe_of_run(Path(model), settings, trust)
         if issubclass(recipe.model_class, NgramCounts):

@@ -257,7 +257,7 @@ def _plain(run: Run, characters: float) -> dict[str, Any]:
 def word_bits(run: Run, units: Iterable[str]) -> list[tuple[str, float]]:
     """Return the words of a text, each with the bits of the tokens that begin in it (surprisal), and the unit ends."""
     end = _ENDS[run.recipe.data.unit]
-    return [word for line in run.score(units) for word in _words_of(line, end)]
+    return [word for line in run.score(units, end=True) for word in _words_of(line, end)]
 
 
 def _words_of(line: Line, end: str) -> list[tuple[str, float]]:

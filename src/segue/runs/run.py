@@ -17,31 +17,33 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from segue.batches.codec import Codec, Sizes
 from segue.batches.encode import STOP_BYTES, HeldOutText, encode_split
 from segue.data.corpus import Corpus, Example
 from segue.data.from_list import write_rows
-from segue.errors import InputError
+from segue.errors import InputError, nearest
 from segue.inference.decode_settings import Config as Decode
 from segue.inference.evaluation import Evaluation
 from segue.inference.lattice import paths
 from segue.inference.opened import Opened
 from segue.inference.score import Line, texts_logprobs
-from segue.inference.words import Words, words_of
+from segue.inference.words import Words, signed, words_of
 from segue.look.explain.leave_one_out import Mattered, explained
 from segue.look.inside.view import View
 from segue.models import check_trust, fingerprint
 from segue.models.base import Counted, TrainConfig
 from segue.recipe import Recipe, decode_section, load_recipe, make, read_recipe
 from segue.runs import folder as files
+from segue.runs.display import Challenge, Figures, History, card, described, history_of
 from segue.runs.leaks import leak, trained_runs
 from segue.runs.resume import Settings, setting_lines
 from segue.tasks.base import Task
 from segue.tokens.spelling import Speller
 from segue.tokens.tokenizer import Tokenizer
 from segue.training.device import keep_memory, pick_device, set_threads
-from segue.training.log import Progress, silent
+from segue.training.log import Progress, reports, silent
 
 _READING = ("data.format", "data.columns", "data.encoding", "data.on_error")
 """Settings that may be given for a file that a run is evaluated on."""
@@ -121,6 +123,30 @@ class Run:
         self.model.to(chosen)
         return chosen
 
+    def __repr__(self) -> str:
+        return described(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the figures, the learning curve, a sample."""
+        return card(self)
+
+    @property
+    def result(self) -> Figures:
+        """The figures of result.json; empty if the run is not finished."""
+        path = self.path / "result.json"
+        return Figures(files.read_json(path) if path.exists() else {})
+
+    @property
+    def history(self) -> History:
+        """The records of training: losses, validations, seconds."""
+        return history_of(self.path)
+
+    @property
+    def report(self) -> Path | None:
+        """The run's page, report.html; None if it has none."""
+        path = self.path / "report.html"
+        return path if path.exists() else None
+
     @property
     def opened(self) -> Opened:
         """The model with its tokenizer, labels and settings, to read texts and to answer."""
@@ -164,7 +190,8 @@ class Run:
 
     # Evaluating
 
-    def evaluate(self, data: Any = None, progress: Progress = silent, settings: Settings = ()) -> dict[str, Any]:
+    @reports
+    def evaluate(self, data: Any = None, progress: Progress = silent, settings: Settings = ()) -> Figures:
         """Compute the figures of the task, on `data` (used whole) or on the run's own test or validation split.
 
         `data` is what `segue.train` takes: a path, the name of a corpus, or a list of texts or pairs; it is read as the
@@ -176,12 +203,18 @@ class Run:
         opened = self._decoding(decoding)
         questions = self.task.questions(opened, data)
         if questions is not None:
-            return questions.result
+            return Figures({"run": str(self.path), "data": str(data), **questions.result})
         reading = [line for line in lines if line not in decoding]
         with self.corpus_for(data, progress, reading) as (corpus, split):
             result = evaluate_opened(self.recipe, opened, corpus, split, progress).result
             leaked = leak(trained_runs(self.path, self.recipe, data is None), corpus, split)
-        return {**({} if split == "all" else {"split": split}), **result, **leaked}
+        return Figures({**self.scored_on(data, split), **result, **leaked})
+
+    def scored_on(self, data: Any, split: str) -> dict[str, str]:
+        """Name the run, the text, and the split if it is the run's own text."""
+        if split != "all":
+            return {"run": str(self.path), "data": self.recipe.data.path, "split": split}
+        return {"run": str(self.path), "data": str(data) if isinstance(data, str | Path) else "a list"}
 
     @contextmanager
     def corpus_for(
@@ -259,24 +292,27 @@ class Run:
 
     # Scoring
 
-    def score(self, texts: Iterable[str]) -> Iterator[Line]:
-        """Score texts: the tokens of each with their log probabilities, and the totals (with the end). Each text is
-        scored by itself; if the run was made with data.carry=true, each is read on from those before it. For a
-        translator each text is a source, a tab and a target, of which the target is scored given the source."""
+    def score(self, texts: Iterable[str], end: bool = False) -> Iterator[Line]:
+        """Score texts: the tokens of each with their log probabilities, and the totals; with `end` also the end of each
+        text, as `evaluate` counts it. Each text is scored by itself; if the run was made with data.carry=true, each is
+        read on from those before it. For a translator each text is a source, a tab and a target, of which the target,
+        always with its end, is scored given the source."""
         self._must("score")
         if self.task.shape.running:
-            yield from self._score(_listed(texts), self.recipe.data.carry)
+            scored = self._score(_listed(texts), self.recipe.data.carry)
+            yield from scored if end else map(Line.without_end, scored)
             return
         for text in _listed(texts):
             line = self.task.scored(self.opened, text)
             assert line is not None
             yield line
 
-    def score_paths(self, lattice: str) -> list[Line]:
+    def score_paths(self, lattice: str, end: bool = False) -> list[Line]:
         """Score every path of a lattice such as "the (cow|caw) eats", each by itself, the most probable first, that is
         the one with the fewest bits; where words are unknown, those of spelling them count."""
         self._must("generate")
-        return sorted(self._score(paths(lattice), carry=False), key=lambda line: line.bits)
+        scored = self._score(paths(lattice), carry=False)
+        return sorted((line if end else line.without_end() for line in scored), key=lambda line: line.bits)
 
     def _score(self, texts: Iterable[str], carry: bool) -> Iterator[Line]:
         read, ahead = tee(map(self._pieces_of, texts))
@@ -384,6 +420,41 @@ class Run:
             )
         return words_of(self.opened)
 
+    def __getitem__(self, word: str) -> NDArray[np.float32]:
+        """Return the vector of a word, of length 1: run["king"] @ run["queen"] is their cosine."""
+        found: NDArray[np.float32] = self.words.unit[self.words.place(word)]
+        return found
+
+    def nearest(self, *words: str, top: int = 10, by: str = "cosine") -> Any:
+        """Return the words nearest to a word, with their cosines; of several words, a dict with a list for each.
+
+        by="prediction": the likeliest words among all of these, with their probabilities; none is left out.
+        """
+        _check_choice("by", by, ("cosine", "prediction"))
+        if by == "prediction":
+            return self.words.predicted(words, top)
+        found = {word: self.words.nearest(word, top) for word in words}
+        return found if len(words) > 1 else found[words[0]]
+
+    def analogy(self, expression: str, top: int = 10, by: str = "3cosadd") -> list[tuple[str, float]]:
+        """Return the best words for a sum of words such as "king - man + woman", with their scores."""
+        _check_choice("by", by, ("3cosadd", "3cosmul", "prediction"))
+        return self.words.analogy(*signed(expression), top, by)  # type: ignore[arg-type]
+
+    # Taking it further
+
+    def challenge(self, positive: str = "", negative: str = "") -> Challenge:
+        """Test a sentiment classifier on negations, intensifiers, contrasts and word order."""
+        from segue.runs.experiments.challenge import challenge
+
+        return Challenge(challenge(self, positive, negative))
+
+    def export(self, path: str | Path, to: str = "zip") -> list[str]:
+        """Write the run as one file, or in another toolkit's format; return notes for the user."""
+        from segue import export_run  # the face of the package: interop stands above runs
+
+        return export_run(self.path, path, to)
+
     # Predicting
 
     def predict(self, texts: Iterable[str], settings: Settings = ()) -> Iterator[Any]:
@@ -470,6 +541,11 @@ def _sizes(config: dict[str, Any], path: Path, recipe: Recipe, tokenizer: Tokeni
             "Restore the files, or train the run again."
         )
     return sizes
+
+
+def _check_choice(name: str, value: str, known: Sequence[str]) -> None:
+    if value not in known:
+        raise InputError(f"{name}={value} is not known.{nearest(value, known)}")
 
 
 def _key(line: str) -> str:

@@ -136,7 +136,7 @@ class Served:
 
     def score(self, text: str) -> Answer:
         """Score every token: natural log probability and bits; the last, empty token is the text's end."""
-        (line,) = self.run.score([text])
+        (line,) = self.run.score([text], end=True)
         rows = zip(line.tokens, line.logprobs, line.token_bits, strict=True)
         return {
             "tokens": [{"token": token, "logprob": logprob, "bits": bits} for token, logprob, bits in rows],

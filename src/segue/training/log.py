@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from functools import wraps
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Any, ParamSpec, Protocol, TextIO, TypeVar
 
 from segue.data.atomic import atomic_file
 from segue.errors import InputError, SegueError
@@ -28,16 +31,42 @@ def silent(what: str, share: float, note: str = "") -> None:
     """Report no progress."""
 
 
-class Lines:
-    """Prints a plain line now and then, for logs and pipes; nothing for work that takes under two seconds."""
+P = ParamSpec("P")
+R = TypeVar("R")
 
-    def __init__(self, file: TextIO | None = None, every: float = 5.0) -> None:
-        self.file, self.every = file or sys.stderr, every
-        self.what, self.begun, self.said = "", 0.0, 0.0
+
+def reports(verb: Callable[P, R]) -> Callable[P, R]:
+    """Let a function that takes `progress` report as the command line does, in a script and a notebook too, unless the
+    caller gives another; progress=segue.silent reports nothing."""
+    signature = inspect.signature(verb)
+
+    @wraps(verb)
+    def reporting(*args: P.args, **named: P.kwargs) -> R:
+        bound = signature.bind(*args, **named)
+        if "progress" in bound.arguments:
+            return verb(*args, **named)
+        progress = progress_for(sys.stderr)
+        bound.arguments["progress"] = progress
+        try:
+            return verb(*bound.args, **bound.kwargs)
+        finally:
+            progress.close()
+
+    return reporting
+
+
+class Lines:
+    """Prints a plain line now and then, for logs and pipes; nothing for work that takes under two seconds. `rewrite`:
+    each line overwrites the last one, for a notebook."""
+
+    def __init__(self, file: TextIO | None = None, every: float = 5.0, rewrite: bool = False) -> None:
+        self.file, self.every, self.rewrite = file or sys.stderr, every, rewrite
+        self.what, self.begun, self.said, self.width = "", 0.0, 0.0, 0
 
     def __call__(self, what: str, share: float, note: str = "") -> None:
         if what.endswith("."):
-            self._print(what)
+            self.close()
+            self._write(f"{what}\n")
             return
         now = time.monotonic()
         if what != self.what:
@@ -50,12 +79,23 @@ class Lines:
             self.what = ""
 
     def _print(self, line: str) -> None:
-        """Print a line. Where nobody reads any more (a closed pipe, a full disk), the work goes on without it."""
+        if not self.rewrite:
+            self._write(f"{line}\n")
+            return
+        self._write(f"\r{line:<{self.width}}")
+        self.width = len(line)
+
+    def _write(self, text: str) -> None:
+        """Write what people see. Where nobody reads any more (a closed pipe), the work goes on without it."""
         with suppress(OSError):
-            print(line, file=self.file, flush=True)
+            self.file.write(text)
+            self.file.flush()
 
     def close(self) -> None:
-        """Do nothing: there is nothing to close."""
+        """End the line that would be overwritten."""
+        if self.width:
+            self._write("\n")
+            self.width = 0
 
 
 class Bar:
@@ -92,8 +132,10 @@ class Bar:
 
 
 def progress_for(file: TextIO) -> Bar | Lines:
-    """Return a Bar for a terminal, else Lines."""
-    return Bar() if file.isatty() else Lines(file)
+    """Return a Bar for a terminal, else Lines; in a notebook one line that is overwritten."""
+    if file.isatty():
+        return Bar()
+    return Lines(file, every=1.0, rewrite=True) if "ipykernel" in sys.modules else Lines(file)
 
 
 def _left(elapsed: float, share: float) -> str:

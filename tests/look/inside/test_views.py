@@ -150,7 +150,7 @@ def test_evidence_times_p_is_the_share(runs: dict[str, Run]) -> None:
 
 @pytest.mark.parametrize("name", ["ngram", "gpt", "gru"])
 def test_surprisal_is_that_of_score(runs: dict[str, Run], name: str) -> None:
-    (line,) = runs[name].score(["the cow eats"])
+    (line,) = runs[name].score(["the cow eats"], end=True)
     shown = checked(runs[name].look("the cow eats", "surprisal"))
     assert shown.columns == (*line.tokens[:-1], "</s>")
     assert shown.values_PRC[0, 0] == pytest.approx(line.token_bits, rel=1e-4)

@@ -47,10 +47,12 @@ from segue.look.page.report import Curve, Entry, write
 from segue.look.page.trend import Point, Trend, alone, trend_chart
 from segue.recipe import CLAIMS, RECIPES, SECTIONS, Recipe, budgeted, load_recipe
 from segue.runs import folder as files
+from segue.runs.display import ClaimResult
 from segue.runs.experiments import length
 from segue.runs.experiments.compare import mean_of
 from segue.runs.experiments.verdict import shown_p
 from segue.runs.gather import curve_of, entry_of, page_of
+from segue.runs.resume import Out, Settings, setting_lines
 from segue.runs.run import Run
 from segue.runs.train import train
 from segue.training import device as devices
@@ -237,13 +239,13 @@ def _pairs(path: Path, decides: Sequence[Any], variants: Mapping[str, Any], sign
 def run_claim(
     what: str,
     data: str | None = None,
-    settings: Sequence[str] = (),
+    settings: Settings = (),
     budget: str = "",
-    out: Path | None = None,
+    out: Out = None,
     progress: Progress = silent,
     trust: bool = False,
     threads: int = 0,
-) -> dict[str, Any]:
+) -> ClaimResult:
     """Train the variants that are not trained yet, write the page and the picture, and return the table."""
     if what in MEASURED:
         if data or settings or budget or threads:
@@ -251,15 +253,14 @@ def run_claim(
                 f"`segue claim {what}` is measured on random tokens, on a CPU with one thread: expected no data, "
                 "settings, --budget or --threads."
             )
-        measured: dict[str, Any] = MEASURED[what].run(out, progress)
-        return measured
-    claim = read_claim(what)
-    recipes = {name: _recipe(claim, name, data, settings, budget, trust) for name in claim.variants}
+        return ClaimResult(MEASURED[what].run(Path(out) if out else None, progress))
+    claim, lines = read_claim(what), setting_lines(settings)
+    recipes = {name: _recipe(claim, name, data, lines, budget, trust) for name in claim.variants}
     _check_same_text(recipes)
     if claim.against != "steps" and claim.against not in NUMBERS:
         for recipe in recipes.values():
             _key(claim.against, recipe)
-    out = out or files.free_name(f"claim-{claim.name}")
+    out = Path(out) if out else files.free_name(f"claim-{claim.name}")
     _check_place(out)
     made = files.missing(out)
     try:
@@ -273,7 +274,7 @@ def run_claim(
         raise SegueError(
             f"No variant of {claim.name} could be trained: the loss was soon no number. Try a smaller rate."
         )
-    return _report(claim, outcomes, recipes[outcomes[0].variant], out)
+    return ClaimResult(_report(claim, outcomes, recipes[outcomes[0].variant], out))
 
 
 def _recipe(claim: Claim, variant: str, data: str | None, settings: Sequence[str], budget: str, trust: bool) -> Recipe:

@@ -30,6 +30,7 @@ from segue.models import model_class
 from segue.models.base import TaskName
 from segue.recipe import Recipe, budgeted, load_recipe, recipe_names
 from segue.runs import folder as files
+from segue.runs.display import Comparison
 from segue.runs.experiments.verdict import Trial, question, stem, summary
 from segue.runs.gather import entry_of, page_of, passage_of
 from segue.runs.prepare import Shared
@@ -56,7 +57,7 @@ def compare(
     progress: Progress = silent,
     trust: bool = False,
     threads: int = 0,
-) -> dict[str, Any]:
+) -> Comparison:
     """Train several models under one budget and write one page; return the table's rows, best first."""
     if seeds < 1 or folds == 1 or folds < 0:
         raise InputError(f"Expected --seeds of 1 or more, and --folds of 0 or 2 and more; found {seeds} and {folds}.")
@@ -68,7 +69,9 @@ def compare(
     try:
         lines = setting_lines(settings)
         with devices.using_threads(threads):
-            return _compare(name or "pydoc", models, budget, seeds, folds, path, asked, lines, progress, trust)
+            return Comparison(
+                _compare(name or "pydoc", models, budget, seeds, folds, path, asked, lines, progress, trust)
+            )
     except BaseException:
         undo_rows(rows, path, made)
         raise
