@@ -25,7 +25,7 @@ from segue.batches.batch import Batch
 from segue.batches.batches import Batches
 from segue.models.base import Record, Term, TrainConfig
 from segue.training import cuda, rates
-from segue.training.budget import Budget, validations
+from segue.training.budget import Budget, between_validations, validations
 from segue.training.device import FallingPace
 from segue.training.fitting import fitted
 from segue.training.interrupt import DroppedError, Interrupts
@@ -65,7 +65,7 @@ class Config(TrainConfig):
     optimizer: rates.Config = field(default_factory=rates.Config)
     """Optimiser, learning rate schedule, gradient clipping, averaged weights."""
     every: int = 0
-    """Validate and save a checkpoint every so many steps (0: eight to forty times in a run)."""
+    """Validate and save a checkpoint every so many steps (0: four to forty times, about a tenth of a run's time)."""
     log_every: int = 10
     """Log the training loss every so many steps."""
     patience: int = 6
@@ -103,7 +103,9 @@ class Trainer:
         profile: Profile | None = None,
         world: World | None = None,
         worth: Worth = by_loss,
+        held_out: float = 0.0,
     ) -> None:
+        """`held_out`: the size of the validation text as a share of the training text."""
         self.model, self.batches, self.config, self.validate, self.device = model, batches, config, validate, device
         cuda.prepare(device)
         self.world, self.worth = world or World(), worth
@@ -132,7 +134,7 @@ class Trainer:
         self._records = alone and cuda.may_record(batches, device)
         self._began = 0
         self.budget = Budget(config, batches.per_epoch)
-        self.every = config.every or (0 if config.seconds else max(1, self.budget.steps // 20))
+        self.every = config.every or (0 if config.seconds else self._spaced(held_out))
         """Steps from one validation to the next; 0: not known before the pace is."""
         self.validation_seconds = 0.0
         """Seconds of validations and checkpoints, and of the trials before the first step."""
@@ -145,6 +147,12 @@ class Trainer:
         """Whether the last step is to be validated, which an interruption prevented."""
         self._stopped = False
         self._validated_at = 0
+
+    def _spaced(self, held_out: float) -> int:
+        """Return the steps between validations of a run in steps or epochs, the same in all processes."""
+        steps = self.budget.steps
+        every: int = self.world.broadcast(between_validations(steps, steps / self.batches.per_epoch, held_out))
+        return every
 
     @property
     def spent(self) -> float:
