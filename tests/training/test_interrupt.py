@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import threading
 from collections.abc import Callable
@@ -75,8 +76,10 @@ def resumed(run: Path, whole: Path) -> None:
 @pytest.mark.parametrize(("step", "number"), [(3, signal.SIGINT), (10, signal.SIGTERM), (12, signal.SIGINT)])
 def test_the_very_step_is_kept(at: Any, step: int, number: int, uninterrupted: Path, tmp_path: Path) -> None:
     at(step, number)
-    with pytest.raises(KeyboardInterrupt, match=f"Step {step} is saved.*--out .*run --resume"):
+    with pytest.raises(KeyboardInterrupt) as error:
         segue.train("rnn_lm", TEXT, tmp_path / "run", SETTINGS, device="cpu")
+    said = f"Step {step} is saved. Go on with: segue train --out {tmp_path / 'run'} --resume"
+    assert error.value.__notes__ == [said]
     assert (tmp_path / f"run/checkpoints/step-{step:08d}").is_dir()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     resumed(tmp_path / "run", uninterrupted)
@@ -94,8 +97,9 @@ def test_a_dropped_validation_is_made_when_the_run_goes_on(
 
     monkeypatch.setattr(log.Log, "_validating", validating)
     for _ in range(2):  # the second time it is interrupted before any step
-        with pytest.raises(KeyboardInterrupt, match="Step 12 is saved"):
+        with pytest.raises(KeyboardInterrupt):
             segue.train("rnn_lm", TEXT, tmp_path / "run", SETTINGS, resume=True, device="cpu")
+        assert max((tmp_path / "run/checkpoints").iterdir()).name == "step-00000012"
     monkeypatch.undo()
     resumed(tmp_path / "run", uninterrupted)
 
@@ -112,7 +116,7 @@ def test_a_second_one_while_saving_leaves_nothing_half_written(
 
     at(9, signal.SIGINT)
     monkeypatch.setattr(checkpoint, "_write", write)
-    with pytest.raises(KeyboardInterrupt, match="Step 6 is saved"):
+    with pytest.raises(KeyboardInterrupt):
         segue.train("rnn_lm", TEXT, tmp_path / "run", SETTINGS, device="cpu")
     assert sorted(path.name for path in (tmp_path / "run/checkpoints").iterdir()) == ["step-00000006"]
     monkeypatch.undo()
@@ -151,3 +155,29 @@ def test_signals_are_left_alone_where_they_cannot_be_taken(monkeypatch: pytest.M
         assert not ignoring.signal and signal.getsignal(signal.SIGINT) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize(
+    ("asked", "goes_on"),
+    [
+        ("compare text --models rnn_lm --budget 9 --out out --threads 1", "compare --out out --resume --threads 1"),
+        ("claim residual text data.test=0.2 --out 'my out'", "claim residual text data.test=0.2 --out 'my out'"),
+    ],
+)
+def test_a_comparison_and_a_claim_name_their_own_command(
+    asked: str,
+    goes_on: str,
+    at: Any,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("text").write_text("\n".join(TEXT * 4))
+    at(3, signal.SIGINT)
+    assert main([*shlex.split(asked), "batches.size=2", "batches.length=8"]) == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    settings = " batches.size=2 batches.length=8"
+    own = goes_on.replace(" --out", f"{settings} --out") if asked.startswith("claim") else goes_on
+    assert said == f"segue: Interrupted. What is finished is kept. Go on with: segue {own}"
+    assert list(tmp_path.glob("*out/*/checkpoints/step-00000003"))

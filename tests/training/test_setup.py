@@ -10,7 +10,8 @@ import sys
 import pytest
 
 from segue.models.base import Sizes
-from segue.recipe import load_recipe, recipe_names
+from segue.models.names import recipe_names
+from segue.recipe import load_recipe
 from segue.training.setup import on_meta
 
 FAULTS = """

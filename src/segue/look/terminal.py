@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-import ast
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from segue.inference.evaluation import HIDDEN_ZEROS, MEANINGS, NAMES
 from segue.inference.score import BLOCK
 from segue.inference.statistics import FEWEST
+from segue.look.explain.layout import laid_out
 from segue.look.inside.view import View
 from segue.look.page.markup import figure, is_share, visible
+from segue.output.streams import open_console
 
 
 def _console() -> Console:
     """A terminal has its own width; a file or a pipe has none, so that nothing is cut there."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=160)
+    made = open_console(highlight=False)
+    return made if made.is_terminal else open_console(highlight=False, width=160)
 
 
 def number(value: Any, digits: int = 3) -> str:
@@ -76,7 +78,10 @@ def print_comparison(result: dict[str, Any]) -> None:
     table.add_column("tokens", no_wrap=True)
     spelling = result["figure"] == "bits_per_byte"
     # Headings in two lines and narrow cells: the table fits a terminal of 80 columns.
-    more = [*(["±\nseeds"] if seeds else []), *(["spelt\nbits"] if spelling else [])]
+    # Perplexities are of tokens: they can be compared only where all models have the same, and then all spell alike.
+    per_token = spelling and result["same_tokens"]
+    more = ["±\nseeds"] if seeds else []
+    more += ["perplex-\nity" if per_token else "spelt\nbits"] if spelling else []
     for heading in (NAMES.get(main, main).replace(" ", "\n", 1), "95 %\ninterval", *more):
         table.add_column(heading, justify="right", no_wrap=True)
     column = result["column"]
@@ -91,7 +96,8 @@ def print_comparison(result: dict[str, Any]) -> None:
             "–" if row[main] is None else written(row[main], main),
             interval(row[f"{main}_ci"], main),
             *noise,
-            *([_spelt(row["spelling_bits_per_byte"])] if spelling else []),
+            *([_spelt(row["spelling_bits_per_byte"])] if spelling and not per_token else []),
+            *(["–" if "perplexity" not in row else number(row["perplexity"], 1)] if per_token else []),
             re.sub(r"\(p (.) (.*)\)", r"p\1\2", row[column.replace(" ", "_")]),
             size(row["parameters"]),
             f"{row['train_seconds']:,.1f} s",
@@ -101,7 +107,7 @@ def print_comparison(result: dict[str, Any]) -> None:
     console.print(table)
     if result.get("best_possible") is not None:
         console.print(f"The best possible on this text is {number(result['best_possible'])}.")
-    for sentence in result["left_out"]:
+    for sentence in (*result["left_out"], *(f"{name} failed: {why}" for name, why in result["failed"].items())):
         console.print(Text(sentence))
     console.print(f"\n{result['verdict']}")
     console.print(f"The page: {result['report']}")
@@ -121,7 +127,9 @@ def print_claim(result: dict[str, Any]) -> None:
     console.print(table)
     if result.get("best_possible") is not None:
         console.print(f"The best possible on this text is {number(result['best_possible'])}.")
-    console.print(Text(f"\n{result['verdict']}"))
+    console.print(Text(f"\n{result['verdict']}", "bold"))
+    for sentence in result.get("details", ()):
+        console.print(Padding(Text(sentence), (0, 0, 0, 2)))
     console.print(f"The page: {result['report']}    the picture: {result['picture']}")
 
 
@@ -225,7 +233,8 @@ def print_figures(result: dict[str, Any]) -> None:
         elif isinstance(value, str):
             words.append(f"{name}: {value}")
         else:
-            remark = _sure(result[f"{key}_ci"], key) if f"{key}_ci" in result else MEANINGS.get(key, "")
+            finite = isinstance(value, int | float) and math.isfinite(value)
+            remark = _sure(result[f"{key}_ci"], key) if finite and f"{key}_ci" in result else MEANINGS.get(key, "")
             still = [written(static.get(key), key)] if static else []
             table.add_row(name, written(value, key), *still, remark)
     if "run" in result:
@@ -361,18 +370,18 @@ def _shown(text: str) -> str:
     return repr(text)[1:-1]
 
 
-def print_models() -> None:
-    """Every kind, its task and the first line of its file, read without importing it."""
-    from segue.models import kinds, source_file, task_of
-
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for heading in ("kind", "task", "what it is"):
-        table.add_column(heading)
-    for kind in kinds():
-        tree = ast.parse(source_file(kind).read_text(encoding="utf-8"))
-        first = (ast.get_docstring(tree) or "").split("\n")[0]
-        table.add_row(kind, task_of(kind), Text(first))
-    _console().print(table)
+def print_models(groups: Sequence[tuple[str, str, Sequence[tuple[str, str]]]]) -> None:
+    """The kinds of each task, with a sentence on the task and on each kind."""
+    console = _console()
+    widest = max(len(kind) for _, _, kinds in groups for kind, _ in kinds)
+    for place, (task, sentence, kinds) in enumerate(groups):
+        console.print(Text.assemble("\n" if place else "", (task, "bold"), f": {sentence}"))
+        table = Table(box=None, show_header=False, pad_edge=False)
+        table.add_column(no_wrap=True, min_width=widest + 2)
+        table.add_column()
+        for kind, what in kinds:
+            table.add_row(f"  {kind}", Text(what))
+        console.print(table)
 
 
 def print_named(first: str, rows: Sequence[Sequence[str]], *others: str) -> None:
@@ -395,33 +404,57 @@ def print_lines(lines: Sequence[str]) -> None:
 def print_view(view: View) -> None:
     """A look into a model, in colour where the terminal has it."""
     console = _console()
-    print(view.terminal(console.width, console.color_system is not None))
+    print(view.terminal(console.width, console.color_system is not None), file=console.file)
+
+
+def print_head(text: str) -> None:
+    """The head of a model's file."""
+    console = _console()
+    for line in laid_out(text, console.width):
+        console.print(Text(line), soft_wrap=True)
+
+
+NARROW = 72
+"""In a terminal with fewer columns, a remark stands below its name and figure."""
 
 
 def print_keys(sections: Sequence[tuple[str, Sequence[tuple[str, str, str]]]]) -> None:
     """The sections of a recipe: each key with its value and what it is."""
     console = _console()
     for name, rows in sections:
+        console.print(Text(f"\n[{name}]", "bold"))
+        if console.width < NARROW:
+            _print_stacked(console, [(f"{key} = {value}", doc) for key, value, doc in rows])
+            continue
         table = Table(box=None, show_header=False, pad_edge=False)
         table.add_column(no_wrap=True)
-        table.add_column(no_wrap=True, justify="right")
+        table.add_column(justify="right", overflow="fold", max_width=20)
         table.add_column()
         for key, value, doc in rows:
             table.add_row(key, Text(value), Text(doc))
-        console.print(Text(f"\n[{name}]", "bold"))
         console.print(table)
+
+
+def _print_stacked(console: Console, rows: Iterable[tuple[str, str]]) -> None:
+    for head, remark in rows:
+        console.print(Text(head), soft_wrap=True)
+        for line in remark.split("\n") if remark else ():
+            console.print(Padding(Text(line), (0, 0, 0, 4)))
 
 
 def print_sections(sections: Sequence[Any]) -> None:
     """Tables of name, figure and remark."""
     console = _console()
     for section in sections:
+        console.print(Text(f"\n{section.title}", "bold"))
+        if console.width < NARROW:
+            _print_stacked(console, [(f"{name}  {figure}", remark) for name, figure, remark in section.rows])
+            continue
         table = Table(box=None, show_header=False, pad_edge=False)
         for justify in ("left", "right", "left"):
             table.add_column(no_wrap=justify == "right", justify=justify)  # type: ignore[arg-type]
         for cells in section.rows:
             table.add_row(*map(Text, cells))
-        console.print(Text(f"\n{section.title}", "bold"))
         console.print(table)
 
 
@@ -435,9 +468,8 @@ def print_equations(run: Any) -> None:
     for line in EQUATIONS[config.smoothing]:
         console.print(Text(f"  {line}"), soft_wrap=True)
     orders = holdings(model)
-    console.print(Text(_about_v(model)), soft_wrap=True)
-    for sentence in _about_numbers(model, orders):
-        console.print(Text(sentence), soft_wrap=True)
+    for sentence in (_about_v(model), *_about_numbers(model, orders)):
+        console.print(Text(sentence))
     console.print("")
     console.print(_holdings_table(orders))
     size_on_disk, ngrams = (run.path / "model.safetensors").stat().st_size, sum(one.ngrams for one in orders)
@@ -445,7 +477,7 @@ def print_equations(run: Any) -> None:
     console.print(f"model.safetensors: {size_on_disk:,} bytes for {ngrams:,} n-grams, {each}.\n")
     worked = example(model, run.tokenizer)
     after = f"after “{_shown(worked.context)}”" if worked.context else "of all"
-    console.print(Text(f"The likeliest token {after} is “{_shown(worked.token)}”:\n"), soft_wrap=True)
+    console.print(Text(f"The likeliest token {after} is “{_shown(worked.token)}”:\n"))
     for line in worked.lines:
         console.print(Text(f"  {line}"), soft_wrap=True)
 
@@ -501,37 +533,44 @@ def _holdings_table(orders: Sequence[Any]) -> Table:
     return table
 
 
-def print_runs(found: list[dict[str, Any]], folder: str) -> None:
-    """A row a run; a blank line between groups, within which figures can be compared."""
+def print_runs(found: list[dict[str, Any]], folder: str, grouped: bool = True) -> None:
+    """A row a run; if they are grouped, a blank line between groups, within which figures can be compared."""
     if not found:
         print(f"There are no runs in {folder}.")
         return
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for heading in ("run", "model", "figure", "value", "", "scored on", "of", "seconds"):
-        table.add_column(heading, justify="right" if heading in ("value", "seconds") else "left")
+    for heading in ("run", "task", "model", "figure", "value", "", "scored on", "of", "size", "time", "date"):
+        table.add_column(heading, justify="right" if heading in ("value", "size", "time") else "left")
     for row, above in zip(found, [None, *found], strict=False):
-        if above and row["group"] != above["group"]:
+        if grouped and above and row["group"] != above["group"]:
             table.add_row()
         table.add_row(*map(Text, _run_cells(row)))
     console = _console()
     console.print(table)
-    if sum(row["value"] is not None for row in found) > 1:
+    if grouped and sum(row["value"] is not None for row in found) > 1:
         console.print("\nFigures can be compared where no blank line stands between: the same text was scored.")
     if any(row["had_a_say"] for row in found):
         console.print(f"* The text had a say in the run: {_SAY}", soft_wrap=True)
 
 
+_SHORT = {"mean negative log score": "−log score", "mean squared error": "squared error", "bits per byte": "bits/byte"}
+"""Figures as the narrow table of runs has them."""
+
+
 def _run_cells(row: dict[str, Any]) -> tuple[str, ...]:
-    if "damaged" in row:
-        return row["run"], "result.json is damaged: restore it, or train again"
-    if not row["finished"]:
-        return row["run"], "not finished: go on with --resume"
-    seconds, data = number(row["train_seconds"], 1), row["data"].rpartition("/")[2]
+    data = row["data"].rpartition("/")[2]
+    if "damaged" in row or not row["finished"]:
+        state = "damaged: result.json" if "damaged" in row else "not finished: --resume"
+        return row["run"], row["task"], state, "", "", "", "", data, "", "", row["date"]
+    seconds, parameters = f"{number(row['train_seconds'] or 0, 1)} s", size(row["parameters"] or 0)
+    last = data, parameters, seconds, row["date"]
+    model = row["model"] or ""
     if not row["figure"]:  # what was imported, or held nothing out, has none
-        return row["run"], row["model"], "", "", "", "", data, seconds
+        return row["run"], row["task"], model, "", "", "", "", *last
     say = "*" if row["had_a_say"] else ""
     scored = ", ".join(filter(None, (row["split"], row["amount"])))
-    return row["run"], row["model"], row["figure"], number(row["value"]), say, scored, data, seconds
+    figure = _SHORT.get(row["figure"], row["figure"])
+    return row["run"], row["task"], model, figure, number(row["value"]), say, scored, *last
 
 
 def print_novelty(prompt: str, texts: list[str], report: Any) -> None:

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from segue.compiling import njit
 from segue.ngrams.count import Array, Column, Table, forget
 
 _CONTEXTS = 1 << 18

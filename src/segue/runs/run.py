@@ -9,9 +9,10 @@ from __future__ import annotations
 import dataclasses
 import math
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import tee
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,12 @@ from segue.training.log import Progress, reports, silent
 
 _READING = ("data.format", "data.columns", "data.encoding", "data.on_error")
 """Settings that may be given for a file that a run is evaluated on."""
+
+
+def _warn_dead_end() -> None:
+    from segue.inference.decode import DEAD_END
+
+    warnings.warn(DEAD_END, stacklevel=3)
 
 
 class Run:
@@ -351,6 +358,13 @@ class Run:
     def generate_many(self, prompts: list[str], adapt: bool = False, **settings: Any) -> list[tuple[str, str]]:
         """Return (prompt, continuation) for each prompt; the random numbers of text i depend only on the seed and i.
         With `adapt` the model learns from the prompt and from what it writes, for each text afresh."""
+        written = self.written(prompts, adapt, **settings)
+        if any(dead_end for _, dead_end in written):
+            _warn_dead_end()
+        return [(prompt, text) for prompt, (text, _) in zip(prompts, written, strict=True)]
+
+    def written(self, prompts: list[str], adapt: bool = False, **settings: Any) -> list[tuple[str, bool]]:
+        """Return the continuation of each prompt, and whether it ended since nothing could follow (a dead end)."""
         config = self._writing(adapt, settings)
         from segue.inference.decode import Generated, generate
         from segue.inference.stop_texts import follows, watcher
@@ -367,8 +381,8 @@ class Run:
         else:
             written = write(self.model, starts, config)
         return [
-            (prompt, follows(self.tokenizer, start, text.ids, config.stop))
-            for prompt, start, text in zip(prompts, starts, written, strict=True)
+            (follows(self.tokenizer, start, text.ids, config.stop), text.dead_end)
+            for start, text in zip(starts, written, strict=True)
         ]
 
     def stream(self, prompt: str = "", adapt: bool = False, **settings: Any) -> Iterator[str]:
@@ -382,7 +396,10 @@ class Run:
 
         start = self.tokenizer.encode(prompt).tolist()
         text = StreamedText(self.tokenizer, start, config.stop)
-        for token in stream(model, start, self.sizes, config, device=self.device, forbid=[self.tokenizer.unk]):
+        forbid = [self.tokenizer.unk]
+        for token in stream(
+            model, start, self.sizes, config, device=self.device, forbid=forbid, at_dead_end=_warn_dead_end
+        ):
             if piece := text.add(token):
                 yield piece
             if text.ended:
@@ -481,10 +498,21 @@ class Run:
     def _decode_keys(self) -> tuple[str, ...]:
         return tuple(f"decode.{key}" for key in self.task.decodes)
 
-    def explain(self, texts: Iterable[str]) -> Iterator[tuple[Any, list[Mattered]]]:
-        """Predict each text's label, and compute how much each of its words mattered."""
+    def explain(
+        self, texts: Iterable[str], check: Callable[[], None] = lambda: None
+    ) -> Iterator[tuple[Any, list[Mattered]]]:
+        """Predict each text's label, and compute how much each of its words mattered; `check` is called before each
+        reading, and may raise an error to stop."""
         self._must("predict --explain", "explain a prediction")
-        predict: Any = partial(self.task.predict, self.opened)
+
+        def checked(examples: Iterable[Example]) -> Iterator[Example]:
+            for example in examples:
+                check()
+                yield example
+
+        def predict(examples: Iterable[Example]) -> Iterator[Any]:
+            return self.task.predict(self.opened, checked(examples))
+
         return explained(predict, map(self._asked, _listed(texts)))
 
     def _asked(self, text: str) -> Example:

@@ -39,19 +39,21 @@ def train(
     progress: Progress = silent,
     profile: bool = False,
     shared: Shared | None = None,
+    overwrite: bool = False,
 ) -> Run:
     """Train a model (a kind, a recipe or a TOML file) on data into a folder, or go on with the run in it.
 
     `data` is a path or the name of a corpus, or a list: texts, (text, label) pairs, (words, tags) pairs or
-    (source, target) pairs, as the model needs. `settings` are keys of the recipe, {"train.steps": 200}. Every process
-    of torchrun calls this; only the first one reads and writes. Runs that differ only in train.seed may share their
-    prepared data (`shared`).
+    (source, target) pairs, as the model needs. `settings` are keys of the recipe, {"train.steps": 200}. With
+    `overwrite` the run takes the place of the one in the folder. Every process of torchrun calls this; only the first
+    one reads and writes. Runs that differ only in train.seed may share their prepared data (`shared`).
     """
     others, threads = devices.Others(), threads or devices.asked_threads()
     devices.check_threads(threads)
     world, device = join(device)
     progress = progress if world.first else silent
-    begun = begin(model, data, out, settings, resume, threads, trust) if world.first else follow(world, trust)
+    given = (model, data, out, settings, resume, threads, trust, progress, overwrite)
+    begun = begin(*given) if world.first else follow(world, trust)
     recipe = begun.recipe
     if world.size > 1:
         shared = None  # every process reads the run's own ids
@@ -176,10 +178,10 @@ def finish(begun: Begun, prepared: Prepared, trainer: Any, device: str, world: W
         run.save()
         result: dict[str, Any] = {"model": begun.recipe.name, **trainer.summary(), **prepared.epochs(begun, trainer)}
         if split := prepared.tested:
-            prepared.corpus.check_unchanged()
-            run.evaluation = run.evaluate_split(prepared.corpus, split, progress)
-            result |= {"split": split, **run.evaluation.result, **prepared.scored(run, run.evaluation, split)}
-            gather.write_run_page(run, run.evaluation, prepared.corpus, split, result)
+            with prepared.corpus.unchanged():
+                run.evaluation = run.evaluate_split(prepared.corpus, split, progress)
+                result |= {"split": split, **run.evaluation.result, **prepared.scored(run, run.evaluation, split)}
+                gather.write_run_page(run, run.evaluation, prepared.corpus, split, result)
         begun.finish(result)
     world.wait()
     return run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -108,6 +109,10 @@ class Classify(Task):
     def defaults(self, values: Values, model: type[Model]) -> None:
         if issubclass(model, Counted) and not values["batches"].get("length"):
             values["batches"]["length"] = WHOLE
+
+    def chance(self, examples: Iterable[Example]) -> float | None:
+        counts = Counter(example.label for example in examples)
+        return max(counts.values()) / counts.total() if counts else None
 
     def texts(self, example: Example) -> Iterable[str]:
         return (" " + text for text in super().texts(example))

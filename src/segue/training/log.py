@@ -16,6 +16,8 @@ from typing import Any, ParamSpec, Protocol, TextIO, TypeVar
 from segue.data.atomic import atomic_file
 from segue.errors import InputError, SegueError
 from segue.models.base import Record
+from segue.output.streams import open_console
+from segue.output.visible import escapes, visible
 from segue.training.fitting import Fitting
 from segue.training.interrupt import DroppedError
 from segue.training.world import World
@@ -102,7 +104,6 @@ class Bar:
     """Draws a live progress bar with the time left, for a terminal."""
 
     def __init__(self) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as RichProgress
 
@@ -112,13 +113,14 @@ class Bar:
             TextColumn("{task.percentage:>3.0f} %"),
             TimeRemainingColumn(),
             TextColumn("{task.fields[note]}"),
-            console=Console(stderr=True),
+            console=open_console(stderr=True),
             transient=True,
         )
         self.what, self.task = "", self.bar.add_task("", note="", visible=False)
         self.bar.start()
 
     def __call__(self, what: str, share: float, note: str = "") -> None:
+        what = visible(what)
         if what.endswith("."):
             self.bar.console.print(what, markup=False, highlight=False)
             return
@@ -132,8 +134,8 @@ class Bar:
 
 
 def progress_for(file: TextIO) -> Bar | Lines:
-    """Return a Bar for a terminal, else Lines; in a notebook one line that is overwritten."""
-    if file.isatty():
+    """Return a Bar for a terminal that can redraw a line, else Lines; in a notebook one line that is overwritten."""
+    if file.isatty() and escapes():
         return Bar()
     return Lines(file, every=1.0, rewrite=True) if "ipykernel" in sys.modules else Lines(file)
 
