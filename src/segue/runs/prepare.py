@@ -45,6 +45,14 @@ class Prepared(NamedTuple):
         counts = self.corpus.counts
         return next((split for split in ("test", "validation") if counts[split]), "")
 
+    @property
+    def held_out_share(self) -> float:
+        """The size of the validation data as a share of the training data; only the first process knows it."""
+        if self.held_out is None or self.held_out.data is None:
+            return 0.0
+        data = self.held_out.for_fit
+        return len(data.tokens if isinstance(data, Store) else data) / max(1, len(self.store.tokens))
+
     def validating(self, recipe: Recipe, path: Path) -> Prepared:
         """Return the same with as much validation data as the recipe now asks for."""
         if self.held_out is None:

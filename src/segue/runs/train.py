@@ -159,7 +159,7 @@ def _network(recipe: Recipe, prepared: Prepared, device: str, world: World, prog
             batches.keep_on(device)
     validate = _validate(recipe, prepared, model, device)
     watch = Profile(device) if profile else None
-    return Trainer(model, batches, train, validate, device, watch, world, recipe.task.worth)
+    return Trainer(model, batches, train, validate, device, watch, world, recipe.task.worth, prepared.held_out_share)
 
 
 def _validate(recipe: Recipe, prepared: Prepared, model: Any, device: str) -> Any:

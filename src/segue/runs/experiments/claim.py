@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -38,7 +39,7 @@ from typing import Any
 import numpy as np
 
 from segue.data.corpus import Corpus
-from segue.errors import InputError, SegueError, nearest
+from segue.errors import InputError, SegueError, goes_on, nearest
 from segue.inference.evaluation import LOWER_IS_BETTER, NAMES, Evaluation
 from segue.inference.evaluation import compare as compare_two
 from segue.inference.statistics import FEWEST
@@ -279,6 +280,10 @@ def run_claim(
     try:
         with devices.using_threads(threads):
             outcomes = [_outcome(claim, recipes[name], out, progress, trust) for name in claim.variants]
+    except KeyboardInterrupt as error:
+        words = [what, *([data] if data else []), *lines, *(["--budget", budget] if budget else []), "--out", str(out)]
+        goes_on(error, shlex.join(["segue", "claim", *words, *(["--threads", str(threads)] if threads else [])]))
+        raise
     except InputError:
         if made and not any(out.glob("*/result.json")):
             files.undo(out, set(), made)

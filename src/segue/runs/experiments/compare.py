@@ -9,6 +9,7 @@ and seed by seed. The seeds of a trial share what does not depend on the seed: t
 from __future__ import annotations
 
 import fnmatch
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
@@ -90,7 +91,7 @@ def compare(
         name, rows = named_data(data, path, chosen.shape)
         asked = given.asked(name or "pydoc", chosen)
         recipes = _recipes(asked, trust)
-        with _locked(path, made, new=True), devices.using_threads(threads):
+        with devices.using_threads(threads), _locked(path, made, new=True):
             return Comparison(_compare(asked, recipes, path, progress, trust))
     except BaseException:
         undo_rows(rows, path, made)
@@ -208,7 +209,9 @@ def _locked(path: Path, made: list[Path], new: bool) -> Iterator[None]:
             yield
         except BaseException as error:
             if any(path.glob("*/recipe.toml")):
-                goes_on(error, f"segue compare --out {path} --resume")
+                threads = devices.asked_threads()
+                named = f" --threads {threads}" if threads else ""
+                goes_on(error, f"segue compare --out {shlex.quote(str(path))} --resume{named}")
                 raise
             for name in {files.COMPARISON, ".lock"} - before:
                 (path / name).unlink(missing_ok=True)
