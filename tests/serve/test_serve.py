@@ -740,7 +740,7 @@ def test_bad_input_ends_with_one_message(
     assert "port 70000" in said(run, "--port", "70000")
     assert "192.0.2.1" in said(run, "--host", "192.0.2.1", "--port", "0")
     monkeypatch.setattr(package, "find_spec", lambda name: None)
-    assert "pip install 'segue[serve]'" in said(run)
+    assert "pip install '.[serve]'" in said(run)
 
 
 def test_the_server_itself(engine: Engine) -> None:

@@ -312,7 +312,7 @@ def _board(folder: Path, after: int) -> Any:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise InputError(
-            "train.tensorboard=true needs the tensorboard package: pip install 'segue[tensorboard]'."
+            "train.tensorboard=true needs the tensorboard package: pip install '.[tensorboard]'."
         ) from None
     # purge_step hides what a killed run wrote for later steps.
     return SummaryWriter(str(folder), purge_step=after + 1 if after else None)  # type: ignore[no-untyped-call]
