@@ -6,6 +6,7 @@ import difflib
 import errno
 import os
 import re
+import signal
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -21,6 +22,21 @@ class InputError(SegueError):
     """The user's input is wrong (exit code 2): what was found, where, what was expected, what to do."""
 
     exit_code = 2
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C or SIGTERM: the message names the command that goes on."""
+
+    def __init__(self, message: str, number: int = signal.SIGINT) -> None:
+        super().__init__(message)
+        self.number = number
+        """The number of the signal."""
+
+
+def interrupted(error: KeyboardInterrupt, message: str) -> Interrupted:
+    """Return the interruption with another message, by the same signal."""
+    number = error.number if isinstance(error, Interrupted) else next(iter(error.args), signal.SIGINT)
+    return Interrupted(message, number)
 
 
 _MOST = 100
@@ -50,21 +66,17 @@ def exit_code(error: BaseException, verbs: Sequence[str], debug: bool = False) -
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader of our output closed the pipe
         return 0
     if isinstance(error, KeyboardInterrupt | typer.Abort):
-        note = _notes(error) or " A run that had begun goes on with: segue train --out RUN --resume"
-        return _say(f"Interrupted.{note}", 1)
+        return _interrupted(error)
     if debug or not isinstance(error, Exception):
         raise error
-    message, code = _message(error, verbs)
-    return _say(message + _notes(error), code)
+    return _say(*_message(error, verbs))
 
 
-def goes_on(error: BaseException, command: str) -> None:
-    """Note on an error, for its message, the command that goes on with what was begun."""
-    error.__notes__ = [f"What is finished is kept. Go on with: {command}"]
-
-
-def _notes(error: BaseException) -> str:
-    return "".join(f" {note}" for note in getattr(error, "__notes__", ()))
+def _interrupted(error: BaseException) -> int:
+    """Say what goes on, if anything does; the exit code of SIGTERM is that of a shell, 143."""
+    if not isinstance(error, Interrupted):
+        return _say("Interrupted.", 1)
+    return _say(str(error), 1 if error.number == signal.SIGINT else 128 + error.number)
 
 
 def _usage_error() -> type[Exception]:

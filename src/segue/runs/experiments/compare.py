@@ -9,6 +9,7 @@ and seed by seed. The seeds of a trial share what does not depend on the seed: t
 from __future__ import annotations
 
 import fnmatch
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
@@ -22,7 +23,7 @@ import numpy as np
 from segue import tasks
 from segue.data.corpus import Corpus
 from segue.data.sources import guess_shape
-from segue.errors import InputError, SegueError, goes_on
+from segue.errors import InputError, SegueError, interrupted
 from segue.inference import metrics
 from segue.inference.evaluation import LOWER_IS_BETTER, Evaluation, main_figure
 from segue.inference.evaluation import compare as compare_two
@@ -191,7 +192,11 @@ def _locked(path: Path, made: list[Path], new: bool) -> Iterator[None]:
             yield
         except BaseException as error:
             if any(path.glob("*/recipe.toml")):
-                goes_on(error, f"segue compare --out {path} --resume")
+                kept = f"What is finished is kept. Go on with: segue compare --out {shlex.quote(str(path))} --resume"
+                if isinstance(error, KeyboardInterrupt):
+                    raise interrupted(error, f"Interrupted. {kept}") from None
+                if isinstance(error, InputError):
+                    raise InputError(f"{error} {kept}") from None
                 raise
             for name in {files.COMPARISON, ".lock"} - before:
                 (path / name).unlink(missing_ok=True)
