@@ -15,14 +15,14 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from segue.data.atomic import atomic_file
-from segue.errors import FULL, InputError
+from segue.errors import FULL, InputError, interrupted
 
 OWN = frozenset(
     (
@@ -124,6 +124,32 @@ def locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         file.close()
+
+
+@contextmanager
+def held(folder: Path, made: list[Path], again: str, check: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Lock the folder of an experiment of several runs, and check it. After a failure the runs are kept, and the
+    message names the command that goes on (`again`); if there are none, nothing is left."""
+    with locked(folder):
+        clear_leftovers(folder, finished=False)
+        check()
+        before = entries(folder) - {".lock"}
+        try:
+            yield
+        except BaseException as error:
+            if any(folder.glob("*/recipe.toml")):
+                kept = f"What is finished is kept. Go on with: {again}"
+                if isinstance(error, KeyboardInterrupt):
+                    raise interrupted(error, f"Interrupted. {kept}") from None
+                if isinstance(error, InputError):
+                    raise InputError(f"{error} {kept}") from None
+                raise
+            for name in {COMPARISON, ".lock"} - before:
+                (folder / name).unlink(missing_ok=True)
+            with suppress(OSError):  # someone else may have put something there
+                for path in made:
+                    path.rmdir()
+            raise
 
 
 def _lock(folder: Path) -> Any:

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -52,7 +53,7 @@ from segue.runs.experiments import length
 from segue.runs.experiments.compare import mean_of
 from segue.runs.experiments.verdict import shown_p
 from segue.runs.gather import curve_of, entry_of, page_of
-from segue.runs.resume import Out, Settings, setting_lines
+from segue.runs.resume import Out, Settings, check_inputs, setting_lines
 from segue.runs.run import Run
 from segue.runs.train import train
 from segue.training.log import Progress, silent
@@ -266,13 +267,11 @@ def run_claim(
             _key(claim.against, recipe)
     out = Path(out) if out else files.free_name(f"claim-{claim.name}")
     _check_place(out)
-    made = files.missing(out)
-    try:
+    for recipe in recipes.values():
+        check_inputs(recipe, trust)
+    again = f"the same command, with --out {shlex.quote(str(out))}"
+    with files.held(out, files.missing(out), again):
         outcomes = [_outcome(claim, recipes[name], out, progress, trust) for name in claim.variants]
-    except InputError:
-        if made and not any(out.glob("*/result.json")):
-            files.undo(out, made)
-        raise
     if all(outcome.diverged for outcome in outcomes):
         raise SegueError(
             f"No variant of {claim.name} could be trained: the loss was soon no number. Try a smaller rate."
