@@ -11,6 +11,7 @@ Nothing heavy is imported before it is used.
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,13 @@ if TYPE_CHECKING:
     from segue.runs.run import Run, load
     from segue.runs.train import train
     from segue.training.log import silent
+
+# OpenMP's threads spin while they wait for each other, by default for milliseconds. Where other programs run too, they
+# keep the cores from the very threads that they wait for, and a step takes ten times as long: make them sleep soon. The
+# libraries read this when torch loads them: GNU's on Linux (a number of loops), LLVM's and Intel's (milliseconds).
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    os.environ.setdefault("KMP_BLOCKTIME", "1")
 
 __version__ = "0.1.0"
 __all__ = [

@@ -16,6 +16,8 @@ from segue import tasks
 from segue.errors import InputError, SegueError, exit_code, nearest
 from segue.interop import formats
 from segue.look.inside import views
+from segue.output.streams import standard_streams
+from segue.output.visible import escapes
 
 app = typer.Typer(
     name="segue",
@@ -32,12 +34,41 @@ FileArgument = Annotated[str, typer.Argument(help="A file with one text a line; 
 OutOption = Annotated[str | None, typer.Option("--out", help="The run folder to write; by default a new one in runs/.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output instead of text.")]
 DeviceOption = Annotated[str, typer.Option(help="Where to compute: auto (a GPU if there is one), cpu, cuda or cuda:1.")]
+ThreadsOption = Annotated[int, typer.Option(help="CPU threads to compute with; 0: Segue chooses.")]
 TrustOption = Annotated[bool, typer.Option("--trust", help="Allow running a model file from outside the package.")]
+
+
+SettingsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[DATA] [section.key=value …]",
+        help="DATA: a corpus that `segue data` lists, a file, a folder, a glob, or SOURCE,TARGET (by default pydoc). "
+        "Settings: any key that `segue explain KIND` lists, such as train.steps=500; its section may be left out where "
+        "no other has such a key.",
+    ),
+]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from segue import __version__
+
+        typer.echo(f"segue {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def every_verb(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
 
 
 @app.command()
 def compare(
-    rest: Annotated[list[str] | None, typer.Argument(metavar="[DATA] [section.key=value …]")] = None,
+    rest: SettingsArgument = None,
     models: Annotated[str, typer.Option(help="Recipes to compare, comma separated; ngram/* means all of a kind.")] = "",
     budget: Annotated[
         str, typer.Option(help="Training budget of each model: 60s (the default), 5min, or a number of steps.")
@@ -56,6 +87,7 @@ def compare(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the comparison in --out: what is finished is kept.")
     ] = False,
+    threads: ThreadsOption = 0,
     trust: TrustOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -78,7 +110,9 @@ def compare(
         raise InputError(f"--models '{models}' names no model. Expected recipes with commas between: ngram,rnn_lm/gru")
     chosen = _checked_task(task)
     with _progress() as progress:
-        result = compare_models(data, names, budget, seeds, folds, out, chosen, settings, progress, trust, resume)
+        result = compare_models(
+            data, names, budget, seeds, folds, out, chosen, settings, progress, trust, resume, threads
+        )
     _print(result) if json else print_comparison(result)
     if failed := result["failed"]:
         again = f"segue compare --out {Path(result['report']).parent} --resume"
@@ -90,11 +124,18 @@ def train(
     model: Annotated[
         str | None, typer.Argument(metavar="KIND|RECIPE", help="Listed by `segue models` and `segue recipes`.")
     ] = None,
-    rest: Annotated[list[str] | None, typer.Argument(metavar="[DATA] [section.key=value …]")] = None,
+    rest: SettingsArgument = None,
     out: OutOption = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")] = False,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Continue the run in --out, or the only unfinished one, from its checkpoint."),
+    ] = False,
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Replace the run in --out; it is kept until the new one is finished."),
+    ] = False,
     device: DeviceOption = "auto",
-    threads: Annotated[int, typer.Option(help="CPU threads to use; 0 leaves it to torch.")] = 0,
+    threads: ThreadsOption = 0,
     profile: Annotated[
         bool,
         typer.Option("--profile", help="Print how long data, forward, backward and optimiser took (networks only)."),
@@ -126,7 +167,8 @@ def train(
         )
     data, settings = _data_and_settings(rest)
     with _progress() as progress:
-        run = train_model(model, data, out, settings, resume, device, threads, trust, progress, profile)
+        given = (model, data, out, settings, resume, device, threads, trust, progress, profile)
+        run = train_model(*given, overwrite=overwrite)
     if not is_first():
         return  # with several processes only the first one prints
     result = read_json(run.path / "result.json")
@@ -139,7 +181,14 @@ def train(
 @app.command()
 def evaluate(
     run: Annotated[str, typer.Argument(metavar="RUN[+RUN…]", help="A run folder; several with --mix.")],
-    rest: Annotated[list[str] | None, typer.Argument(metavar="[DATA] [data.key=value …] [decode.key=value …]")] = None,
+    rest: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[DATA] [data.key=value …] [decode.key=value …]",
+            help="DATA: a file, a folder, a glob or a corpus (by default what the run held out). Settings: how it is "
+            "read and, of a translator, decoded; `segue explain RUN` lists the keys.",
+        ),
+    ] = None,
     mix: Annotated[
         bool, typer.Option("--mix", help="Score RUN+RUN… as one mixture; its weights are found on validation text.")
     ] = False,
@@ -154,6 +203,7 @@ def evaluate(
     ] = None,
     json: JsonOption = False,
     device: DeviceOption = "auto",
+    threads: ThreadsOption = 0,
     trust: TrustOption = False,
 ) -> None:
     """Evaluate a run on a file, or on the test or validation data that it held out itself.
@@ -174,7 +224,7 @@ def evaluate(
 
     data, settings = _data_and_settings(rest)
     with _progress() as progress:
-        result = evaluate_runs(run, data, mix, adapt, cache, validation, device, trust, progress, settings)
+        result = evaluate_runs(run, data, mix, adapt, cache, validation, device, trust, progress, settings, threads)
     _print(result) if json else print_figures(result)
 
 
@@ -194,6 +244,7 @@ def score(
     ] = False,
     json: JsonOption = False,
     device: DeviceOption = "auto",
+    threads: ThreadsOption = 0,
     trust: TrustOption = False,
 ) -> None:
     """Print the log probability of each line, token by token: of a language model, or of a translator.
@@ -211,7 +262,7 @@ def score(
     from segue.look.terminal import print_line, print_paths
     from segue.runs.run import load
 
-    loaded = load(run, device, trust)
+    loaded = load(run, device, trust, threads)
     if lattice:
         for text in _lines(file):
             found = loaded.score_paths(text, end)
@@ -249,6 +300,7 @@ def generate(
     ] = False,
     json: JsonOption = False,
     device: DeviceOption = "auto",
+    threads: ThreadsOption = 0,
     trust: TrustOption = False,
 ) -> None:
     """Write text that continues a prompt (language models); a single text is printed while it is written.
@@ -271,7 +323,7 @@ def generate(
         if "" in stop:
             raise InputError('--stop "" is an empty text, which stands everywhere. Leave it out, or give a text.')
         settings["stop"] = stop
-    loaded = load(run, device, trust)
+    loaded = load(run, device, trust, threads)
     if n == 1 and not (json or novelty):
         pieces = loaded.stream(prompt, adapt, **settings)
         _warn_unknown(loaded, prompt)
@@ -305,7 +357,9 @@ def predict(
     rest: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[FILE] [decode.key=value …]", help="A file with one text a line; without one, standard input."
+            metavar="[FILE] [decode.key=value …]",
+            help="A file with one text a line; without one, standard input. Settings: how a translator decodes; `segue "
+            "explain RUN` lists the keys.",
         ),
     ] = None,
     explain: Annotated[
@@ -313,6 +367,7 @@ def predict(
     ] = False,
     json: JsonOption = False,
     device: DeviceOption = "auto",
+    threads: ThreadsOption = 0,
     trust: TrustOption = False,
 ) -> None:
     """Print labels, tags or translations, one a line; with --json their probabilities too.
@@ -326,7 +381,7 @@ def predict(
 
     data, settings = _data_and_settings(rest)
     file = data or "-"
-    loaded = load(run, device, trust)
+    loaded = load(run, device, trust, threads)
     decoding = {"decode": used} if (used := loaded.decoding(settings)) else {}
     cut = 0
 
@@ -360,6 +415,7 @@ def challenge_run(
     negative: Annotated[str, typer.Option(help="The label of negative texts.")] = "",
     json: JsonOption = False,
     device: DeviceOption = "auto",
+    threads: ThreadsOption = 0,
     trust: TrustOption = False,
 ) -> None:
     """Test a sentiment classifier on negations, double negations, intensifiers, contrasts and word order.
@@ -370,7 +426,7 @@ def challenge_run(
     from segue.runs.experiments.challenge import challenge
     from segue.runs.run import load
 
-    result = challenge(load(run, device, trust), positive, negative)
+    result = challenge(load(run, device, trust, threads), positive, negative)
     _print(result) if json else print_challenge(result)
 
 
@@ -389,6 +445,7 @@ def look(
     svg: Annotated[str | None, typer.Option(metavar="FILE", help="Write the picture alone.")] = None,
     json: JsonOption = False,
     device: DeviceOption = "auto",
+    threads: ThreadsOption = 0,
     trust: TrustOption = False,
 ) -> None:
     """Look into a model as it reads a text: next tokens, surprisal, attention weights, gates, words that mattered.
@@ -409,7 +466,7 @@ def look(
     from segue.runs.run import load
 
     options = {key: value for key, value in {"layer": layer, "head": head, "top": top}.items() if value is not None}
-    opened = [load(path, device, trust) for path in (run, *([other] if other else []))]
+    opened = [load(path, device, trust, threads) for path in (run, *([other] if other else []))]
     shown = opened[0].look(text, view, opened[1] if other else None, **options)
     for one in opened:
         if isinstance(one.model, LanguageModel):
@@ -500,6 +557,7 @@ def serve(
     host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 opens it to the network.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port to listen on; 0 takes a free one.")] = 8000,
     device: DeviceOption = "auto",
+    threads: ThreadsOption = 0,
     trust: TrustOption = False,
 ) -> None:
     """Serve runs as a web page and a JSON API; only this machine can reach them unless --host says otherwise.
@@ -508,7 +566,7 @@ def serve(
     """
     from segue.serve import serve
 
-    serve(runs, host, port, device, trust)
+    serve(runs, host, port, device, trust, threads)
 
 
 @app.command("export")
@@ -540,11 +598,13 @@ def import_run(
         str,
         typer.Argument(help="What `segue export` wrote, an ARPA file, a GPT-2's folder, or vectors of word2vec."),
     ],
-    out: Annotated[str, typer.Option("--out", help="The run folder to make.")],
+    out: Annotated[
+        str | None, typer.Option("--out", help="The run folder to make; by default a new one in runs/, by its name.")
+    ] = None,
 ) -> None:
     """Make a run folder from what Segue or another toolkit exported.
 
-    segue import book.zip --out runs/book
+    segue import book.zip     (makes runs/book)
 
     segue import book.arpa.gz --out runs/kenlm
 
@@ -553,7 +613,7 @@ def import_run(
     segue import vectors.bin --out runs/vectors
     """
     with _progress() as progress:
-        notes = formats.import_run(Path(path), Path(out), progress)
+        notes = formats.import_run(Path(path), Path(out) if out else None, progress)
     typer.echo("\n".join(notes))
 
 
@@ -562,7 +622,7 @@ def claim(
     what: Annotated[
         str | None, typer.Argument(metavar="[CLAIM|FILE.toml]", help="Without one: list all claims.")
     ] = None,
-    rest: Annotated[list[str] | None, typer.Argument(metavar="[DATA] [section.key=value …]")] = None,
+    rest: SettingsArgument = None,
     budget: Annotated[
         str,
         typer.Option(
@@ -570,6 +630,7 @@ def claim(
         ),
     ] = "",
     out: OutOption = None,
+    threads: ThreadsOption = 0,
     trust: TrustOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -590,16 +651,17 @@ def claim(
         return _print({"claims": listed}) if json else print_named("claim", rows, "what it says")
     data, settings = _data_and_settings(rest)
     with _progress() as progress:
-        result = run_claim(what, data, settings, budget, Path(out) if out else None, progress, trust)
+        result = run_claim(what, data, settings, budget, Path(out) if out else None, progress, trust, threads)
     _print(result) if json else print_claim(result)
 
 
 @app.command("models")
 def list_models() -> None:
-    """List every kind of model, with its first sentence."""
+    """List every kind of model by its task, with its first sentence."""
     from segue.look.terminal import print_models
+    from segue.runs.explain import model_heads
 
-    print_models()
+    print_models(model_heads())
 
 
 @app.command("recipes")
@@ -663,8 +725,13 @@ def list_runs(
 
 @app.command()
 def explain(
-    model: Annotated[str, typer.Argument(metavar="KIND|RECIPE|RUN")],
-    settings: Annotated[list[str] | None, typer.Argument(metavar="[section.key=value …]")] = None,
+    model: Annotated[
+        str, typer.Argument(metavar="KIND|RECIPE|RUN", help="One that `segue models`, `recipes` or `runs` lists.")
+    ],
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[section.key=value …]", help="Settings to explain it with, such as model.layers=4."),
+    ] = None,
     html: Annotated[str | None, typer.Option(metavar="FILE", help="Write a page with the picture of sizes.")] = None,
     svg: Annotated[str | None, typer.Option(metavar="FILE", help="Write the picture alone.")] = None,
     trust: TrustOption = False,
@@ -685,7 +752,14 @@ def explain(
 
 @app.command()
 def data(
-    rest: Annotated[list[str] | None, typer.Argument(metavar="[FILE|get NAME] [data.key=value …]")] = None,
+    rest: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILE|get NAME] [data.key=value …]",
+            help="A file, a folder or a corpus to show; without one: list the corpora. Settings: how it is read, the "
+            "keys that `segue explain KIND` lists under [data].",
+        ),
+    ] = None,
     tokens: Annotated[str, typer.Option(help="How to split into tokens: char, byte, space, word, bpe, …")] = "word",
 ) -> None:
     """List the corpora; show how a file's first lines are read and split; `get NAME` downloads a corpus.
@@ -856,6 +930,30 @@ def _compiling(run: Any) -> Iterator[None]:
         yield
 
 
+# Other words for verbs and settings
+
+
+def _other_words(words: list[str]) -> list[str]:
+    """Replace `help`, `help VERB`, -h and `version` by the options that they stand for; nothing is --help."""
+    if words[:1] == ["help"]:
+        return [*words[1:2], "--help"]
+    if words == ["version"]:
+        return ["--version"]
+    return ["--help" if word == "-h" else word for word in words] or ["--help"]
+
+
+def _with_right_word(error: BaseException, words: list[str]) -> BaseException:
+    """Return an error that names the right word, if an unknown verb or option is another word for a verb or a key."""
+    from segue.models.names import option_as_setting, verb_called
+
+    option = vars(error).get("option_name")
+    if option and (meant := option_as_setting(option, words)):
+        return InputError(f"There is no option {option}. Expected {meant}")
+    if "No such command" in str(vars(error).get("message")) and (verb := verb_called(words[0])):
+        return InputError(f"There is no verb '{words[0]}'. Expected {verb}: `segue {verb} --help` shows how.")
+    return error
+
+
 # The entry point
 
 
@@ -863,13 +961,20 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one command and return the exit code: 0 done, 1 failed, 2 wrong input. Without arguments print the help."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     debug = "--debug" in words
-    words = [word for word in words if word != "--debug"] or ["--help"]
+    words = _other_words([word for word in words if word != "--debug"])
     command = typer.main.get_group(app)
-    try:
-        # Not `main` of the command: it would handle Ctrl-C and a closed pipe itself.
-        with command.make_context("segue", words) as context:
-            command.invoke(context)
-        sys.stdout.flush()
-    except BaseException as error:
-        return exit_code(error, list(command.commands), debug)
+    if helps := "--help" in words:
+        words = [*words[:1], "--help"]  # nothing but our own text is printed, so that typer may colour it
+        from typer import rich_utils
+
+        rich_utils.COLOR_SYSTEM = "auto" if escapes() else None
+    with standard_streams(styled=helps):
+        try:
+            # Not `main` of the command: it would handle Ctrl-C and a closed pipe itself. With colour: typer would take
+            # the escape codes out of a text that goes into a file.
+            with command.make_context("segue", words, color=True) as context:
+                command.invoke(context)
+            sys.stdout.flush()
+        except BaseException as error:
+            return exit_code(_with_right_word(error, words), list(command.commands), debug)
     return 0

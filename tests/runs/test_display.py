@@ -76,6 +76,14 @@ def test_results_print_as_the_command_line_does(runs: dict[str, segue.Run], caps
     assert run.evaluate()["bits_per_byte"] == run.result["bits_per_byte"]
 
 
+def test_a_view_prints_as_its_picture(runs: dict[str, segue.Run], capsys: pytest.CaptureFixture[str]) -> None:
+    run = runs["ngram"]
+    capsys.readouterr()
+    assert main(["look", str(run.path), "the cow"]) == 0
+    lines = [line.strip() for line in str(run.look("the cow")).split("\n")]
+    assert lines[0] == "What comes after “the cow”" and lines[0] in capsys.readouterr().out
+
+
 def test_the_history_is_the_curve(runs: dict[str, segue.Run]) -> None:
     run = runs["lstm"]
     curve = run.history.curve

@@ -75,7 +75,6 @@ DEAD_END = (
 # `source` and `source_mask` are (rows, S), as in a Batch; `forbid` are ids that are never written.
 
 
-@torch.inference_mode()
 def generate(
     model: Any,
     prompts: Sequence[Sequence[int]],
@@ -88,12 +87,31 @@ def generate(
     watch: Watch | None = None,
 ) -> list[Generated]:
     """One text for each prompt (which may be empty). A beam is not watched: it knows its text only at the end."""
+    steps = growing(model, prompts, sizes, config, source, source_mask, device, forbid, watch)
+    last = deque(steps, maxlen=1)
+    return last[0] if last else []
+
+
+@torch.inference_mode()
+def growing(
+    model: Any,
+    prompts: Sequence[Sequence[int]],
+    sizes: Sizes,
+    config: Config,
+    source: Any = None,
+    source_mask: Any = None,
+    device: Any = "cpu",
+    forbid: Sequence[int] = (),
+    watch: Watch | None = None,
+) -> Iterator[list[Generated]]:
+    """Yield the texts of `generate` as far as they are written, after each time step; those of a beam at its end."""
     if not prompts:
-        return []
+        return
     with closing(_Rows(model, sizes, device, forbid, config)) as rows:
         rows.begin(prompts, source, source_mask)
         if config.beam > 1:
-            return _search(rows, config)
+            yield _search(rows, config)
+            return
         texts = [Generated([], 0.0, False) for _ in prompts]
         for drawn in _sample(rows, config, 1 if str(device) == "cpu" else BLOCK, watch):
             for row, token, logp, ended in drawn:
@@ -104,7 +122,7 @@ def generate(
                 if token != sizes.stop:
                     text.ids.append(token)
                 texts[row] = Generated(text.ids, text.logprob + logp, ended)
-    return texts
+            yield texts
 
 
 @torch.inference_mode()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from segue.errors import InputError, nearest
+from segue.runs.folder import free_name
 
 Progress = Any
 Notes = list[str]
@@ -53,10 +54,12 @@ def export_run(run: str | Path, path: str | Path, to: str = "zip", progress: Pro
     return [*chosen.write(Path(run), Path(path), progress), chosen.written.format(path=path)]
 
 
-def import_run(path: str | Path, out: str | Path, progress: Progress = _silent) -> Notes:
-    """Make a run folder of a file or folder, in the first format that recognises it."""
-    chosen = next(one for one in FORMATS if one.recognises(Path(path)))
-    return [*chosen.read(Path(path), Path(out), progress), f"The run: {out}"]
+def import_run(path: str | Path, out: str | Path | None = None, progress: Progress = _silent) -> Notes:
+    """Make a run folder of a file or folder, in the first format that recognises it; by default runs/NAME."""
+    path = Path(path)
+    place = Path(out) if out else free_name(path.resolve().name.split(".")[0] or "imported")
+    chosen = next(one for one in FORMATS if one.recognises(path))
+    return [*chosen.read(path, place, progress), f"The run: {place}"]
 
 
 def _never(path: Path) -> bool:

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-import ast
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from segue.inference.evaluation import HIDDEN_ZEROS, MEANINGS, NAMES
 from segue.inference.score import BLOCK
 from segue.inference.statistics import FEWEST
+from segue.look.explain.layout import laid_out
 from segue.look.inside.view import View
 from segue.look.page.markup import figure, is_share, visible
+from segue.output.streams import open_console
 
 
 def _console() -> Console:
     """A terminal has its own width; a file or a pipe has none, so that nothing is cut there."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=160)
+    made = open_console(highlight=False)
+    return made if made.is_terminal else open_console(highlight=False, width=160)
 
 
 def number(value: Any, digits: int = 3) -> str:
@@ -125,7 +127,9 @@ def print_claim(result: dict[str, Any]) -> None:
     console.print(table)
     if result.get("best_possible") is not None:
         console.print(f"The best possible on this text is {number(result['best_possible'])}.")
-    console.print(Text(f"\n{result['verdict']}"))
+    console.print(Text(f"\n{result['verdict']}", "bold"))
+    for sentence in result.get("details", ()):
+        console.print(Padding(Text(sentence), (0, 0, 0, 2)))
     console.print(f"The page: {result['report']}    the picture: {result['picture']}")
 
 
@@ -366,18 +370,18 @@ def _shown(text: str) -> str:
     return repr(text)[1:-1]
 
 
-def print_models() -> None:
-    """Every kind, its task and the first line of its file, read without importing it."""
-    from segue.models import kinds, source_file, task_of
-
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for heading in ("kind", "task", "what it is"):
-        table.add_column(heading)
-    for kind in kinds():
-        tree = ast.parse(source_file(kind).read_text(encoding="utf-8"))
-        first = (ast.get_docstring(tree) or "").split("\n")[0]
-        table.add_row(kind, task_of(kind), Text(first))
-    _console().print(table)
+def print_models(groups: Sequence[tuple[str, str, Sequence[tuple[str, str]]]]) -> None:
+    """The kinds of each task, with a sentence on the task and on each kind."""
+    console = _console()
+    widest = max(len(kind) for _, _, kinds in groups for kind, _ in kinds)
+    for place, (task, sentence, kinds) in enumerate(groups):
+        console.print(Text.assemble("\n" if place else "", (task, "bold"), f": {sentence}"))
+        table = Table(box=None, show_header=False, pad_edge=False)
+        table.add_column(no_wrap=True, min_width=widest + 2)
+        table.add_column()
+        for kind, what in kinds:
+            table.add_row(f"  {kind}", Text(what))
+        console.print(table)
 
 
 def print_named(first: str, rows: Sequence[Sequence[str]], *others: str) -> None:
@@ -400,33 +404,57 @@ def print_lines(lines: Sequence[str]) -> None:
 def print_view(view: View) -> None:
     """A look into a model, in colour where the terminal has it."""
     console = _console()
-    print(view.terminal(console.width, console.color_system is not None))
+    print(view.terminal(console.width, console.color_system is not None), file=console.file)
+
+
+def print_head(text: str) -> None:
+    """The head of a model's file."""
+    console = _console()
+    for line in laid_out(text, console.width):
+        console.print(Text(line), soft_wrap=True)
+
+
+NARROW = 72
+"""In a terminal with fewer columns, a remark stands below its name and figure."""
 
 
 def print_keys(sections: Sequence[tuple[str, Sequence[tuple[str, str, str]]]]) -> None:
     """The sections of a recipe: each key with its value and what it is."""
     console = _console()
     for name, rows in sections:
+        console.print(Text(f"\n[{name}]", "bold"))
+        if console.width < NARROW:
+            _print_stacked(console, [(f"{key} = {value}", doc) for key, value, doc in rows])
+            continue
         table = Table(box=None, show_header=False, pad_edge=False)
         table.add_column(no_wrap=True)
-        table.add_column(no_wrap=True, justify="right")
+        table.add_column(justify="right", overflow="fold", max_width=20)
         table.add_column()
         for key, value, doc in rows:
             table.add_row(key, Text(value), Text(doc))
-        console.print(Text(f"\n[{name}]", "bold"))
         console.print(table)
+
+
+def _print_stacked(console: Console, rows: Iterable[tuple[str, str]]) -> None:
+    for head, remark in rows:
+        console.print(Text(head), soft_wrap=True)
+        for line in remark.split("\n") if remark else ():
+            console.print(Padding(Text(line), (0, 0, 0, 4)))
 
 
 def print_sections(sections: Sequence[Any]) -> None:
     """Tables of name, figure and remark."""
     console = _console()
     for section in sections:
+        console.print(Text(f"\n{section.title}", "bold"))
+        if console.width < NARROW:
+            _print_stacked(console, [(f"{name}  {figure}", remark) for name, figure, remark in section.rows])
+            continue
         table = Table(box=None, show_header=False, pad_edge=False)
         for justify in ("left", "right", "left"):
             table.add_column(no_wrap=justify == "right", justify=justify)  # type: ignore[arg-type]
         for cells in section.rows:
             table.add_row(*map(Text, cells))
-        console.print(Text(f"\n{section.title}", "bold"))
         console.print(table)
 
 
@@ -440,9 +468,8 @@ def print_equations(run: Any) -> None:
     for line in EQUATIONS[config.smoothing]:
         console.print(Text(f"  {line}"), soft_wrap=True)
     orders = holdings(model)
-    console.print(Text(_about_v(model)), soft_wrap=True)
-    for sentence in _about_numbers(model, orders):
-        console.print(Text(sentence), soft_wrap=True)
+    for sentence in (_about_v(model), *_about_numbers(model, orders)):
+        console.print(Text(sentence))
     console.print("")
     console.print(_holdings_table(orders))
     size_on_disk, ngrams = (run.path / "model.safetensors").stat().st_size, sum(one.ngrams for one in orders)
@@ -450,7 +477,7 @@ def print_equations(run: Any) -> None:
     console.print(f"model.safetensors: {size_on_disk:,} bytes for {ngrams:,} n-grams, {each}.\n")
     worked = example(model, run.tokenizer)
     after = f"after “{_shown(worked.context)}”" if worked.context else "of all"
-    console.print(Text(f"The likeliest token {after} is “{_shown(worked.token)}”:\n"), soft_wrap=True)
+    console.print(Text(f"The likeliest token {after} is “{_shown(worked.token)}”:\n"))
     for line in worked.lines:
         console.print(Text(f"  {line}"), soft_wrap=True)
 

@@ -26,6 +26,7 @@ from segue.runs.display import Figures
 from segue.runs.leaks import leak, trained_runs
 from segue.runs.resume import Settings, setting_lines
 from segue.runs.run import Run, evaluate_opened
+from segue.training import device as devices
 from segue.training.log import Progress, silent
 
 HELD_OUT = 200_000
@@ -151,6 +152,7 @@ def evaluate(
     trust: bool = False,
     progress: Progress = silent,
     settings: Settings = (),
+    threads: int = 0,
 ) -> Figures:
     """Compute the figures of a run, or with `mix` of runs (written a+b+c) as one mixture.
 
@@ -158,10 +160,11 @@ def evaluate(
     mixed in. The weights of a mixture are found on `validation`, by default the run's own. `settings` say how the data
     is written, {"data.columns": "2,1"}, and how translations are, {"decode.beam": 5}.
     """
-    opened = [runs] if isinstance(runs, Run) else _opened(str(runs), mix, device, trust)
-    if len(opened) == 1 and not (adapt or cache):
-        return opened[0].evaluate(data, progress, settings)
-    return Figures(Mixing(opened, adapt, cache).evaluate(data, validation, progress, setting_lines(settings)))
+    with devices.using_threads(threads):
+        opened = [runs] if isinstance(runs, Run) else _opened(str(runs), mix, device, trust)
+        if len(opened) == 1 and not (adapt or cache):
+            return opened[0].evaluate(data, progress, settings)
+        return Figures(Mixing(opened, adapt, cache).evaluate(data, validation, progress, setting_lines(settings)))
 
 
 def _opened(names: str, mix: bool, device: str, trust: bool) -> list[Run]:

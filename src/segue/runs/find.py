@@ -65,7 +65,7 @@ def _row(recipe: Path) -> tuple[dict[str, Any], tuple[Any, ...] | None]:
         "figure": NAMES.get(main, main) if main in result else None,
         "value": result.get(main),
         "split": result.get("split"),
-        **{key: result[key] for key in ("bytes", "rows") if key in result},
+        **{str(key): result[key] for key in ("bytes", "rows") if key in result},
         "amount": result.get("amount"),
         "sha256": result.get("sha256"),
         "had_a_say": result.get("had_a_say"),

@@ -10,9 +10,9 @@ import dataclasses
 import math
 import tempfile
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import tee
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ from segue.runs.resume import Settings, setting_lines
 from segue.tasks.base import Task
 from segue.tokens.spelling import Speller
 from segue.tokens.tokenizer import Tokenizer
-from segue.training.device import keep_memory, pick_device
+from segue.training.device import keep_memory, pick_device, set_threads
 from segue.training.log import Progress, reports, silent
 
 _READING = ("data.format", "data.columns", "data.encoding", "data.on_error")
@@ -74,15 +74,19 @@ class Run:
         """Open a finished run from its folder."""
         path = Path(path)
         config = files.check_run(path)
+        files.check_sums(path, config)
         check_trust(config["kind"], trust, path, config.get("sha256"))
         recipe = read_recipe(path / "recipe.toml", trust)
         tokenizer, speller = Tokenizer.load(path / "tokenizer.json"), path / "speller.json"
         sizes = _sizes(config, path, recipe, tokenizer)
         spelled = Speller.load(speller) if speller.exists() else None
         codec = Codec(tokenizer, tuple(config["labels"]), recipe.data, sizes, spelled)
-        run = cls(path, recipe, recipe.model_class(recipe.model, sizes), codec, "cpu")
-        run.imported, run.finished_before = config.get("imported", ""), finished_before
-        run.device = run._load_weights(device)
+        model = _load_model(path / "model.safetensors", recipe, sizes)
+        chosen = "cpu" if isinstance(model, Counted) else pick_device(device)
+        if chosen != "cpu":
+            model.to(chosen)
+        run = cls(path, recipe, model, codec, chosen)
+        run.imported, run.finished_before = str(config.get("imported", "")), finished_before
         return run
 
     def save(self) -> None:
@@ -99,36 +103,11 @@ class Run:
             "config": dataclasses.asdict(self.recipe.model),
             "sizes": dataclasses.asdict(self.sizes),
             "labels": list(self.labels),
+            "files": files.sums_of(self.path),
         }
         if self.recipe.kind.endswith(".py"):
             config["sha256"] = fingerprint(Path(self.recipe.kind))
         files.write_json(self.path / "config.json", config)
-
-    def _load_weights(self, device: str) -> str:
-        weights = self.path / "model.safetensors"
-        if not weights.exists():
-            raise InputError(
-                f"The run in {self.path} is damaged: model.safetensors is missing. Restore it, or train the run again."
-            )
-        try:
-            if isinstance(self.model, Counted):
-                self.model.load(self.path)
-                return "cpu"
-            from safetensors.torch import load_file
-
-            self.model.load_state_dict(load_file(weights))
-        except InputError:
-            raise
-        except Exception as error:
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
-            raise InputError(
-                f"{weights} is damaged or not of this run ({reason[:200]}). Restore it, or train the run again."
-            ) from None
-        self.model.eval()
-        keep_memory()
-        chosen = pick_device(device)
-        self.model.to(chosen)
-        return chosen
 
     def __repr__(self) -> str:
         return described(self)
@@ -193,7 +172,7 @@ class Run:
 
     def ledger_summary(self) -> list[str]:
         """Summarise what was skipped, cut or unknown, in sentences."""
-        return list(files.read_json(self.path / "ledger.json")["summary"])
+        return [str(line) for line in files.read_json(self.path / "ledger.json", summary=list)["summary"]]
 
     # Evaluating
 
@@ -498,10 +477,21 @@ class Run:
     def _decode_keys(self) -> tuple[str, ...]:
         return tuple(f"decode.{key}" for key in self.task.decodes)
 
-    def explain(self, texts: Iterable[str]) -> Iterator[tuple[Any, list[Mattered]]]:
-        """Predict each text's label, and compute how much each of its words mattered."""
+    def explain(
+        self, texts: Iterable[str], check: Callable[[], None] = lambda: None
+    ) -> Iterator[tuple[Any, list[Mattered]]]:
+        """Predict each text's label, and compute how much each of its words mattered; `check` is called before each
+        reading, and may raise an error to stop."""
         self._must("predict --explain", "explain a prediction")
-        predict: Any = partial(self.task.predict, self.opened)
+
+        def checked(examples: Iterable[Example]) -> Iterator[Example]:
+            for example in examples:
+                check()
+                yield example
+
+        def predict(examples: Iterable[Example]) -> Iterator[Any]:
+            return self.task.predict(self.opened, checked(examples))
+
         return explained(predict, map(self._asked, _listed(texts)))
 
     def _asked(self, text: str) -> Example:
@@ -545,16 +535,54 @@ def _most_validation(recipe: Recipe) -> int:
     return int(train.validate_tokens if named else max(train.validate_tokens, TrainConfig.validate_tokens))
 
 
+def _load_model(weights: Path, recipe: Recipe, sizes: Sizes) -> Any:
+    """Make the model of a run with its weights, on the CPU; refuse a file that does not fit it."""
+    if not weights.exists():
+        raise InputError(
+            f"The run in {weights.parent} is damaged: model.safetensors is missing. Restore it, or train the run again."
+        )
+    try:
+        if issubclass(recipe.model_class, Counted):
+            model = recipe.model_class(recipe.model, sizes)
+            model.load(weights.parent)
+            return model
+        return _load_network(weights, recipe, sizes)
+    except InputError:
+        raise
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise InputError(
+            f"{weights} is damaged or not of this run ({reason[:200]}). Restore it, or train the run again."
+        ) from None
+
+
+def _load_network(weights: Path, recipe: Recipe, sizes: Sizes) -> Any:
+    from safetensors.torch import load_file
+
+    from segue.models.network import load_network
+
+    keep_memory()
+    return load_network(lambda: recipe.model_class(recipe.model, sizes), load_file(weights))
+
+
 def _sizes(config: dict[str, Any], path: Path, recipe: Recipe, tokenizer: Tokenizer) -> Sizes:
     """Read the sizes in config.json, and check them against the other files."""
     try:
-        sizes = Sizes(**config["sizes"] | {"marks": tuple(config["sizes"].get("marks", ()))})
-    except TypeError:
-        raise InputError(f"{path / 'config.json'} is damaged: its sizes are {config['sizes']}.") from None
+        sizes: Sizes = make(Sizes, config["sizes"], "sizes")
+    except (InputError, TypeError) as error:
+        raise InputError(f"{path / 'config.json'} is damaged: {error} Train the run again, or restore it.") from None
     if (config["kind"], sizes.vocab_size) != (recipe.kind, tokenizer.vocab_size):
         raise InputError(
             f"The run in {path} is damaged: config.json is of a {config['kind']} with {sizes.vocab_size} "
             f"tokens, but recipe.toml says {recipe.kind} and tokenizer.json has {tokenizer.vocab_size}. "
+            "Restore the files, or train the run again."
+        )
+    data = recipe.data
+    classes, marks = 1 if data.label == "number" else len(config["labels"]), recipe.model_class.marks(recipe.model)
+    followed = (classes, data.label, marks, data.carry)
+    if (sizes.classes, sizes.label, sizes.marks, sizes.carry) != followed:
+        raise InputError(
+            f"The run in {path} is damaged: the sizes in config.json do not follow from its labels and recipe.toml. "
             "Restore the files, or train the run again."
         )
     return sizes
@@ -578,6 +606,7 @@ def _listed(texts: Iterable[str]) -> Iterator[str]:
         yield text
 
 
-def load(path: str | Path, device: str = "auto", trust: bool = False) -> Run:
-    """Open a finished run."""
+def load(path: str | Path, device: str = "auto", trust: bool = False, threads: int = 0) -> Run:
+    """Open a finished run; from now on compute with this many CPU threads (0: as many as torch takes)."""
+    set_threads(threads)
     return Run.open(path, device, trust)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +97,14 @@ class Lm(RunningText):
     rows = 32
     length = 128
     spells = True
+
+    def chance(self, examples: Iterable[Example]) -> float | None:
+        """Return the entropy of single bytes, in bits per byte."""
+        counts = np.zeros(256)
+        for example in examples:
+            counts += np.bincount(np.frombuffer(example.text.encode(), np.uint8), minlength=256)
+        shares = counts[counts > 0] / counts.sum()
+        return float(-(shares * np.log2(shares)).sum()) if len(shares) else None
 
     def defaults(self, values: Values, model: type[Model]) -> None:
         super().defaults(values, model)

@@ -15,6 +15,8 @@ from typing import Any, ParamSpec, Protocol, TextIO, TypeVar
 from segue.data.atomic import atomic_file
 from segue.errors import InputError, SegueError
 from segue.models.base import Record
+from segue.output.streams import open_console
+from segue.output.visible import escapes, visible
 from segue.training.fitting import Fitting
 from segue.training.world import World
 
@@ -94,7 +96,6 @@ class Bar:
     """Draws a live progress bar with the time left, for a terminal."""
 
     def __init__(self) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as RichProgress
 
@@ -104,13 +105,14 @@ class Bar:
             TextColumn("{task.percentage:>3.0f} %"),
             TimeRemainingColumn(),
             TextColumn("{task.fields[note]}"),
-            console=Console(stderr=True),
+            console=open_console(stderr=True),
             transient=True,
         )
         self.what, self.task = "", self.bar.add_task("", note="", visible=False)
         self.bar.start()
 
     def __call__(self, what: str, share: float, note: str = "") -> None:
+        what = visible(what)
         if what.endswith("."):
             self.bar.console.print(what, markup=False, highlight=False)
             return
@@ -124,8 +126,8 @@ class Bar:
 
 
 def progress_for(file: TextIO) -> Bar | Lines:
-    """Return a Bar for a terminal, else Lines; in a notebook one line that is overwritten."""
-    if file.isatty():
+    """Return a Bar for a terminal that can redraw a line, else Lines; in a notebook one line that is overwritten."""
+    if file.isatty() and escapes():
         return Bar()
     return Lines(file, every=1.0, rewrite=True) if "ipykernel" in sys.modules else Lines(file)
 
@@ -197,8 +199,16 @@ class Log:
         checkpoint, damaged = latest(places)
         for sentence in damaged:
             self.progress(sentence, 0.0)
-        if checkpoint:
+        if checkpoint is None:
+            return
+        try:
             self.trainer.restore(*checkpoint)
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, RuntimeError) as error:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise InputError(
+                f"The checkpoint in {places} does not fit {self.folder / 'recipe.toml'} ({reason[:200]}). Restore the "
+                "recipe as the run began with it, or begin another run."
+            ) from None
 
     def write(self, record: Record) -> None:
         """Write a record; after a validation, a checkpoint too. Collective: every process must call this."""
@@ -210,6 +220,9 @@ class Log:
         loss = record.values.get("cross_entropy", record.values.get("loss"))
         if self.learns and record.kind == "train" and loss is not None:
             self.progress(self.what, record.values["progress"], f"step {record.step}, loss {loss:.3f}")
+        if count := record.values.get("threads"):
+            said = f"uses {count} thread{'s' * (count > 1)} from step {record.step} on"
+            self.progress(f"Training has become more than twice as slow, so it {said}.", 0.0)
         if tensors is not None:
             from segue.training.checkpoint import save_checkpoint
 
@@ -248,11 +261,16 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     lines = []
-    for line in path.read_text().split("\n"):
+    for number, text in enumerate(path.read_bytes().split(b"\n"), 1):
         try:
-            lines.append(json.loads(line))
-        except ValueError:  # the last line of a killed run may be half there
+            line = json.loads(text)
+        except (ValueError, RecursionError):  # the last line of a killed run may be half there
             continue
+        if not (isinstance(line, dict) and type(line.get("step")) is int and isinstance(line.get("kind"), str)):
+            raise InputError(
+                f"{path}:{number} is damaged: no record with a step and a kind. Remove the line, or restore the file."
+            )
+        lines.append(line)
     return lines
 
 

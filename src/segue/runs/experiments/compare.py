@@ -31,18 +31,31 @@ from segue.inference.evaluation import compare as compare_two
 from segue.inference.evaluation import interval as interval_of
 from segue.look.page.report import write
 from segue.models import model_class
+from segue.models import task_of as task_of_kind
 from segue.models.base import TaskName
-from segue.recipe import Recipe, budgeted, load_recipe, recipe_names
+from segue.models.names import recipe_names
+from segue.recipe import Recipe, budgeted, kind_of, load_recipe
 from segue.runs import folder as files
 from segue.runs.display import Comparison
 from segue.runs.experiments.verdict import Trial, question, stem, summary
-from segue.runs.gather import entry_of, page_of, passage_of
+from segue.runs.gather import entry_of, page_of, passage_of, trend_of
 from segue.runs.leaks import leak, trained_runs
 from segue.runs.prepare import Shared
-from segue.runs.resume import Data, Out, Settings, check_inputs, data_name, named_data, setting_lines, undo_rows
+from segue.runs.resume import (
+    Data,
+    Out,
+    Settings,
+    check_inputs,
+    data_name,
+    named_data,
+    setting_lines,
+    taken,
+    undo_rows,
+)
 from segue.runs.run import Run
 from segue.runs.train import train
 from segue.tasks.base import Task
+from segue.training import device as devices
 from segue.training.log import Progress, silent
 
 HELD_OUT = 0.2
@@ -61,12 +74,15 @@ def compare(
     progress: Progress = silent,
     trust: bool = False,
     resume: bool = False,
+    threads: int = 0,
 ) -> Comparison:
     """Train several models under one budget (60s if none is given) and write one page; return the table's rows, best
     first. With `resume` go on with the comparison in `out`: only what is given again must be as it was."""
+    models = [taken(name, data, progress) for name in models]
     given = _Given(data, tuple(models), budget, seeds, folds, task, setting_lines(settings), trust)
     if resume:
-        return Comparison(_go_on(given, out, progress))
+        with devices.using_threads(threads):
+            return Comparison(_go_on(given, out, progress))
     listed = data is not None and not isinstance(data, str | Path)
     chosen = tasks.task(task or task_of("" if listed else str(data or "pydoc"), models, trust))
     path, made = _place(out, f"compare-{data_name(data)}")
@@ -75,7 +91,7 @@ def compare(
         name, rows = named_data(data, path, chosen.shape)
         asked = given.asked(name or "pydoc", chosen)
         recipes = _recipes(asked, trust)
-        with files.held(path, made, _again(path), partial(_check_empty, path)):
+        with files.held(path, made, _again(path), partial(_check_empty, path)), devices.using_threads(threads):
             return Comparison(_compare(asked, recipes, path, progress, trust))
     except BaseException:
         undo_rows(rows, path, made)
@@ -94,7 +110,7 @@ class Asked:
     budget: str
     seeds: int
     folds: int
-    task: str
+    task: TaskName
     settings: list[str]
     left_out: list[str]
     """A sentence about the models of the task that cannot learn the labels."""
@@ -208,7 +224,7 @@ def _compare(asked: Asked, recipes: list[Recipe], out: Path, progress: Progress,
 
 def _ladder(task: Task, overrides: Sequence[str]) -> tuple[Sequence[str], list[str]]:
     """Return the task's models that can learn the labels of the data, and a sentence about the others, if any."""
-    given = [word.partition("=")[2] for word in overrides if word.startswith("data.label=")]
+    given = [word.partition("=")[2] for word in overrides if word.startswith(("data.label=", "label="))]
     label = given[-1] if given else "class"
     able = [name for name in task.ladder if label in model_class(name.split("/")[0]).labels]
     others = [name for name in task.ladder if name not in able]
@@ -366,7 +382,7 @@ def _joined(folds: list[Evaluation]) -> Evaluation:
     return _figures(replace(folds[0], result=result, pieces_NK=pieces, examples=examples, ordered=ordered))
 
 
-def mean_of(seeds: list[Evaluation]) -> Evaluation:
+def mean_of(seeds: Sequence[Evaluation]) -> Evaluation:
     """Average evaluations over seeds; what has no mean (confusions, examples) is taken from the first."""
     if len(seeds) == 1:
         return seeds[0]
@@ -441,7 +457,8 @@ def _report(
     title = f"{stem(corpus.config.path)}: {len(trials)} models compared"
     column = question(trials)
     page = page_of(title, sentences, entries, passage, trials[0].evaluation)
-    write(replace(page, column=column), out / "report.html")
+    trend = trend_of([trial.recipe for trial in trials], entries)
+    write(replace(page, column=column, trend=trend), out / "report.html")
     rows = [_row(trial, result, column) for trial, result in zip(trials, results, strict=True)]
     result = {
         "report": str(out / "report.html"),
@@ -583,5 +600,7 @@ def _check_same_pieces(trials: Sequence[Trial]) -> None:
 def task_of(data: str, names: Sequence[str], trust: bool = False) -> TaskName:
     """Return the task of the first model, or guess it from the data."""
     if names:
-        return load_recipe(_expand(names[0])[0], trust=trust).task.name
+        first = _expand(names[0])[0]
+        kind = kind_of(first)
+        return load_recipe(first, trust=trust).task.name if kind.endswith(".py") else task_of_kind(kind)
     return tasks.of_shape(guess_shape(data).name)

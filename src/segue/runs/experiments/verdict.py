@@ -17,6 +17,7 @@ from segue.inference.evaluation import LOWER_IS_BETTER, NAMES, Evaluation, main_
 from segue.inference.evaluation import compare as compare_two
 from segue.inference.score import BLOCK
 from segue.inference.statistics import FEWEST, Paired, needed
+from segue.look.page.markup import figure as written
 from segue.look.page.markup import short_count
 from segue.recipe import Recipe
 from segue.runs import folder as files
@@ -109,9 +110,9 @@ def _verdict(trials: list[Trial], figure: str) -> str:
         why = lossy if "perplexity" in best.evaluation.result else "scores are no probabilities"
         return f"None of these has {figure}: {why}."
     if not best.differs:
-        return f"{best.recipe.name} is best, with {value:.3f} {figure}."
+        return f"{best.recipe.name} is best, with {written(value, figure)} {figure}."
     shown = f"{best.recipe.name} {'comes first' if question(trials[:2]) == THIS_RUN else 'is best'}"
-    shown = f"{shown}, with {value:.3f} {figure}"
+    shown = f"{shown}, with {written(value, figure)} {figure}"
     if best.differs == UNTESTED:
         return f"{shown}, but {_too_short(best, trials[1].recipe.name)}"
     use = f" {_advice(trials)}." if best.recipe.task.decides else ""
@@ -193,9 +194,9 @@ def _advice(trials: list[Trial]) -> str:
     (seconds, parameters), (slower, more) = costs[id(chosen)], costs[id(best)]
     if chosen is best:
         return f"Use {best.recipe.name} (trained in {seconds:,.1f} s, {short_count(parameters)} parameters)"
-    within = "5 %" if lower else "a point"
+    within = f"{'5 %' if lower else 'a point'} ({written(figure(chosen), NAMES.get(main, main))})"
     return (
-        f"Use {chosen.recipe.name}, as good within {within} ({figure(chosen):.3f}) and trained in {seconds:,.1f} s "
+        f"Use {chosen.recipe.name}, as good within {within} and trained in {seconds:,.1f} s "
         f"rather than {slower:,.1f} s, with {short_count(parameters)} parameters rather than {short_count(more)}"
     )
 
