@@ -564,7 +564,7 @@ def print_runs(found: list[dict[str, Any]], folder: str, grouped: bool = True) -
         console.print(f"* The text had a say in the run: {_SAY}", soft_wrap=True)
 
 
-_SHORT = {"mean negative log score": "−log score", "mean squared error": "squared error", "bits per byte": "bits/byte"}
+_SHORT = {"mean negative log score": "−log score", "bits per byte": "bits/byte"}
 """Figures as the narrow table of runs has them."""
 
 

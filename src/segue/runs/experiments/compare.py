@@ -11,8 +11,9 @@ from __future__ import annotations
 import fnmatch
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import chain, product
 from pathlib import Path
 from types import MappingProxyType
@@ -24,7 +25,7 @@ from segue import tasks
 from segue.data.corpus import Corpus
 from segue.data.from_list import guess_rows
 from segue.data.sources import guess_shape
-from segue.errors import InputError, SegueError, goes_on
+from segue.errors import InputError, SegueError
 from segue.inference import metrics
 from segue.inference.evaluation import LOWER_IS_BETTER, Evaluation, main_figure
 from segue.inference.evaluation import compare as compare_two
@@ -91,7 +92,7 @@ def compare(
         name, rows = named_data(data, path, chosen.shape)
         asked = given.asked(name or "pydoc", chosen)
         recipes = _recipes(asked, trust)
-        with devices.using_threads(threads), _locked(path, made, new=True):
+        with devices.using_threads(threads), files.held(path, made, _again(path), partial(_check_empty, path)):
             return Comparison(_compare(asked, recipes, path, progress, trust))
     except BaseException:
         undo_rows(rows, path, made)
@@ -169,7 +170,7 @@ def _go_on(given: _Given, out: Out, progress: Progress) -> dict[str, Any]:
             "other settings choose another --out."
         )
     recipes = _recipes(asked, given.trust)
-    with _locked(path, [], new=False):
+    with files.held(path, [], _again(path)):
         return _compare(asked, recipes, path, progress, given.trust)
 
 
@@ -196,29 +197,11 @@ def _place(out: Out, stem: str) -> tuple[Path, list[Path]]:
             return path, made
 
 
-@contextmanager
-def _locked(path: Path, made: list[Path], new: bool) -> Iterator[None]:
-    """Lock the folder of a comparison, which must be empty for a new one. If nothing was trained in the end, leave
-    nothing of it."""
-    with files.locked(path):
-        files.clear_leftovers(path, finished=False)
-        if new:
-            _check_empty(path)
-        before = files.entries(path) - {".lock"}
-        try:
-            yield
-        except BaseException as error:
-            if any(path.glob("*/recipe.toml")):
-                threads = devices.asked_threads()
-                named = f" --threads {threads}" if threads else ""
-                goes_on(error, f"segue compare --out {shlex.quote(str(path))} --resume{named}")
-                raise
-            for name in {files.COMPARISON, ".lock"} - before:
-                (path / name).unlink(missing_ok=True)
-            with suppress(OSError):  # someone else may have put something there
-                for folder in made:
-                    folder.rmdir()
-            raise
+def _again(path: Path) -> str:
+    """Return the command that goes on with a comparison."""
+    threads = devices.asked_threads()
+    named = f" --threads {threads}" if threads else ""
+    return f"segue compare --out {shlex.quote(str(path))} --resume{named}"
 
 
 def _check_empty(path: Path) -> None:
@@ -559,7 +542,7 @@ def compare_runs(
         raise InputError(f"{wrong.path} is made for {wrong.task.name}, {opened[0].path} for {opened[0].task.name}.")
     path, made = _place(out, f"compare-{'-'.join(Path(run).name for run in runs)}"[:80])
     with ExitStack() as held:
-        held.enter_context(_locked(path, made, new=True))
+        held.enter_context(files.held(path, made, _again(path), partial(_check_empty, path)))
         lines = setting_lines(settings)
         texts = [held.enter_context(run.corpus_for(data, progress, lines)) for run in opened]
         _check_one_text(opened, texts, data)
