@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from segue.data.atomic import atomic_file, of_process
+from segue.inference.evaluation import HIDDEN_ZEROS, NAMES
 from segue.inference.metrics import class_scores
 from segue.look.explain.evidence import Followers
 from segue.look.explain.orders import Orders
@@ -43,6 +44,7 @@ from segue.look.page.surprisal import Reading, surprisal
 from segue.look.page.trend import Trend, trend_chart
 from segue.look.page.word_map import word_map_charts
 
+_HIDDEN_ZEROS = {NAMES[key] for key in HIDDEN_ZEROS}
 _LONG_LIST = 12
 _CARDS = 3
 """Samples and texts with surprisal that are shown; those of more models are folded away."""
@@ -268,7 +270,7 @@ def _families(page: Page) -> str:
 
 def _table(page: Page) -> str:
     ranked = _ranked(page)
-    others = list(dict.fromkeys(m for entry in page.entries for m in entry.metrics if m != ranked))
+    others = [name for name in dict.fromkeys(m for e in page.entries for m in e.metrics) if _told(page, name, ranked)]
     scale = _scale(page, ranked)
     paired = any(entry.differs for entry in page.entries)
     head = [f"<th>model</th><th>{term('tokens')}</th>"]
@@ -285,6 +287,11 @@ def _table(page: Page) -> str:
         f'{_families(page)}<div class="scroll"><table class="result"><thead><tr>{"".join(head)}</tr></thead>'
         f"<tbody>{rows}</tbody></table></div>{note}"
     )
+
+
+def _told(page: Page, name: str, ranked: str) -> bool:
+    """Whether a figure beside the ranked one has a column: some are left out if there is nothing to tell."""
+    return name != ranked and (name not in _HIDDEN_ZEROS or any(entry.metrics.get(name) for entry in page.entries))
 
 
 def _meanings(names: Sequence[str]) -> str:
