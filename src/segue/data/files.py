@@ -10,6 +10,7 @@ import codecs
 import gzip
 import hashlib
 import lzma
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import IO, Any
 
 from segue.data.ledger import Ledger
 from segue.errors import InputError
+from segue.output.visible import visible
 
 BLOCK = 1 << 20
 LONGEST_LINE = 10_000_000
@@ -56,6 +58,10 @@ def lines(blocks: Iterator[str], split: Callable[[str], list[str]] | None = None
 def blocks(path: Path, encoding: str, ledger: Ledger, tick: Tick | None = None) -> Iterator[str]:
     """Yield the file's text, checked, with "\\n" line ends and without a byte order mark."""
     return _Text(path, encoding, ledger).blocks(tick)
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+"""Halves of surrogate pairs, which UTF-8 refuses and some other encodings let pass."""
 
 
 class _Text:
@@ -127,7 +133,15 @@ class _Text:
                 f"{begin + error.start:,} is not {self.encoding}. Expected text in {self.encoding}; "
                 "if the file is in another encoding, name it, for example data.encoding=latin-1."
             ) from None
+        except UnicodeError as error:
+            raise InputError(f"{self.path} is not {self.encoding}: {error}. Name another data.encoding.") from None
         self.bytes_read += len(packed)
+        if self.encoding != "utf-8" and (half := _SURROGATE.search(text)):
+            line = self.line + text.count("\n", 0, half.start())
+            raise InputError(
+                f"{self.path}, line {line}: {visible(half[0])} is half a surrogate pair, which is no character. Mend "
+                "the line, or name another data.encoding."
+            )
         return text
 
     def _without_mark(self, text: str) -> str:

@@ -43,7 +43,7 @@ from segue.runs.resume import Settings, setting_lines
 from segue.tasks.base import Task
 from segue.tokens.spelling import Speller
 from segue.tokens.tokenizer import Tokenizer
-from segue.training.device import keep_memory, pick_device, set_threads
+from segue.training.device import check_device, keep_memory, pick_device, set_threads
 from segue.training.log import Progress, reports, silent
 
 _READING = ("data.format", "data.columns", "data.encoding", "data.on_error")
@@ -110,6 +110,8 @@ class Run:
             raise InputError(
                 f"The run in {self.path} is damaged: model.safetensors is missing. Restore it, or train the run again."
             )
+        check_device(device)
+        weights.open("rb").close()  # where it may not be read, say that, and not that it is damaged
         try:
             if isinstance(self.model, Counted):
                 self.model.load(self.path)

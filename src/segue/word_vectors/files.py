@@ -98,7 +98,8 @@ def _text(path: Path, file: Any, count: int, width: int) -> tuple[list[str], Vec
         try:
             if len(cells) != width + 1:
                 raise ValueError
-            rows.append(np.array(cells[1:], dtype=np.float32))
+            with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
+                rows.append(np.array(cells[1:], dtype=np.float32))
             words.append(cells[0].decode())
         except ValueError:
             raise InputError(
