@@ -149,7 +149,8 @@ def test_evaluate_agrees(
     (said,) = command(capsys, "evaluate", run.path, f"{run.path}.data.jsonl", "--json")
     for given in (data, Path(f"{run.path}.data.jsonl"), f"{run.path}.data.jsonl"):
         result = json.loads(json.dumps(run.evaluate(given)).replace("-Infinity", "null").replace("Infinity", "null"))
-        assert result == said
+        named = "a list" if given is data else str(given)
+        assert result == {**said, "data": named}
     (said,) = command(capsys, "evaluate", run.path, "--json")
     assert said["split"] == run.evaluate()["split"] == "validation"
 
@@ -158,8 +159,8 @@ def test_evaluate_agrees(
 def test_score_and_generate_agree(runs: dict[str, segue.Run], kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     run = runs[kind]
     Path("lines.txt").write_text("the cow\na dog sees\n")
-    said = command(capsys, "score", run.path, "lines.txt", "--json")
-    lines = list(run.score(["the cow", "a dog sees"]))
+    said = command(capsys, "score", run.path, "--end", "lines.txt", "--json")
+    lines = list(run.score(["the cow", "a dog sees"], end=True))
     assert [line.logprobs for line in lines] == [line["logprobs"] for line in said]
     assert [line.bits for line in lines] == [line["bits"] for line in said]
     settings = ["--max-tokens", "9", "--seed", "4", "--temperature", "0.7"]
@@ -208,7 +209,7 @@ def test_decoding_is_set_after_training(
         (answer.text, answer.logprob, used) for answer in expected
     ]
     (figures,) = command(capsys, "evaluate", run.path, f"{run.path}.data.jsonl", *typed, "--json")
-    assert figures == segue.evaluate(run, PAIRS, settings=settings)
+    assert {**figures, "data": "a list"} == segue.evaluate(run, PAIRS, settings=settings)
     assert figures["decode"] == used and run.evaluate(PAIRS)["decode"] == {**used, "beam": 1, "max_tokens": 5}
 
 
@@ -379,13 +380,13 @@ def test_train_init_takes_the_shape_of_the_model_it_begins_with(tmp_path):
 
 def test_one_text_alone_is_not_its_letters(tmp_path: Path) -> None:
     run = segue.train("ngram", ["the cows eat grass"] * 20, tmp_path / "n")
-    assert [line.text for line in run.score("the cows")] == ["the cows"]
+    assert [line.text for line in run.score("the cows", end=True)] == ["the cows"]
     with pytest.raises(segue.InputError, match=r"5.* is not text"):
         run.generate(5)
     bow = segue.train("bow", REVIEWS, tmp_path / "b", {"train.steps": 3})
     with pytest.raises(segue.InputError, match="1 is not a text"):
         list(bow.predict([1]))  # type: ignore[list-item]
-    assert len(list(bow.predict("a fine one"))) == len(list(bow.explain("a fine one"))) == 1
+    assert len(list(bow.predict("a fine one"))) == len(list(bow.predict("a fine one", explain=True))) == 1
 
 
 def test_what_there_is_can_be_completed() -> None:

@@ -31,7 +31,8 @@ from segue.batches.store import Store, StoreWriter, columns_of
 from segue.inference.words import words_of
 from segue.models import model_class
 from segue.models.base import Imported, Sizes
-from segue.recipe import fields_of, hints_of
+from segue.models.keys import fields_of
+from segue.recipe import hints_of
 from segue.training.checkpoint import write_tensors
 
 KINDS = [kind for kind in models.kinds() if kind != "ensemble" and not issubclass(model_class(kind), Imported)]
@@ -548,7 +549,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def answer(run: segue.Run) -> Any:
     """What a run says: scores, or predictions."""
     if run.task.name == "lm":
-        return [line.logprobs for line in run.score(["the old cow", "", "a lake"])]
+        return [line.logprobs for line in run.score(["the old cow", "", "a lake"], end=True)]
     if run.task.name == "embed":
         return words_of(run.opened).nearest("cows")
     return list(run.predict(["the old cow", "a red barn"]))

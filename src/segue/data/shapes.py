@@ -145,8 +145,8 @@ def _only_strings(values: Values, keys: Sequence[str]) -> Values | str:
 def question_values(shape: Shape, found: dict[str, Any], keys: Sequence[str]) -> Values | str:
     """Take the values of these keys, to predict the rest from them: texts, or of words a list or a text."""
     values = [found.get(key) for key in keys]
-    if shape is TAGGED and all(isinstance(value, list) for value in values):
-        return values if all(isinstance(word, str) and word for word in values[0]) else f"has no words in '{keys[0]}'"
+    if shape is TAGGED and isinstance(words := values[0], list):
+        return values if all(isinstance(word, str) and word for word in words) else f"has no words in '{keys[0]}'"
     return _only_strings(values, keys)
 
 

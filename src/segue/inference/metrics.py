@@ -65,6 +65,24 @@ def confusion(truth: ArrayLike, predicted: ArrayLike, classes: int) -> NDArray[n
     return np.bincount(pairs, minlength=classes * classes).reshape(classes, classes)
 
 
+SHOWN = 100
+"""Labels of a confusion matrix at the most; the others are one row and one column together."""
+
+
+def confused(labels: Sequence[str], truth: ArrayLike, predicted: ArrayLike) -> dict[str, Any]:
+    """Compute the confusion matrix with its labels, for a result. Of many labels, those that are met most often have a
+    row and a column, and all others one together: its counts of single labels are those of the whole matrix."""
+    true, guess = _same_length(truth, predicted)
+    if len(labels) <= SHOWN:
+        return {"labels": list(labels), "confusion": confusion(true, guess, len(labels)).tolist()}
+    met = np.bincount(np.concatenate([true, guess]), minlength=len(labels))
+    shown = np.sort(np.argsort(-met, kind="stable")[: SHOWN - 1])
+    place = np.full(len(labels), SHOWN - 1)
+    place[shown] = np.arange(len(shown))
+    names = [*(labels[i] for i in shown.tolist()), f"({len(labels) - len(shown):,} other labels)"]
+    return {"classes": len(labels), "labels": names, "confusion": confusion(place[true], place[guess], SHOWN).tolist()}
+
+
 def per_class(truth: ArrayLike, predicted: ArrayLike, classes: int) -> list[ClassScore]:
     """Compute precision, recall, F1 and support of each class id."""
     return class_scores(confusion(truth, predicted, classes))
@@ -97,8 +115,9 @@ def macro_f1(truth: ArrayLike, predicted: ArrayLike) -> float:
     """Return the mean F1 of the classes that are true or predicted at least once."""
     true, guess = _same_length(truth, predicted)
     present, ids = np.unique(np.concatenate([true, guess]), return_inverse=True)
-    scores = per_class(ids[: len(true)], ids[len(true) :], len(present))
-    return sum(score.f1 for score in scores) / len(scores)
+    first, second = ids[: len(true)], ids[len(true) :]
+    counts = [np.bincount(some, minlength=len(present)) for some in (first[first == second], second, first)]
+    return sum(_shares(*row)[2] for row in zip(*(count.tolist() for count in counts), strict=True)) / len(present)
 
 
 def several(truth_BC: ArrayLike, predicted_BC: ArrayLike) -> dict[str, float]:

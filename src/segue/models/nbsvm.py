@@ -23,12 +23,12 @@ import numpy as np
 
 from segue.linear.features import Grams, Rows, one_below_the_other
 from segue.linear.solve import Linear, Solver
-from segue.models.base import ModelConfig, Record, Sizes, TrainConfig
+from segue.models.base import ModelConfig, NgramWeights, Record, Sizes, TrainConfig
 from segue.models.counted_classifier import CountedClassifier, Floats, labelled, shares
-from segue.ngrams.trie import map_arrays, write_arrays
+from segue.ngrams.model_file import Arrays, write_arrays
 
 
-class Nbsvm(CountedClassifier):
+class Nbsvm(CountedClassifier, NgramWeights):
     """A support vector machine over what naive Bayes says of each feature."""
 
     @dataclass(frozen=True)
@@ -96,12 +96,15 @@ class Nbsvm(CountedClassifier):
     def rows_logprobs(self, rows: Rows) -> Floats:
         return np.where(rows.known()[:, None], self.linear.class_logprobs(self.grams.bags(rows)), self.shares)
 
+    def feature_weights(self) -> tuple[list[tuple[int, ...]], Floats]:
+        return self.grams.spell(), self.linear.by_class()
+
     def save(self, folder: Path) -> None:
         arrays = {**self.grams.arrays(), **self.linear.arrays(), "shares": self.shares}
         write_arrays(Path(folder) / "model.safetensors", arrays)
 
     def load(self, folder: Path) -> None:
-        arrays = map_arrays(Path(folder) / "model.safetensors")
-        self.grams.take(arrays["keys"], arrays["columns"])
-        self.linear.take(arrays)
-        self.shares = np.array(arrays.get("shares", self.shares))
+        arrays = Arrays.of(Path(folder) / "model.safetensors")
+        self.grams.take(arrays, self.sizes.vocab_size)
+        self.linear.take(arrays, (0, self.grams.width), self.sizes.classes)
+        self.shares = np.array(arrays.numbers("shares", (self.sizes.classes,)))

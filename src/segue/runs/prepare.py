@@ -111,9 +111,10 @@ def prepare(begun: Begun, world: World, progress: Progress, shared: Shared | Non
     """Read the data and write ids (the first process), or read what it has written (the others)."""
     if not world.first:
         return _read(begun)
-    if shared is None:
-        return _prepare(begun, world, progress, begun.path / "store")
-    return shared.take(begun.path) or shared.keep(_prepare(begun, world, progress, shared.folder), begun.path)
+    with begun.corpus.unchanged():
+        if shared is None:
+            return _prepare(begun, world, progress, begun.path / "store")
+        return shared.take(begun.path) or shared.keep(_prepare(begun, world, progress, shared.folder), begun.path)
 
 
 def _prepare(begun: Begun, world: World, progress: Progress, store: Path) -> Prepared:
@@ -140,7 +141,6 @@ def _prepare(begun: Begun, world: World, progress: Progress, store: Path) -> Pre
         held_out = task.held_out(corpus, "validation", codec, store / "validation", recipe.train.validate_tokens)
         corpus.ledger.unknown_rate = held_out.unknown_rate
     _note_vectors(recipe, corpus)
-    corpus.check_unchanged()
     write_ledger(corpus, path)
     begun.broadcast(world, codec.labels, held_out is not None)
     return Prepared(corpus, codec, encoded.store, held_out)

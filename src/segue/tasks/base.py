@@ -238,6 +238,11 @@ class Task(ABC):
         columns = self.encode([example], opened.codec, labelled=False)
         return max(0, int(columns[self.by].lengths()[0]) - opened.limit)
 
+    def chance(self, examples: Iterable[Example]) -> float | None:
+        """Return the figure of a model that knows only how frequent each character or label of some examples is; None
+        if that is not known."""
+        return None
+
     def amount(self, evaluation: Evaluation) -> str:
         """Say how much data was scored, for the page."""
         return f"{len(evaluation.pieces_NK):,} rows"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -110,6 +111,10 @@ class Classify(Task):
     def defaults(self, values: Values, model: type[Model]) -> None:
         if issubclass(model, Counted) and not values["batches"].get("length"):
             values["batches"]["length"] = WHOLE
+
+    def chance(self, examples: Iterable[Example]) -> float | None:
+        counts = Counter(example.label for example in examples)
+        return max(counts.values()) / counts.total() if counts else None
 
     def texts(self, example: Example) -> Iterable[str]:
         return (" " + text for text in super().texts(example))
@@ -229,8 +234,7 @@ class Classify(Task):
             **_head("accuracy", metrics.accuracy(truth, guess)),
             "macro_f1": metrics.macro_f1(truth, guess),
             "rows": len(rows),
-            "labels": list(labels),
-            "confusion": metrics.confusion(truth, guess, len(index)).tolist(),
+            **metrics.confused(labels, truth, guess),
             **calibrated(metrics.reliability([max(p.probabilities) for p in predictions], right)),
         }
         missed = [(row, p) for row, p in zip(rows, predictions, strict=True) if p.label != row.label]

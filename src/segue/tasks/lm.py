@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +98,14 @@ class Lm(RunningText):
     length = 128
     spells = True
 
+    def chance(self, examples: Iterable[Example]) -> float | None:
+        """Return the entropy of single bytes, in bits per byte."""
+        counts = np.zeros(256)
+        for example in examples:
+            counts += np.bincount(np.frombuffer(example.text.encode(), np.uint8), minlength=256)
+        shares = counts[counts > 0] / counts.sum()
+        return float(-(shares * np.log2(shares)).sum()) if len(shares) else None
+
     def defaults(self, values: Values, model: type[Model]) -> None:
         super().defaults(values, model)
         if values["tokens"]["kind"] == "space" and str(values["data"]["canonical"]).lower() == "false":
@@ -148,6 +156,8 @@ class Lm(RunningText):
         if scored.parts and normalised:
             names = [part.name for part in corpus.parts_of(split)]
             evaluation.result["by_corpus"] = by_corpus(scored, names, lossless)
+        if scored.zeros:
+            evaluation.result["why_infinite"] = _why_infinite(scored, codec)
         if held_out.cut or (limit and scored.tokens >= limit):
             each = ", of each corpus its share" if scored.parts else ""
             evaluation.result["way"] += f"; the first {limit:,} tokens of the split{each} (train.validate_tokens)"
@@ -155,6 +165,17 @@ class Lm(RunningText):
 
     def amount(self, evaluation: Evaluation) -> str:
         return f"{evaluation.result['bytes']:,} bytes"
+
+
+def _why_infinite(scored: Scored, codec: Codec) -> str:
+    """Say which tokens a model without smoothing holds for impossible: one is enough for a perplexity of ∞."""
+    named = {codec.tokenizer.unk: "an unknown word", codec.sizes.stop: "the end of a text"}
+    names = [named.get(i) or repr(codec.tokenizer.decode([i])) for i in scored.impossible]
+    shown = f"{'such as ' if scored.zeros > len(names) else ''}{', '.join(names)}"
+    return (
+        f"{scored.zeros:,} of {scored.tokens:,} tokens ({shown}) never stood in training after what stands before them "
+        "here, and without smoothing have probability 0; one is enough"
+    )
 
 
 def document_blocks(held_out: HeldOutText) -> NDArray[np.int64]:

@@ -212,8 +212,7 @@ def _by_tag(
         return {}
     truth, guess, sure = (np.array(column) for column in zip(*pairs, strict=True))
     return {
-        "labels": list(labels),
-        "confusion": metrics.confusion(truth, guess, len(index)).tolist(),
+        **metrics.confused(labels, truth, guess),
         **calibrated(metrics.reliability(sure, truth == guess)),
     }
 

@@ -41,6 +41,8 @@ Lengths = NDArray[np.int64]
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _VOCAB_SIZES: dict[Kind, int] = {"word": 50_000, "bpe": 8_000, "unigram": 8_000, "wordpiece": 8_000}
 _SMALLEST: dict[Kind, int] = {"bpe": 258, "unigram": 258, "wordpiece": 100}
+_MOST = 1 << 20
+"""Largest vocabulary of subwords."""
 _MIN_COUNTS: dict[Kind, int] = {"word": 2, "bpe": 2, "wordpiece": 2}
 _CACHE = 500_000
 MANY = 256
@@ -71,6 +73,8 @@ class Config:
             raise ValueError(f"tokens.sample is {self.sample}; it must be 1 byte or more.")
         if self.kind == "byte" and self.vocab_size not in (0, 258):
             raise ValueError(f"tokens.vocab_size is {self.vocab_size}, but bytes always make 258; leave it out.")
+        if self.kind in _SMALLEST and self.vocab_size > _MOST:  # the library reserves memory for all of them
+            raise ValueError(f"tokens.vocab_size is {self.vocab_size}; {self.kind} tokens are {_MOST:,} at the most.")
         smallest = 3 if self.kind == "auto" else _SMALLEST.get(self.kind, 3)
         if 0 < self.vocab_size < smallest:
             raise ValueError(f"tokens.vocab_size is {self.vocab_size}; {self.kind} tokens need {smallest} or more.")

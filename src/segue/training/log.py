@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import sys
 import time
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Any, ParamSpec, Protocol, TextIO, TypeVar
 
 from segue.data.atomic import atomic_file
 from segue.errors import InputError, SegueError
 from segue.models.base import Record
+from segue.output.streams import open_console
+from segue.output.visible import escapes, visible
 from segue.training.fitting import Fitting
 from segue.training.world import World
 
@@ -26,17 +31,43 @@ def silent(what: str, share: float, note: str = "") -> None:
     """Report no progress."""
 
 
-class Lines:
-    """Prints a plain line now and then, for logs and pipes; nothing for work that takes under two seconds."""
+P = ParamSpec("P")
+R = TypeVar("R")
 
-    def __init__(self, file: TextIO | None = None, every: float = 5.0) -> None:
-        self.file, self.every = file or sys.stderr, every
+
+def reports(verb: Callable[P, R]) -> Callable[P, R]:
+    """Let a function that takes `progress` report as the command line does, in a script and a notebook too, unless the
+    caller gives another; progress=segue.silent reports nothing."""
+    signature = inspect.signature(verb)
+
+    @wraps(verb)
+    def reporting(*args: P.args, **named: P.kwargs) -> R:
+        bound = signature.bind(*args, **named)
+        if "progress" in bound.arguments:
+            return verb(*args, **named)
+        progress = progress_for(sys.stderr)
+        bound.arguments["progress"] = progress
+        try:
+            return verb(*bound.args, **bound.kwargs)
+        finally:
+            progress.close()
+
+    return reporting
+
+
+class Lines:
+    """Prints a plain line now and then, for logs and pipes; nothing for work that takes under two seconds. `rewrite`:
+    each line overwrites the last one, for a notebook."""
+
+    def __init__(self, file: TextIO | None = None, every: float = 5.0, rewrite: bool = False) -> None:
+        self.file, self.every, self.rewrite = file or sys.stderr, every, rewrite
         self.sentences: set[str] = set()
-        self.what, self.begun, self.said = "", 0.0, 0.0
+        self.what, self.begun, self.said, self.width = "", 0.0, 0.0, 0
 
     def __call__(self, what: str, share: float, note: str = "") -> None:
         if what.endswith("."):
             if what not in self.sentences:  # each model of a comparison reads the same files
+                self.close()
                 print(what, file=self.file)
             self.sentences.add(what)
             return
@@ -45,20 +76,29 @@ class Lines:
             self.what, self.begun, self.said = what, now, now - self.every + 2.0
         due = now - self.said >= self.every
         if due or (share >= 1 and self.said > self.begun):
-            print(f"{what}: {share:.0%}{_left(now - self.begun, share)}{note and '  ' + note}", file=self.file)
+            self._print(f"{what}: {share:.0%}{_left(now - self.begun, share)}{note and '  ' + note}")
             self.said = now
         if share >= 1:
             self.what = ""
 
+    def _print(self, line: str) -> None:
+        if not self.rewrite:
+            print(line, file=self.file)
+            return
+        print(f"\r{line:<{self.width}}", end="", file=self.file, flush=True)
+        self.width = len(line)
+
     def close(self) -> None:
-        """Do nothing: there is nothing to close."""
+        """End the line that would be overwritten."""
+        if self.width:
+            print(file=self.file)
+            self.width = 0
 
 
 class Bar:
     """Draws a live progress bar with the time left, for a terminal."""
 
     def __init__(self) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as RichProgress
 
@@ -68,7 +108,7 @@ class Bar:
             TextColumn("{task.percentage:>3.0f} %"),
             TimeRemainingColumn(),
             TextColumn("{task.fields[note]}"),
-            console=Console(stderr=True),
+            console=open_console(stderr=True),
             transient=True,
         )
         self.sentences: set[str] = set()
@@ -76,6 +116,7 @@ class Bar:
         self.bar.start()
 
     def __call__(self, what: str, share: float, note: str = "") -> None:
+        what = visible(what)
         if what.endswith("."):
             if what not in self.sentences:
                 self.bar.console.print(what, markup=False, highlight=False)
@@ -91,8 +132,10 @@ class Bar:
 
 
 def progress_for(file: TextIO) -> Bar | Lines:
-    """Return a Bar for a terminal, else Lines."""
-    return Bar() if file.isatty() else Lines(file)
+    """Return a Bar for a terminal that can redraw a line, else Lines; in a notebook one line that is overwritten."""
+    if file.isatty() and escapes():
+        return Bar()
+    return Lines(file, every=1.0, rewrite=True) if "ipykernel" in sys.modules else Lines(file)
 
 
 def _left(elapsed: float, share: float) -> str:
@@ -162,8 +205,16 @@ class Log:
         checkpoint, damaged = latest(places)
         for sentence in damaged:
             self.progress(sentence, 0.0)
-        if checkpoint:
+        if checkpoint is None:
+            return
+        try:
             self.trainer.restore(*checkpoint)
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, RuntimeError) as error:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise InputError(
+                f"The checkpoint in {places} does not fit {self.folder / 'recipe.toml'} ({reason[:200]}). Restore the "
+                "recipe as the run began with it, or begin another run."
+            ) from None
 
     def write(self, record: Record) -> None:
         """Write a record; after a validation, a checkpoint too. Collective: every process must call this."""
@@ -175,6 +226,9 @@ class Log:
         loss = record.values.get("cross_entropy", record.values.get("loss"))
         if self.learns and record.kind == "train" and loss is not None:
             self.progress(self.what, record.values["progress"], f"step {record.step}, loss {loss:.3f}")
+        if count := record.values.get("threads"):
+            said = f"uses {count} thread{'s' * (count > 1)} from step {record.step} on"
+            self.progress(f"Training has become more than twice as slow, so it {said}.", 0.0)
         if tensors is not None:
             from segue.training.checkpoint import save_checkpoint
 
@@ -213,11 +267,16 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     lines = []
-    for line in path.read_text().split("\n"):
+    for number, text in enumerate(path.read_bytes().split(b"\n"), 1):
         try:
-            lines.append(json.loads(line))
-        except ValueError:  # the last line of a killed run may be half there
+            line = json.loads(text)
+        except (ValueError, RecursionError):  # the last line of a killed run may be half there
             continue
+        if not (isinstance(line, dict) and type(line.get("step")) is int and isinstance(line.get("kind"), str)):
+            raise InputError(
+                f"{path}:{number} is damaged: no record with a step and a kind. Remove the line, or restore the file."
+            )
+        lines.append(line)
     return lines
 
 

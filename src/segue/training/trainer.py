@@ -26,6 +26,7 @@ from segue.batches.batches import Batches
 from segue.models.base import Record, Term, TrainConfig
 from segue.training import cuda, rates
 from segue.training.budget import Budget, validations
+from segue.training.device import FallingPace
 from segue.training.fitting import fitted
 from segue.training.log import DivergedError
 from segue.training.profile import Profile, phase
@@ -134,6 +135,8 @@ class Trainer:
         """Steps from one validation to the next; 0: not known before the pace is."""
         self.validation_seconds = 0.0
         """Seconds of validations and checkpoints, and of the trials before the first step."""
+        self.pace: FallingPace | None = None
+        """Halves the threads of a run with a budget in seconds when its pace falls; None: they are settled."""
         self.stopped_early = False
         """Whether early stopping ended the run, or began its decay, before the budget was spent."""
         self._stopped = False
@@ -168,7 +171,8 @@ class Trainer:
             if last or self.step % self.config.log_every == 0:
                 values = self.log.read(self)
                 self.seconds += time.perf_counter() - begun
-                yield Record(self.step, "train", values | {"seconds": self.seconds, "progress": self.progress})
+                values |= {"seconds": self.seconds, "progress": self.progress} | self._fewer_threads()
+                yield Record(self.step, "train", values)
                 self._consider_compiling()
             else:
                 self.seconds += time.perf_counter() - begun
@@ -180,6 +184,12 @@ class Trainer:
                 yield record  # the caller saves a checkpoint
                 self._add_validation(time.perf_counter() - begun)
             self._count_anew()
+
+    def _fewer_threads(self) -> dict[str, int]:
+        """Return the new number of threads if the pace has fallen. A run in steps or epochs never changes it: another
+        number gives other last bits."""
+        count = self.pace.look(self.targets, self.seconds) if self.pace is not None and self.config.seconds else 0
+        return {"threads": count} if count else {}
 
     def _consider_compiling(self) -> None:
         """Decide about torch.compile; wait for queued work first, so that the clock shows the pace."""

@@ -150,7 +150,7 @@ def test_evidence_times_p_is_the_share(runs: dict[str, Run]) -> None:
 
 @pytest.mark.parametrize("name", ["ngram", "gpt", "gru"])
 def test_surprisal_is_that_of_score(runs: dict[str, Run], name: str) -> None:
-    (line,) = runs[name].score(["the cow eats"])
+    (line,) = runs[name].score(["the cow eats"], end=True)
     shown = checked(runs[name].look("the cow eats", "surprisal"))
     assert shown.columns == (*line.tokens[:-1], "</s>")
     assert shown.values_PRC[0, 0] == pytest.approx(line.token_bits, rel=1e-4)
@@ -347,7 +347,7 @@ def test_layers_units_and_directions_of_gates(runs: dict[str, Run]) -> None:
 
 @pytest.mark.parametrize("name", ["bow", "bayes", "rnn"])
 def test_leaving_out_is_what_explain_says(runs: dict[str, Run], name: str) -> None:
-    ((answer, words),) = runs[name].explain(["a fine film"])
+    ((answer, words),) = runs[name].predict(["a fine film"], explain=True)
     shown = checked(runs[name].look("a fine film", "leave_one_out"))
     assert shown.columns == ("a", "fine", "film") and answer.label in shown.title
     assert shown.values_PRC[0, 0].tolist() == [word.drop for word in words]

@@ -151,6 +151,7 @@ class Writer extends Panel {
   async write(prompt, settings, signal) {
     this.again();
     this.tell("");
+    this.deadEnd = false;
     this.busy = true;
     this.said.classList.add("busy");
     this.set(prompt, "");
@@ -172,7 +173,7 @@ class Writer extends Panel {
       for await (const event of events(await ask("stream", { run: this.run.name, prompt, ...settings }, signal))) {
         if (event.error) throw new Error(event.error);
         if (event.done !== undefined) {
-          Object.assign(this, { written: event.done, ended: event.ended });
+          Object.assign(this, { written: event.done, ended: event.ended, deadEnd: event.dead_end });
           return;
         }
         this.written += event.text;
@@ -196,7 +197,8 @@ class Writer extends Panel {
   async colour(signal) {
     if (!this.text) { this.reading.textContent = ""; rescale(); return; }
     const { tokens, unknown } = await answer("score", { run: this.run.name, text: this.text }, signal);
-    this.tell(unknown.length ? `Unknown to this model, and read as such: ${[...new Set(unknown)].map(visible).join(", ").slice(0, 200)}` : "");
+    const known = unknown.length ? `Unknown to this model, and read as such: ${[...new Set(unknown)].map(visible).join(", ").slice(0, 200)}` : "";
+    this.tell(this.deadEnd ? `The text ends where, without smoothing, nothing can follow. ${known}` : known);
     this.tokens = this.ended ? tokens : tokens.slice(0, -1);
     if (this.tokens.length > MOST_COLOURED) {
       this.tokens = [];
