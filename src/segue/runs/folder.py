@@ -16,14 +16,14 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from segue.data.atomic import atomic_file
-from segue.errors import FULL, InputError
+from segue.errors import FULL, InputError, goes_on
 from segue.output.visible import visible_json
 
 OWN = frozenset(
@@ -196,6 +196,28 @@ def locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         file.close()
+
+
+@contextmanager
+def held(folder: Path, made: list[Path], again: str, check: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Lock the folder of an experiment of several runs, and check it. After a failure the runs are kept, and the
+    message names the command that goes on (`again`); if there are none, nothing is left."""
+    with locked(folder):
+        clear_leftovers(folder, finished=False)
+        check()
+        before = entries(folder) - {".lock"}
+        try:
+            yield
+        except BaseException as error:
+            if any(folder.glob("*/recipe.toml")):
+                goes_on(error, again)
+                raise
+            for name in {COMPARISON, ".lock"} - before:
+                (folder / name).unlink(missing_ok=True)
+            with suppress(OSError):  # someone else may have put something there
+                for path in made:
+                    path.rmdir()
+            raise
 
 
 def _lock(folder: Path) -> Any:
