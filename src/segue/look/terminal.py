@@ -110,7 +110,15 @@ def print_comparison(result: dict[str, Any]) -> None:
     for sentence in (*result["left_out"], *(f"{name} failed: {why}" for name, why in result["failed"].items())):
         console.print(Text(sentence))
     console.print(f"\n{result['verdict']}")
+    _print_times(console, result)
     console.print(f"The page: {result['report']}")
+
+
+def _print_times(console: Console, result: dict[str, Any]) -> None:
+    """Say how long training took of the time that passed; a result that was read from a file does not know."""
+    if "wall_seconds" in result and "train_seconds" in result:
+        trained, wall = number(result["train_seconds"], 1), number(result["wall_seconds"], 1)
+        console.print(f"Training took {trained} s in all; with reading, validating and testing {wall} s have passed.")
 
 
 def print_claim(result: dict[str, Any]) -> None:
@@ -130,6 +138,7 @@ def print_claim(result: dict[str, Any]) -> None:
     console.print(Text(f"\n{result['verdict']}", "bold"))
     for sentence in result.get("details", ()):
         console.print(Padding(Text(sentence), (0, 0, 0, 2)))
+    _print_times(console, result)
     console.print(f"The page: {result['report']}    the picture: {result['picture']}")
 
 
