@@ -27,21 +27,6 @@ class InputError(SegueError):
     exit_code = 2
 
 
-class Interrupted(KeyboardInterrupt):
-    """Ctrl-C or SIGTERM: the message names the command that goes on."""
-
-    def __init__(self, message: str, number: int = signal.SIGINT) -> None:
-        super().__init__(message)
-        self.number = number
-        """The number of the signal."""
-
-
-def interrupted(error: KeyboardInterrupt, message: str) -> Interrupted:
-    """Return the interruption with another message, by the same signal."""
-    number = error.number if isinstance(error, Interrupted) else next(iter(error.args), signal.SIGINT)
-    return Interrupted(message, number)
-
-
 _MOST = 100
 """List at most this many choices: nobody reads a whole vocabulary."""
 
@@ -72,17 +57,21 @@ def exit_code(error: BaseException, verbs: Sequence[str], debug: bool = False) -
     if isinstance(error, ClosedPipeError):
         return 0
     if isinstance(error, KeyboardInterrupt | typer.Abort):
-        return _interrupted(error)
+        number = next(iter(error.args), signal.SIGINT)
+        return _say(f"Interrupted.{_notes(error)}", 1 if number == signal.SIGINT else 128 + number)
     if debug or not isinstance(error, Exception):
         raise error
-    return _say(*_message(error, verbs))
+    message, code = _message(error, verbs)
+    return _say(message + _notes(error), code)
 
 
-def _interrupted(error: BaseException) -> int:
-    """Say what goes on, if anything does; the exit code of SIGTERM is that of a shell, 143."""
-    if not isinstance(error, Interrupted):
-        return _say("Interrupted.", 1)
-    return _say(str(error), 1 if error.number == signal.SIGINT else 128 + error.number)
+def goes_on(error: BaseException, command: str, kept: str = "What is finished is kept. ") -> None:
+    """Note on an error, for its message, the command that goes on with what was begun, and what of it is kept."""
+    error.__notes__ = [f"{kept}Go on with: {command}"]
+
+
+def _notes(error: BaseException) -> str:
+    return "".join(f" {note}" for note in getattr(error, "__notes__", ()))
 
 
 def _usage_error() -> type[Exception]:

@@ -210,7 +210,7 @@ def _print_profile(profile: dict[str, Any]) -> None:
 
 
 _NO_FIGURES = {"task", "figure", "confusion", "calibration", "labels", "static", "by_corpus", "sections"}
-_NO_FIGURES |= {"amount", "sha256", "had_a_say", "leak", "run", "data"}
+_NO_FIGURES |= {"amount", "sha256", "had_a_say", "leak", "run", "data", "types", "span_counts", "by_type"}
 
 
 def print_figures(result: dict[str, Any]) -> None:
@@ -223,7 +223,7 @@ def print_figures(result: dict[str, Any]) -> None:
     for key, value in result.items():
         if key in _NO_FIGURES or key.endswith("_ci") or (key in HIDDEN_ZEROS and not value):
             continue
-        if (value is None and key == "span_f1") or (key == "split" and "run" in result):
+        if key == "split" and "run" in result:
             continue
         name = NAMES.get(key, key)
         if key == "decode":
@@ -251,10 +251,21 @@ def print_figures(result: dict[str, Any]) -> None:
         )
     if result.get("labels") and len(result["labels"]) <= 12:
         _print_confusion(result["labels"], result["confusion"])
+    if "by_type" in result:
+        _print_types(result["by_type"])
     if "sections" in result:
         _print_sections(result["sections"])
     if "by_corpus" in result:
         _print_by_corpus(result["by_corpus"])
+
+
+def _print_types(types: list[dict[str, Any]]) -> None:
+    """Precision, recall and F1 of each type of span."""
+    table = _headed("type", "precision", "recall", "F1", "spans")
+    for one in types:
+        shares = (f"{100 * one[name]:.1f} %" for name in ("precision", "recall", "f1"))
+        table.add_row(Text(one["type"]), *shares, number(one["true"]))
+    _console().print(table)
 
 
 def _print_sections(sections: list[dict[str, Any]]) -> None:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from segue.data.atomic import atomic_file
-from segue.errors import FULL, InputError, interrupted
+from segue.errors import FULL, InputError, goes_on
 from segue.output.visible import visible_json
 
 OWN = frozenset(
@@ -210,11 +210,7 @@ def held(folder: Path, made: list[Path], again: str, check: Callable[[], None] =
             yield
         except BaseException as error:
             if any(folder.glob("*/recipe.toml")):
-                kept = f"What is finished is kept. Go on with: {again}"
-                if isinstance(error, KeyboardInterrupt):
-                    raise interrupted(error, f"Interrupted. {kept}") from None
-                if isinstance(error, InputError):
-                    raise InputError(f"{error} {kept}") from None
+                goes_on(error, again)
                 raise
             for name in {COMPARISON, ".lock"} - before:
                 (folder / name).unlink(missing_ok=True)

@@ -44,7 +44,7 @@ def train(
 ) -> Run:
     """Train a model (a kind, a recipe or a TOML file) on data into a folder, or go on with the run in it.
 
-    `data` is a path or the name of a corpus, or a list: texts, (text, label) pairs, (words, tags) pairs or
+    `data` is a path or the name of a corpus, or a list: texts, (label, text) pairs, (words, tags) pairs or
     (source, target) pairs, as the model needs. `settings` are keys of the recipe, {"train.steps": 200}. With
     `overwrite` the run takes the place of the one in the folder. Every process of torchrun calls this; only the first
     one reads and writes. Runs that differ only in train.seed may share their prepared data (`shared`).
@@ -84,6 +84,7 @@ def train(
 
 def device_of(recipe: Recipe, device: str, progress: Progress) -> str:
     """Choose the device. A counted model trains on the CPU, without importing torch, unless it supports a GPU."""
+    devices.check_device(device)
     cls: Any = recipe.model_class
     if not issubclass(cls, Counted):
         devices.keep_memory()
@@ -159,7 +160,7 @@ def _network(recipe: Recipe, prepared: Prepared, device: str, world: World, prog
             batches.keep_on(device)
     validate = _validate(recipe, prepared, model, device)
     watch = Profile(device) if profile else None
-    return Trainer(model, batches, train, validate, device, watch, world, recipe.task.worth)
+    return Trainer(model, batches, train, validate, device, watch, world, recipe.task.worth, prepared.held_out_share)
 
 
 def _validate(recipe: Recipe, prepared: Prepared, model: Any, device: str) -> Any:

@@ -278,7 +278,8 @@ def run_claim(
     _check_place(out)
     for recipe in recipes.values():
         check_inputs(recipe, trust)
-    again = f"the same command, with --out {shlex.quote(str(out))}"
+    words = [what, *([data] if data else []), *lines, *(["--budget", budget] if budget else []), "--out", str(out)]
+    again = shlex.join(["segue", "claim", *words, *(["--threads", str(threads)] if threads else [])])
     with files.held(out, files.missing(out), again), devices.using_threads(threads):
         outcomes = [_outcome(claim, recipes[name], out, progress, trust) for name in claim.variants]
     if all(outcome.diverged for outcome in outcomes):
@@ -412,7 +413,7 @@ def _mean_curve(curves: Sequence[Curve]) -> Curve:
 
 
 def _report(claim: Claim, outcomes: Sequence[Outcome], recipe: Recipe, out: Path) -> dict[str, Any]:
-    main = recipe.task.figure
+    main = next((outcome.mean.figure for outcome in outcomes if not outcome.diverged), recipe.task.figure)
     metric = NAMES.get(main, main)
     held, comparisons = _decided(claim, outcomes, main)
     law = _law(outcomes, main) if claim.law else None

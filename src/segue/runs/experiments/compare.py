@@ -23,6 +23,7 @@ import numpy as np
 
 from segue import tasks
 from segue.data.corpus import Corpus
+from segue.data.from_list import guess_rows
 from segue.data.sources import guess_shape
 from segue.errors import InputError, SegueError
 from segue.inference import metrics
@@ -84,14 +85,14 @@ def compare(
         with devices.using_threads(threads):
             return Comparison(_go_on(given, out, progress))
     listed = data is not None and not isinstance(data, str | Path)
-    chosen = tasks.task(task or task_of("" if listed else str(data or "pydoc"), models, trust))
+    chosen = tasks.task(task or task_of(data if listed else str(data or "pydoc"), models, trust))
     path, made = _place(out, f"compare-{data_name(data)}")
     rows = None
     try:
         name, rows = named_data(data, path, chosen.shape)
         asked = given.asked(name or "pydoc", chosen)
         recipes = _recipes(asked, trust)
-        with files.held(path, made, _again(path), partial(_check_empty, path)), devices.using_threads(threads):
+        with devices.using_threads(threads), files.held(path, made, _again(path), partial(_check_empty, path)):
             return Comparison(_compare(asked, recipes, path, progress, trust))
     except BaseException:
         undo_rows(rows, path, made)
@@ -197,7 +198,10 @@ def _place(out: Out, stem: str) -> tuple[Path, list[Path]]:
 
 
 def _again(path: Path) -> str:
-    return f"segue compare --out {shlex.quote(str(path))} --resume"
+    """Return the command that goes on with a comparison."""
+    threads = devices.asked_threads()
+    named = f" --threads {threads}" if threads else ""
+    return f"segue compare --out {shlex.quote(str(path))} --resume{named}"
 
 
 def _check_empty(path: Path) -> None:
@@ -376,6 +380,8 @@ def _joined(folds: list[Evaluation]) -> Evaluation:
         if any(name in fold.result for fold in folds)
     }
     result = folds[0].result | sums | _averages(folds, [fold.size for fold in folds])
+    if "span_counts" in result:
+        result |= metrics.by_type(result["types"], result["span_counts"])
     pieces = np.concatenate([fold.pieces_NK for fold in folds])
     examples = [example for fold in folds for example in fold.examples]
     ordered = any(fold.ordered for fold in folds)
@@ -394,12 +400,12 @@ def mean_of(seeds: Sequence[Evaluation]) -> Evaluation:
 
 
 _SUMMED = (
-    *("confusion", "calibration", "rows", "sentences", "words", "tokens", "bytes"),
+    *("confusion", "calibration", "span_counts", "rows", "sentences", "words", "tokens", "bytes"),
     *("unknown_tokens", "zero_probability_tokens", "tokens_cut"),
 )
 _AVERAGED = (
-    *("macro_f1", "micro_f1", "span_f1", "chrf", "exact", "perplexity", "spelling_bits_per_byte", "best_possible"),
-    *("mean_absolute_error", "pearson", "spearman"),
+    *("macro_f1", "micro_f1", "span_f1", "precision", "recall", "accuracy", "chrf", "exact", "perplexity"),
+    *("spelling_bits_per_byte", "best_possible", "mean_absolute_error", "pearson", "spearman"),
 )
 
 
@@ -476,7 +482,10 @@ def _report(
     return result
 
 
-_BESIDE = ("perplexity", "micro_f1", "macro_f1", "span_f1", "chrf", "calibration_error")
+_BESIDE = (
+    *("perplexity", "accuracy", "precision", "recall", "by_type", "micro_f1", "macro_f1", "chrf", "calibration_error"),
+    *("mean_absolute_error", "pearson", "spearman"),
+)
 
 
 def _sooner(results: Sequence[dict[str, Any]], trials: Sequence[Trial]) -> list[str]:
@@ -489,9 +498,7 @@ def _sooner(results: Sequence[dict[str, Any]], trials: Sequence[Trial]) -> list[
 def _row(trial: Trial, result: dict[str, Any], column: str) -> dict[str, Any]:
     figures = trial.evaluation.result
     main = main_figure(figures)
-    extra: dict[str, Any] = {
-        key: figures[key] for key in (*_BESIDE, "mean_absolute_error", "pearson", "spearman") if key in figures
-    }
+    extra: dict[str, Any] = {key: figures[key] for key in _BESIDE if key in figures}
     if len(trial.by_seed) > 1:
         extra["seeds"] = trial.by_seed
         extra["seed_deviation"] = float(np.std(trial.by_seed, ddof=1))
@@ -597,10 +604,10 @@ def _check_same_pieces(trials: Sequence[Trial]) -> None:
         )
 
 
-def task_of(data: str, names: Sequence[str], trust: bool = False) -> TaskName:
+def task_of(data: Any, names: Sequence[str], trust: bool = False) -> TaskName:
     """Return the task of the first model, or guess it from the data."""
     if names:
         first = _expand(names[0])[0]
         kind = kind_of(first)
         return load_recipe(first, trust=trust).task.name if kind.endswith(".py") else task_of_kind(kind)
-    return tasks.of_shape(guess_shape(data).name)
+    return tasks.of_shape((guess_shape(data) if isinstance(data, str) else guess_rows(data)).name)
