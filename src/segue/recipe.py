@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 import tomllib
 import types
 import typing
@@ -25,9 +26,10 @@ from segue.data.config import Config as Data
 from segue.data.config import Label
 from segue.errors import InputError, nearest
 from segue.inference.decode_settings import Config as Decode
-from segue.models.base import Counted, Model
+from segue.models.base import Counted, Model, ModelConfig
 from segue.models.keys import OWNERS, SECTIONS, group_docs, keys_of, section_fields, shared_sections_with
 from segue.models.names import RECIPES, full_setting, key_elsewhere, meanings, recipe_names
+from segue.output.visible import visible
 
 if TYPE_CHECKING:
     from segue.data.shapes import Shape
@@ -166,26 +168,47 @@ def _from_toml(what: str) -> tuple[str, str, dict[str, Any]]:
 
 
 def _parse(path: Path) -> tuple[str, str, dict[str, Any]]:
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path} is no regular file. Expected a TOML file.")
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"There is no recipe file {path}. `segue recipes` lists those that are shipped.") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}. Expected a TOML file.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also a number of thousands of digits, and arrays nested as deep
         raise InputError(
             f"{path} is not TOML: {error}. Mend that line, or take the file from where it is whole."
         ) from None
     kind = values.pop("kind", path.parent.name if path.is_relative_to(RECIPES) else None)
     if not isinstance(kind, str):
         raise InputError(f'{path} names no model. Expected a first line such as: kind = "rnn_lm"')
-    name = str(values.pop("name", f"{kind}/{path.stem}"))
+    own = f"{Path(kind).stem}/{path.stem}" if kind.endswith(".py") else f"{kind}/{path.stem}"
+    name = values.pop("name", own)
+    check_name(name, f"{path}: name =")
     for section, entries in values.items():
         if section not in SECTIONS:
             raise InputError(f"{path}: there is no section [{section}].{nearest(section, SECTIONS)}")
         if not isinstance(entries, dict):
             raise InputError(f"{path}: [{section}] should be a section with keys.")
     return kind, name, values
+
+
+_KEPT = ("report.html", "result.json", "picture.svg")
+"""Files of a comparison or a claim, beside the folders of its runs."""
+
+
+def check_name(name: Any, where: str) -> None:
+    """Refuse a name that cannot be that of a folder: a comparison writes the run of a model under the model's name."""
+    parts = name.split("/") if isinstance(name, str) else []
+    plain = all(
+        part and part.isprintable() and part == part.strip() and part[0] != "." and "\\" not in part for part in parts
+    )
+    if not (parts and plain and len(name.encode()) <= 200) or name in _KEPT:
+        raise InputError(
+            f"{where} {str(name)[:60]!r} cannot be the name of a model, since its run folder is called so. Expected a "
+            "word, or words with / between, such as rnn_lm/mine."
+        )
 
 
 def _override(values: dict[str, Any], override: str) -> None:
@@ -292,10 +315,21 @@ def make(cls: Any, values: Mapping[str, Any], section: str) -> Any:
             other = [f"{section}.{name}.{key}" for name in groups]  # the same key inside a group
             other += [f"{name}.{key}" for name in shared_sections_with(key) if name != section]
             raise _no_key(f"{section}.{key}", next(iter(other), ""), hints)
+    converted = {key: _convert(hints[key], value, f"{section}.{key}") for key, value in values.items()}
+    if issubclass(cls, ModelConfig):
+        _check_most(cls, converted)
     try:
-        return cls(**{key: _convert(hints[key], value, f"{section}.{key}") for key, value in values.items()})
+        return cls(**converted)
     except ValueError as error:
         raise InputError(_impossible(str(error).rstrip("."), values, section)) from None
+
+
+def _check_most(cls: type[ModelConfig], values: Mapping[str, Any]) -> None:
+    """Refuse whole numbers of [model] that are too large to be meant, before anything is built of them."""
+    for key, value in values.items():
+        for number in value if isinstance(value, tuple) else (value,):
+            if type(number) is int and number > (most := cls.MOST.get(key, cls.MOST["*"])):
+                raise InputError(f"model.{key}={number} is too large: expected {most:,} at the most.")
 
 
 def _impossible(reason: str, values: Mapping[str, Any], section: str) -> str:
@@ -315,12 +349,24 @@ def _convert(hint: Any, value: Any, key: str) -> Any:
     for option in typing.get_args(hint) if _is_union(hint) else (hint,):
         fits, converted = _fit(option, value)
         if fits:
+            _check_writable(converted, key)
             return converted
-    shown = value if isinstance(value, _Text) else repr(value)
+    shown = str(value) if isinstance(value, _Text) else repr(value)
+    shown = shown if len(shown) <= 80 else f"{shown[:77]}…"
     close = nearest(str(value), typing.get_args(hint)) if typing.get_origin(hint) is Literal else ""
     close = close if "Did you mean" in close else ""  # the choices are named already
     limit = " that fits 64 bits" if str(value).lstrip("+-").isdecimal() else ""
     raise InputError(f"{key}={shown} is not {_name(hint)}{limit}.{close}")
+
+
+def _check_writable(value: Any, key: str) -> None:
+    """Refuse text that recipe.toml cannot hold: Python reads a name that is not UTF-8 as halves of surrogate pairs."""
+    for text in value if isinstance(value, tuple) else (value,):
+        if isinstance(text, str) and not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+            raise InputError(
+                f"{key}={visible(text)} is not text in UTF-8, and a recipe cannot hold it. Rename the file, or give "
+                "its folder."
+            )
 
 
 def _fit(hint: Any, value: Any) -> tuple[bool, Any]:
@@ -338,8 +384,9 @@ def _fit(hint: Any, value: Any) -> tuple[bool, Any]:
     if isinstance(value, _Text):
         return _spelt(hint, value)
     if hint is float and type(value) in (int, float):
-        return abs(value) < math.inf, float(value)
-    return type(value) is hint, value
+        fits = abs(value) <= sys.float_info.max
+        return fits, float(value) if fits else value
+    return type(value) is hint and (hint is not int or abs(value) < 1 << 63), value
 
 
 def _spelt(hint: Any, text: str) -> tuple[bool, Any]:

@@ -33,6 +33,7 @@ NAMES = {
     "spelling_bits_per_byte": "spelling of unknown words",
     "unknown_tokens": "unknown tokens",
     "zero_probability_tokens": "tokens of probability 0",
+    "why_infinite": "why ∞",
     "macro_f1": "macro F1",
     "micro_f1": "micro F1",
     "mean_squared_error": "mean squared error",

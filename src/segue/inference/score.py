@@ -96,6 +96,8 @@ class Scored(NamedTuple):
     way: str
     parts: tuple[PartScored, ...] = ()
     """Totals of each corpus, if there are several."""
+    impossible: tuple[int, ...] = ()
+    """The first ids to which the model gave probability 0, each once."""
 
     @property
     def bits_per_byte(self) -> float:
@@ -124,6 +126,7 @@ def score_held_out(
     tokens, sizes = held_out.store.tokens, held_out.store.columns["bytes"].flat
     blocks = max(1, math.ceil(held_out.bytes / BLOCK))
     bits, nats, zeros, scored = np.zeros(blocks), 0.0, 0, 0
+    impossible: tuple[int, ...] = ()
     corpora = list(pairwise((0, *held_out.ends))) if len(held_out.ends) > 1 else []
     nats_of = [0.0] * len(corpora)
     starts = _ByteStarts(sizes)
@@ -134,14 +137,18 @@ def score_held_out(
         nats -= float(logs.sum())
         for i, (low, high) in enumerate(corpora):
             nats_of[i] -= float(logs[max(low - first, 0) : max(high - first, 0)].sum())
-        zeros += int(np.isneginf(logs).sum())
+        if len(never := first + np.flatnonzero(np.isneginf(logs))):
+            zeros += len(never)
+            new = np.asarray(tokens[never[: 10 * _SHOWN]]).tolist()
+            impossible = tuple(dict.fromkeys([*impossible, *new]))[:_SHOWN]
         scored += len(logs)
         done(scored / max(1, len(tokens)))
     spelling = _add_spelling(bits, held_out, sizes)
     block_bytes = np.full(blocks, float(BLOCK))
     block_bytes[-1] = held_out.bytes - BLOCK * (blocks - 1)
     parts = tuple(_part(held_out, low, high, part) for (low, high), part in zip(corpora, nats_of, strict=True))
-    return Scored(bits, block_bytes, nats, len(tokens), spelling, len(held_out.spelled), zeros, reading.way, parts)
+    counts = len(tokens), spelling, len(held_out.spelled), zeros
+    return Scored(bits, block_bytes, nats, *counts, reading.way, parts, impossible)
 
 
 def _part(held_out: HeldOutText, low: int, high: int, nats: float) -> PartScored:
@@ -407,3 +414,7 @@ def _add_spelling(bits: Floats, held_out: HeldOutText, sizes: NDArray[Any]) -> f
     starts = np.cumsum(np.asarray(sizes, dtype=np.int64))[places] - np.asarray(sizes, dtype=np.int64)[places]
     bits += np.bincount(np.minimum(starts // BLOCK, len(bits) - 1), costs, minlength=len(bits))
     return float(costs.sum())
+
+
+_SHOWN = 3
+"""Tokens of probability 0 that are named in a result."""

@@ -18,12 +18,13 @@ from segue.inference.statistics import FEWEST
 from segue.look.explain.layout import laid_out
 from segue.look.inside.view import View
 from segue.look.page.markup import figure, is_share, visible
+from segue.output.streams import open_console
 
 
 def _console() -> Console:
     """A terminal has its own width; a file or a pipe has none, so that nothing is cut there."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=160)
+    made = open_console(highlight=False)
+    return made if made.is_terminal else open_console(highlight=False, width=160)
 
 
 def number(value: Any, digits: int = 3) -> str:
@@ -77,7 +78,10 @@ def print_comparison(result: dict[str, Any]) -> None:
     table.add_column("tokens", no_wrap=True)
     spelling = result["figure"] == "bits_per_byte"
     # Headings in two lines and narrow cells: the table fits a terminal of 80 columns.
-    more = [*(["±\nseeds"] if seeds else []), *(["spelt\nbits"] if spelling else [])]
+    # Perplexities are of tokens: they can be compared only where all models have the same, and then all spell alike.
+    per_token = spelling and result["same_tokens"]
+    more = ["±\nseeds"] if seeds else []
+    more += ["perplex-\nity" if per_token else "spelt\nbits"] if spelling else []
     for heading in (NAMES.get(main, main).replace(" ", "\n", 1), "95 %\ninterval", *more):
         table.add_column(heading, justify="right", no_wrap=True)
     column = result["column"]
@@ -92,7 +96,8 @@ def print_comparison(result: dict[str, Any]) -> None:
             "–" if row[main] is None else written(row[main], main),
             interval(row[f"{main}_ci"], main),
             *noise,
-            *([_spelt(row["spelling_bits_per_byte"])] if spelling else []),
+            *([_spelt(row["spelling_bits_per_byte"])] if spelling and not per_token else []),
+            *(["–" if "perplexity" not in row else number(row["perplexity"], 1)] if per_token else []),
             re.sub(r"\(p (.) (.*)\)", r"p\1\2", row[column.replace(" ", "_")]),
             size(row["parameters"]),
             f"{row['train_seconds']:,.1f} s",
@@ -102,7 +107,7 @@ def print_comparison(result: dict[str, Any]) -> None:
     console.print(table)
     if result.get("best_possible") is not None:
         console.print(f"The best possible on this text is {number(result['best_possible'])}.")
-    for sentence in result["left_out"]:
+    for sentence in (*result["left_out"], *(f"{name} failed: {why}" for name, why in result["failed"].items())):
         console.print(Text(sentence))
     console.print(f"\n{result['verdict']}")
     console.print(f"The page: {result['report']}")
@@ -205,7 +210,7 @@ def _print_profile(profile: dict[str, Any]) -> None:
 
 
 _NO_FIGURES = {"task", "figure", "confusion", "calibration", "labels", "static", "by_corpus", "sections"}
-_NO_FIGURES |= {"amount", "sha256", "had_a_say", "leak", "run", "data"}
+_NO_FIGURES |= {"amount", "sha256", "had_a_say", "leak", "run", "data", "types", "span_counts", "by_type"}
 
 
 def print_figures(result: dict[str, Any]) -> None:
@@ -218,7 +223,7 @@ def print_figures(result: dict[str, Any]) -> None:
     for key, value in result.items():
         if key in _NO_FIGURES or key.endswith("_ci") or (key in HIDDEN_ZEROS and not value):
             continue
-        if (value is None and key == "span_f1") or (key == "split" and "run" in result):
+        if key == "split" and "run" in result:
             continue
         name = NAMES.get(key, key)
         if key == "decode":
@@ -228,7 +233,8 @@ def print_figures(result: dict[str, Any]) -> None:
         elif isinstance(value, str):
             words.append(f"{name}: {value}")
         else:
-            remark = _sure(result[f"{key}_ci"], key) if f"{key}_ci" in result else MEANINGS.get(key, "")
+            finite = isinstance(value, int | float) and math.isfinite(value)
+            remark = _sure(result[f"{key}_ci"], key) if finite and f"{key}_ci" in result else MEANINGS.get(key, "")
             still = [written(static.get(key), key)] if static else []
             table.add_row(name, written(value, key), *still, remark)
     if "run" in result:
@@ -245,10 +251,21 @@ def print_figures(result: dict[str, Any]) -> None:
         )
     if result.get("labels") and len(result["labels"]) <= 12:
         _print_confusion(result["labels"], result["confusion"])
+    if "by_type" in result:
+        _print_types(result["by_type"])
     if "sections" in result:
         _print_sections(result["sections"])
     if "by_corpus" in result:
         _print_by_corpus(result["by_corpus"])
+
+
+def _print_types(types: list[dict[str, Any]]) -> None:
+    """Precision, recall and F1 of each type of span."""
+    table = _headed("type", "precision", "recall", "F1", "spans")
+    for one in types:
+        shares = (f"{100 * one[name]:.1f} %" for name in ("precision", "recall", "f1"))
+        table.add_row(Text(one["type"]), *shares, number(one["true"]))
+    _console().print(table)
 
 
 def _print_sections(sections: list[dict[str, Any]]) -> None:
@@ -398,7 +415,7 @@ def print_lines(lines: Sequence[str]) -> None:
 def print_view(view: View) -> None:
     """A look into a model, in colour where the terminal has it."""
     console = _console()
-    print(view.terminal(console.width, console.color_system is not None))
+    print(view.terminal(console.width, console.color_system is not None), file=console.file)
 
 
 def print_head(text: str) -> None:
@@ -527,37 +544,44 @@ def _holdings_table(orders: Sequence[Any]) -> Table:
     return table
 
 
-def print_runs(found: list[dict[str, Any]], folder: str) -> None:
-    """A row a run; a blank line between groups, within which figures can be compared."""
+def print_runs(found: list[dict[str, Any]], folder: str, grouped: bool = True) -> None:
+    """A row a run; if they are grouped, a blank line between groups, within which figures can be compared."""
     if not found:
         print(f"There are no runs in {folder}.")
         return
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for heading in ("run", "model", "figure", "value", "", "scored on", "of", "seconds"):
-        table.add_column(heading, justify="right" if heading in ("value", "seconds") else "left")
+    for heading in ("run", "task", "model", "figure", "value", "", "scored on", "of", "size", "time", "date"):
+        table.add_column(heading, justify="right" if heading in ("value", "size", "time") else "left")
     for row, above in zip(found, [None, *found], strict=False):
-        if above and row["group"] != above["group"]:
+        if grouped and above and row["group"] != above["group"]:
             table.add_row()
         table.add_row(*map(Text, _run_cells(row)))
     console = _console()
     console.print(table)
-    if sum(row["value"] is not None for row in found) > 1:
+    if grouped and sum(row["value"] is not None for row in found) > 1:
         console.print("\nFigures can be compared where no blank line stands between: the same text was scored.")
     if any(row["had_a_say"] for row in found):
         console.print(f"* The text had a say in the run: {_SAY}", soft_wrap=True)
 
 
+_SHORT = {"mean negative log score": "−log score", "bits per byte": "bits/byte"}
+"""Figures as the narrow table of runs has them."""
+
+
 def _run_cells(row: dict[str, Any]) -> tuple[str, ...]:
-    if "damaged" in row:
-        return row["run"], "result.json is damaged: restore it, or train again"
-    if not row["finished"]:
-        return row["run"], "not finished: go on with --resume"
-    seconds, data = number(row["train_seconds"], 1), row["data"].rpartition("/")[2]
+    data = row["data"].rpartition("/")[2]
+    if "damaged" in row or not row["finished"]:
+        state = "damaged: result.json" if "damaged" in row else "not finished: --resume"
+        return row["run"], row["task"], state, "", "", "", "", data, "", "", row["date"]
+    seconds, parameters = f"{number(row['train_seconds'] or 0, 1)} s", size(row["parameters"] or 0)
+    last = data, parameters, seconds, row["date"]
+    model = row["model"] or ""
     if not row["figure"]:  # what was imported, or held nothing out, has none
-        return row["run"], row["model"], "", "", "", "", data, seconds
+        return row["run"], row["task"], model, "", "", "", "", *last
     say = "*" if row["had_a_say"] else ""
     scored = ", ".join(filter(None, (row["split"], row["amount"])))
-    return row["run"], row["model"], row["figure"], number(row["value"]), say, scored, data, seconds
+    figure = _SHORT.get(row["figure"], row["figure"])
+    return row["run"], row["task"], model, figure, number(row["value"]), say, scored, *last
 
 
 def print_novelty(prompt: str, texts: list[str], report: Any) -> None:

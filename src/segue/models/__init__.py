@@ -10,12 +10,14 @@ import importlib
 import importlib.util
 import re
 import sys
+import traceback
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import cast
 
 from segue.errors import InputError, nearest
-from segue.models.base import Counted, Model
+from segue.models.base import Counted, Model, TaskName
 
 _CONFIG = re.compile(r"^    class Config\b", re.M)
 _TASK = re.compile(r'^    task = "(\w+)"', re.M)
@@ -37,9 +39,9 @@ def _files() -> dict[str, Path]:
     return {path.stem: path for folder in __path__ for path in Path(folder).glob("*.py")}
 
 
-def task_of(kind: str) -> str:
+def task_of(kind: str) -> TaskName:
     """Read the task of a kind from its file or from that of a base class, without importing it."""
-    return _task_in(source_file(kind))
+    return cast(TaskName, _task_in(source_file(kind)))
 
 
 def _task_in(path: Path) -> str:
@@ -121,5 +123,24 @@ def _outside(path: Path) -> ModuleType:
         raise InputError(f"{path} cannot be read as a Python file.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise InputError(f"{_place_of(error, path)}: the model file cannot be imported: {_what(error)}") from None
     return module
+
+
+def _place_of(error: BaseException, path: Path) -> str:
+    """Return FILE:LINE of the last line of the model file that ran, or that its syntax error names."""
+    if isinstance(error, SyntaxError):
+        return f"{error.filename or path}:{error.lineno or 1}"
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    return f"{path}:{lines[-1]}" if lines else str(path)
+
+
+def _what(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return f"it ends the program (sys.exit({error.code!r}))"
+    reason = error.msg if isinstance(error, SyntaxError) else " ".join(str(error).split())
+    return f"{type(error).__name__}: {reason[:300]}"

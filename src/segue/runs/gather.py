@@ -129,10 +129,12 @@ def _cut(text: str) -> str:
 def _guesses(run: Run, begin: str) -> list[str]:
     """Generate a run's continuations of the beginning that the quiz shows; empty if it cannot."""
     try:
-        written = run.generate_many([begin] * _OTHERS, **_plain(run, 1.5 * _CONTINUED), seed=1)
-    except SegueError:  # a model without smoothing may have no continuation of unseen text
+        written = run.written([begin] * _OTHERS, **_plain(run, 1.5 * _CONTINUED), seed=1)
+    except SegueError:
         return []
-    return [_cut(text) for _, text in written]
+    if any(dead_end for _, dead_end in written):  # a model without smoothing may not go on from unseen text
+        return []
+    return [_cut(text) for text, _ in written]
 
 
 def _quiz(passage: Passage, entries: list[Entry]) -> Quiz | None:
@@ -174,6 +176,7 @@ def entry_of(
         sample=_sample(run, passage.prompt) if passage else "",
         surprisal=word_bits(run, passage.units) if passage else [],
         confusion=(figures["labels"], figures["confusion"]) if "confusion" in figures else None,
+        types=figures.get("by_type", []),
         examples=evaluation.examples,
         calibration=figures.get("calibration", []),
         run=str(run.path.relative_to(Path.cwd()) if run.path.is_relative_to(Path.cwd()) else run.path),
@@ -350,6 +353,8 @@ def curve_of(run: Path, drawn: tuple[str, str]) -> Curve:
     forcing; for numbers, and for tokens that lose text, the loss."""
     name, metric = drawn
     validated = [line for line in read_metrics(run) if line["kind"] == "validation"]
+    if validated and name == "span_f1" and not any(name in line for line in validated):
+        name = "accuracy"  # the tags are no spans
     if validated and not any(line.get(name) is not None for line in validated):
         name = metric = "loss"
     points = [line for line in validated if line.get(name) is not None]
@@ -377,7 +382,8 @@ def expected_of(run: Run, units: Iterable[str]) -> Expected | None:
 
 
 def _sample(run: Run, prompt: str) -> str:
-    return str(run.generate(prompt, **_plain(run, _SAMPLE), seed=0))
+    ((text, dead_end),) = run.written([prompt], **_plain(run, _SAMPLE), seed=0)
+    return f"{text} … (the text ends here: without smoothing nothing can follow)" if dead_end else text
 
 
 def _plain(run: Run, characters: float) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import shlex
 import shutil
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ from segue import tasks
 from segue.data.corpus import Corpus
 from segue.data.from_list import write_rows
 from segue.data.sources import guess_shape
-from segue.errors import InputError, SegueError
+from segue.errors import InputError, SegueError, goes_on
 from segue.models import task_of
 from segue.models.base import Counted, Imported
 from segue.models.names import meanings
@@ -79,6 +80,8 @@ class Begun:
                 with replacing(self.path, progress) if self.overwrite else nullcontext(), files.locked(self.path):
                     yield from self._written(device, progress)
             else:
+                with suppress(InputError), files.locked(self.path):  # a run on a read-only disk can be opened too
+                    files.clear_leftovers(self.path, finished=True)
                 self.broadcast(world)
                 yield
         except BaseException:
@@ -91,14 +94,21 @@ class Begun:
             raise InputError(f"Another process has just begun a run in {self.path}. Choose another --out.")
         if self.asked_to_resume and not self.resumed:
             progress(f"There is no run in {self.path} yet: it begins.", 0.0)
+        files.clear_leftovers(self.path, finished=False)
+        before = files.entries(self.path) - {".lock"}
         try:
             self._note(device)
             yield
+        except KeyboardInterrupt as error:
+            kept = max((self.path / "checkpoints").glob("step-*"), default=None)
+            step = f"Step {int(kept.name.removeprefix('step-')):,} is saved. " if kept else ""
+            goes_on(error, f"segue train --out {shlex.quote(str(self.path))} --resume", step)
+            raise
         except Exception as error:
             # After a diverged loss keep the metrics; after wrong input or a full disk there is nothing worth keeping.
             diverged = isinstance(error, SegueError) and not isinstance(error, InputError)
             if not (self.resumed or diverged or any(self.path.glob("checkpoints/step-*"))):
-                files.undo(self.path, self.made)
+                files.undo(self.path, before, self.made)
             raise
 
     def broadcast(self, world: World, labels: tuple[str, ...] = (), validates: bool = False) -> None:
@@ -108,13 +118,11 @@ class Begun:
 
     def _read(self, progress: Progress) -> None:
         """Read the data once: check it and count it."""
-        check_named(self.recipe, self.trust)
+        check_inputs(self.recipe, self.trust)
         if self.corpus is None:  # a run with another seed may have read it
             self.corpus = Corpus(self.recipe.data, self.recipe.shape, progress)
-        if self.resumed and (changed := files.changed_file(self.corpus.ledger.files, self.path)):
-            raise InputError(
-                f"{changed} has changed since the run in {self.path} began. Restore it, or choose another --out."
-            )
+        if self.resumed:
+            files.check_same_files(self.corpus.ledger.files, self.path)
         check_parts(self.recipe, self.corpus, self.trust)
 
     def _note(self, device: str) -> None:
@@ -462,8 +470,21 @@ def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return out
 
 
-def check_named(recipe: Recipe, trust: bool) -> None:
-    """Check, before reading any data, that an ensemble names two runs or more, all of them classifiers."""
+def check_inputs(recipe: Recipe, trust: bool) -> None:
+    """Check, before any data is read, that the runs and files which a recipe names are there."""
+    if issubclass(recipe.model_class, Imported):
+        recipe.model_class.refuse_training()
+    if recipe.train.init:
+        files.check_run(Path(recipe.train.init))
+    if recipe.model.embeddings and (vectors := Path(recipe.model.embeddings)).is_dir():
+        files.check_run(vectors)
+    elif recipe.model.embeddings and not vectors.is_file():
+        raise InputError(f"There is no file {vectors} (model.embeddings). Expected vectors in the format of word2vec.")
+    _check_ensemble(recipe, trust)
+
+
+def _check_ensemble(recipe: Recipe, trust: bool) -> None:
+    """Check that an ensemble names two runs or more, all of them classifiers."""
     runs = recipe.model.runs if "runs" in {one.name for one in dataclasses.fields(recipe.model)} else None
     if runs is None:
         return
@@ -484,7 +505,7 @@ def check_parts(recipe: Recipe, corpus: Corpus, trust: bool) -> None:
     hashes = {file["sha256"] for file in corpus.ledger.files}
     for run in map(Path, recipe.model.runs):
         other = _split(read_recipe(run / "recipe.toml", trust).data)
-        differ = {file["sha256"] for file in files.read_json(run / "ledger.json")["files"]} != hashes
+        differ = set(files.read_files(run).values()) != hashes
         keys = [f"data.{key}" for key, value in _split(recipe.data).items() if value != other[key]]
         if differ or keys:
             raise InputError(

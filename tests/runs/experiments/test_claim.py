@@ -436,3 +436,14 @@ def test_only_an_lstm_that_is_not_tied_has_a_forget_bias() -> None:
     for other in ({"cell": "gru"}, {"tied": True, "embedding": 0}):
         with pytest.raises(ValueError, match="only an lstm that is not tied"):
             RnnLm.Config(forget=2.0, **other)
+
+
+def test_two_variants_of_one_folder_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    body = 'says = "a"\nkind = "ngram"\ndecides = ["a b < a-b"]\n[variants."{}"]\n[variants."{}"]\n'
+    path.write_text(body.format("a b", "a-b"))
+    with pytest.raises(InputError, match="'a b' and 'a-b' would have one run folder"):
+        read_claim(str(path))
+    path.write_text(body.format("a b", ".."))
+    with pytest.raises(InputError, match=r"'mine/\.\.' cannot be the name"):
+        read_claim(str(path))

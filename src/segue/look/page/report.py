@@ -89,6 +89,8 @@ class Entry:
     """What models of its kind are called together: n-gram, RNN, Transformer."""
     colour: int = 0
     """Its colour on the page; `render` sets it."""
+    types: list[dict[str, Any]] = field(default_factory=list)
+    """Of spans: precision, recall and F1 of each type."""
 
 
 @dataclass(frozen=True)
@@ -175,6 +177,7 @@ def render(page: Page) -> str:
         ("inside", "Inside the network", _inside(page)),
         ("confusion", "Confusions", _confusion(page)),
         ("classes", "Label by label", _classes(page)),
+        ("types", "Type by type", _types(page)),
         ("calibration", "Calibration", _calibration(page)),
         ("examples", "Translations" if _translates(page) else "Errors", _examples(page)),
         ("rows", "Rows to look at", _rows(page)),
@@ -549,11 +552,27 @@ def _classes(page: Page) -> str:
                 [text(label), *(figure(share, "f1") for share in score[:3]), f"{score.support:,}"]
                 for label, score in sorted(scores, key=lambda pair: -pair[1].support)
             ]
-            of = page.judged
-            said = f"{_named(entry)}: of what it called so, how much is so (precision); of what "
-            said += "is so, how much it found (recall); and F1, the harmonic mean of the two."
-            return f"<p>{said}</p>{markup.table(['label', 'precision', 'recall', 'F1', of], rows)}"
+            return _precision_and_recall(entry, ["label", page.judged], rows)
     return ""
+
+
+def _types(page: Page) -> str:
+    """Precision, recall and F1 of each type of span, by the best model of spans."""
+    for entry in page.entries:
+        if entry.types:
+            shares = ("precision", "recall", "f1")
+            rows = [
+                [text(one["type"]), *(figure(one[share], "f1") for share in shares), f"{one['true']:,}"]
+                for one in sorted(entry.types, key=lambda one: -one["true"])
+            ]
+            return _precision_and_recall(entry, ["type", "spans"], rows)
+    return ""
+
+
+def _precision_and_recall(entry: Entry, names: Sequence[str], rows: list[list[str]]) -> str:
+    said = f"{_named(entry)}: of what it called so, how much is so (precision); of what "
+    said += "is so, how much it found (recall); and F1, the harmonic mean of the two."
+    return f"<p>{said}</p>{markup.table([names[0], 'precision', 'recall', 'F1', names[1]], rows)}"
 
 
 def _calibration(page: Page) -> str:

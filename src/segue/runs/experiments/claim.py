@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -48,14 +49,14 @@ from segue.look.page.report import Entry, write
 from segue.look.page.trend import Point, Trend, alone, trend_chart
 from segue.models.keys import SECTIONS
 from segue.models.names import CLAIMS, RECIPES
-from segue.recipe import Recipe, budgeted, load_recipe
+from segue.recipe import Recipe, budgeted, check_name, load_recipe
 from segue.runs import folder as files
 from segue.runs.display import ClaimResult
 from segue.runs.experiments import length
 from segue.runs.experiments.compare import mean_of
 from segue.runs.experiments.verdict import shown_p
 from segue.runs.gather import curve_of, entry_of, page_of
-from segue.runs.resume import Out, Settings, setting_lines
+from segue.runs.resume import Out, Settings, check_inputs, setting_lines
 from segue.runs.run import Run
 from segue.runs.train import train
 from segue.training import device as devices
@@ -185,6 +186,13 @@ def _checked(path: Path, values: dict[str, Any]) -> Claim:
     variants = {name: _overrides(changes) for name, changes in values["variants"].items()}
     if len(variants) < 2:
         raise InputError(f"{path} has {len(variants)} variants. Expected two or more, each as [variants.NAME].")
+    places: dict[str, str] = {}
+    for name in variants:
+        check_name(f"{path.stem}/{name}", f"{path}: a variant of [variants],")
+        if (other := places.setdefault(_slug(name).casefold(), name)) != name:
+            raise InputError(
+                f"{path}: '{other}' and '{name}' would have one run folder. Give one of them another name."
+            )
     nearly = [said for said in values["decides"] if NO_WORSE in str(said)]
     if bool(nearly) != (values.get("margin", 0.0) > 0):
         raise InputError(
@@ -268,14 +276,12 @@ def run_claim(
             _key(claim.against, recipe)
     out = Path(out) if out else files.free_name(f"claim-{claim.name}")
     _check_place(out)
-    made = files.missing(out)
-    try:
-        with devices.using_threads(threads):
-            outcomes = [_outcome(claim, recipes[name], out, progress, trust) for name in claim.variants]
-    except InputError:
-        if made and not any(out.glob("*/result.json")):
-            files.undo(out, made)
-        raise
+    for recipe in recipes.values():
+        check_inputs(recipe, trust)
+    words = [what, *([data] if data else []), *lines, *(["--budget", budget] if budget else []), "--out", str(out)]
+    again = shlex.join(["segue", "claim", *words, *(["--threads", str(threads)] if threads else [])])
+    with files.held(out, files.missing(out), again), devices.using_threads(threads):
+        outcomes = [_outcome(claim, recipes[name], out, progress, trust) for name in claim.variants]
     if all(outcome.diverged for outcome in outcomes):
         raise SegueError(
             f"No variant of {claim.name} could be trained: the loss was soon no number. Try a smaller rate."
@@ -407,7 +413,7 @@ def _mean_curve(curves: Sequence[Curve]) -> Curve:
 
 
 def _report(claim: Claim, outcomes: Sequence[Outcome], recipe: Recipe, out: Path) -> dict[str, Any]:
-    main = recipe.task.figure
+    main = next((outcome.mean.figure for outcome in outcomes if not outcome.diverged), recipe.task.figure)
     metric = NAMES.get(main, main)
     held, comparisons = _decided(claim, outcomes, main)
     law = _law(outcomes, main) if claim.law else None

@@ -82,12 +82,16 @@ def question(trials: Sequence[Trial]) -> str:
 
 
 def summary(trials: list[Trial], corpus: Corpus, budget: str, seeds: int) -> list[str]:
+    """Say what was compared and how, and the verdict last. `budget` is empty for runs that were trained before."""
     task, figures = trials[0].recipe.task, trials[0].evaluation.result
     main = main_figure(figures)
     held_out = task.amount(trials[0].evaluation)
     machine = files.read_json(trials[-1].runs[0].path / "environment.json")
+    name = stem(corpus.config.path)
     sentences = [
-        f"{len(trials)} models of {stem(corpus.config.path)}, each with a budget of {budget}, one setting each.",
+        f"{len(trials)} models of {name}, each with a budget of {budget}, one setting each."
+        if budget
+        else f"{len(trials)} runs that were trained before, compared on {name}.",
         f"Scored on {held_out} held out{', read as ' + figures['way'] if task.spells else ''}.",
         f"{machine['processor']}, {machine['cores']} cores, Python {machine['versions']['python']}.",
     ]
