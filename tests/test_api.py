@@ -21,7 +21,7 @@ from segue.errors import InputError
 
 TINY = {"model.width": 8, "model.embedding": 8, "train.steps": 3}
 TEXTS = ["the cow eats the green grass.", "a big dog sees the small cow."] * 20
-REVIEWS = [("a fine film", "good"), ("a dull film", "bad")] * 20
+REVIEWS = [("good", "a fine film"), ("bad", "a dull film")] * 20
 TAGGED = [(["the", "cow", "eats"], ["D", "N", "V"]), (["a", "dog", "runs"], ["D", "N", "V"])] * 20
 PAIRS = [("the cow", "die kuh"), ("a dog", "ein hund")] * 20
 CASES: list[tuple[str, Sequence[Any], dict[str, Any]]] = [
@@ -97,11 +97,11 @@ def test_a_list_and_a_file_of_it_are_one(runs: dict[str, segue.Run]) -> None:
         ("ngram", [], "empty"),
         ("ngram", [("a", "b")], "Row 0.*needs a text"),
         ("ngram", ["fine", None], "Row 1.*None.*needs a text"),
-        ("bow", [("fine", "good"), "text alone"], r"Row 1.*pair \(text, label\)"),
+        ("bow", [("good", "fine"), "text alone"], r"Row 1.*pair \(label, text\)"),
         ("bow", [("a", "b", "c")], "Row 0.*pair"),
         ("bow", [("a", object())], "Row 0.*pair"),
-        ("bow", [("fine", None), ("dull", "bad")], "jsonl:1 has no 'label'"),
-        ("bow", [("fine", "good")] * 9, "nothing to learn"),
+        ("bow", [(None, "fine"), ("bad", "dull")], "jsonl:1 has no 'label'"),
+        ("bow", [("good", "fine")] * 9, "nothing to learn"),
         ("window_tagger", [(["a", "b"], ["X"])], "2 words but 1 tags"),
         ("rnn_seq2seq", ["one"], r"pair \(source, target\)"),
     ],
@@ -299,7 +299,7 @@ def test_what_is_frozen_stays_bit_for_bit(runs: dict[str, segue.Run]) -> None:
 
 
 def test_folds_test_every_row_once() -> None:
-    rows = [(f"film number{i}", "good" if i % 2 else "bad") for i in range(20)]
+    rows = [("good" if i % 2 else "bad", f"film number{i}") for i in range(20)]
     tested = 0
     for fold in range(1, 5):
         settings = {"data.test": f"{fold}/4", "train.steps": 2, "tokens.min_count": 1}
@@ -386,7 +386,7 @@ def test_one_text_alone_is_not_its_letters(tmp_path: Path) -> None:
     bow = segue.train("bow", REVIEWS, tmp_path / "b", {"train.steps": 3})
     with pytest.raises(segue.InputError, match="1 is not a text"):
         list(bow.predict([1]))  # type: ignore[list-item]
-    assert len(list(bow.predict("a fine one"))) == len(list(bow.explain("a fine one"))) == 1
+    assert len(list(bow.predict("a fine one"))) == len(list(bow.predict("a fine one", explain=True))) == 1
 
 
 def test_what_there_is_can_be_completed() -> None:

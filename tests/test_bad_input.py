@@ -535,7 +535,7 @@ def test_a_file_that_may_not_be_read(call: Segue, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(Path, "open", forbidden)
     refused(call("train ngram book.txt --out x"), "book.txt cannot be read: Permission denied", "rights")
-    refused(call(f"score {trained / 'ngram'} book.txt"), "No permission for book.txt")
+    refused(call(f"score {trained / 'ngram'} book.txt"), "book.txt cannot be read: Permission denied", "rights")
 
 
 def full(path: Path | str) -> OSError:
@@ -702,8 +702,8 @@ def test_standard_input_that_is_no_text(call: Segue, trained: Path, words: str) 
     for kind in ("ngram", "bow"):
         words = words.replace(f" {kind}", f" {trained / kind}")
     refused(call(words, b""), "standard input is empty")
-    refused(call(words, b"\x89PNG\r\n\x1a\n\0\0"), "standard input:1: byte 1", "UTF-8", "iconv")
-    refused(call(words, b"a\0b\n"), "standard input:1", "NUL")
+    refused(call(words, b"\x89PNG\r\n\x1a\n\0\0"), "standard input, line 1: byte 0x89", "utf-8", "data.encoding")
+    refused(call(words, b"a\0b\n"), "standard input, line 1", "NUL")
     Path("empty.txt").touch()
     refused(call(words.replace(" -", " empty.txt")), "empty.txt is empty")
 

@@ -126,7 +126,7 @@ def test_train_says_its_run_and_result(there: Path, call: Segue, tmp_path: Path)
         ("ngram", "other.txt", "lm", "bits_per_byte bits_per_byte_ci perplexity tokens bytes"),
         ("rnn_lm", "other.txt", "lm", "bits_per_byte bits_per_byte_ci perplexity tokens bytes"),
         ("bow", "reviews.tsv", "classify", "accuracy accuracy_ci macro_f1 confusion"),
-        ("window_tagger", "tags.conll", "tag", "accuracy span_f1"),
+        ("window_tagger", "tags.conll", "tag", "accuracy accuracy_ci confusion"),
         ("rnn_seq2seq", "pairs.tsv", "seq2seq", "bleu chrf perplexity signature decode"),
     ],
 )

@@ -518,7 +518,7 @@ def test_saving_and_loading_change_nothing(case: tuple[str, Any], model: Any, tm
 WORDS = "the cows eat grass and the old farmer sees a red barn near my lake"
 DATA: dict[str, list[Any]] = {
     "lm": [WORDS[i % 9 :] for i in range(40)],
-    "classify": [(WORDS[i % 9 : 20 + i % 9], "ab"[i % 2]) for i in range(40)],
+    "classify": [("ab"[i % 2], WORDS[i % 9 : 20 + i % 9]) for i in range(40)],
     "tag": [(WORDS.split()[i % 5 :], [str(len(w) % 2) for w in WORDS.split()[i % 5 :]]) for i in range(40)],
     "seq2seq": [(WORDS[i % 9 : 20], WORDS[i % 9 : 20][::-1]) for i in range(40)],
     "embed": [WORDS[i % 9 :] for i in range(40)],

@@ -22,6 +22,7 @@ from segue.inference.decode_settings import Config as Decode
 from segue.models.base import Imported, Sizes
 from segue.models.keys import SECTIONS, fields_of, group_docs, section_fields
 from segue.models.names import recipe_names
+from segue.models.network import on_meta
 from segue.recipe import budgeted, load_recipe, make, read_recipe, to_toml
 from segue.training import setup
 
@@ -66,7 +67,7 @@ FREEZING = [name for name in recipe_names() if "freeze" in recipe._from_toml(nam
 @pytest.mark.parametrize("name", FREEZING)
 def test_a_shipped_recipe_freezes_parameters_that_there_are(name: str) -> None:
     made = load_recipe(name)
-    model = setup.on_meta(lambda: made.model_class(made.model, Sizes(9, 2)))
+    model = on_meta(lambda: made.model_class(made.model, Sizes(9, 2)))
     setup.freeze(model, made.train.freeze)
     assert not all(parameter.requires_grad for parameter in model.parameters())
 
@@ -412,7 +413,18 @@ def test_code_from_outside_is_not_run_unless_trusted(tmp_path: Path) -> None:
     code.write_text("raise RuntimeError('it ran')\n")
     assert "--trust" in refused(str(code))
     assert "--trust" in refused(written(tmp_path, f'kind = "{code}"\n'))
-    with pytest.raises(RuntimeError, match="it ran"):
+    with pytest.raises(InputError, match=r"mynet.py:1: the model file cannot be imported: RuntimeError: it ran"):
+        load_recipe(str(code), trust=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("x = (\n", r"own.py:1: .*SyntaxError"), ("\nimport sys\nsys.exit(3)\n", r"own.py:3: .*ends the program")],
+)
+def test_a_model_file_that_cannot_be_imported_is_named_with_its_line(tmp_path: Path, text: str, said: str) -> None:
+    code = tmp_path / "own.py"
+    code.write_text(text)
+    with pytest.raises(InputError, match=said):
         load_recipe(str(code), trust=True)
 
 

@@ -6,7 +6,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import chain, tee
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,7 +30,6 @@ app = typer.Typer(
 )
 
 RunArgument = Annotated[str, typer.Argument(help="A run folder.")]
-FileArgument = Annotated[str, typer.Argument(help="A file with one text a line; - is standard input.")]
 OutOption = Annotated[str | None, typer.Option("--out", help="The run folder to write; by default a new one in runs/.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output instead of text.")]
 DeviceOption = Annotated[str, typer.Option(help="Where to compute: auto (a GPU if there is one), cpu, cuda or cuda:1.")]
@@ -231,7 +230,13 @@ def evaluate(
 @app.command()
 def score(
     run: RunArgument,
-    file: FileArgument = "-",
+    rest: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILE] [data.key=value …]",
+            help="A text a line, a table or JSON; without a file, standard input (lines, or what data.format says).",
+        ),
+    ] = None,
     lattice: Annotated[
         bool,
         typer.Option(
@@ -262,14 +267,17 @@ def score(
     from segue.look.terminal import print_line, print_paths
     from segue.runs.run import load
 
+    data, settings = _data_and_settings(rest)
     loaded = load(run, device, trust, threads)
+    texts, ledger = loaded.texts_to_score(data or "-", settings)
+    _say_reading(ledger)
     if lattice:
-        for text in _lines(file):
+        for text in texts:
             found = loaded.score_paths(text, end)
             best = [_totals(line) for line in found[: _checked_top(top, "path")]]
             _print({"lattice": text, "count": len(found), "paths": best}) if json else print_paths(best, len(found))
         return
-    for line in loaded.score(_lines(file), end):
+    for line in loaded.score(texts, end):
         _print({**dataclasses.asdict(line), "perplexity": line.perplexity}) if json else print_line(line)
 
 
@@ -357,9 +365,9 @@ def predict(
     rest: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[FILE] [decode.key=value …]",
-            help="A file with one text a line; without one, standard input. Settings: how a translator decodes; `segue "
-            "explain RUN` lists the keys.",
+            metavar="[FILE] [data.key=value …] [decode.key=value …]",
+            help="A table, JSON, or a text a line; without a file, standard input (lines, or what data.format says). "
+            "Settings: how the file is written, and how a translator decodes; `segue explain RUN` lists the keys.",
         ),
     ] = None,
     explain: Annotated[
@@ -370,42 +378,32 @@ def predict(
     threads: ThreadsOption = 0,
     trust: TrustOption = False,
 ) -> None:
-    """Print labels, tags or translations, one a line; with --json their probabilities too.
+    """Predict labels, tags or translations. Out comes what went in: a table with its columns and new ones for the
+    prediction and its probability, JSON with all its keys, CoNLL with another column; of lines, a prediction a line.
+
+    Of raw text a tagger first splits off punctuation and clitics; a line where a punctuation mark stands between blanks
+    is split at its blanks alone. Spans are printed as [ORG EU] rejects; --json has their places in the text.
 
     printf 'a fine film\\n' | segue predict runs/bow-reviews - --explain
 
+    segue predict runs/bow-reviews other.csv data.columns=review > labelled.csv
+
     segue predict runs/rnn_seq2seq-pairs source.txt decode.beam=5 decode.length_penalty=1
     """
-    from segue.look.terminal import explained_line
+    from segue.runs.predict_file import PredictedFile
     from segue.runs.run import load
 
     data, settings = _data_and_settings(rest)
-    file = data or "-"
     loaded = load(run, device, trust, threads)
-    decoding = {"decode": used} if (used := loaded.decoding(settings)) else {}
-    cut = 0
-
-    def counted() -> Iterator[str]:
-        nonlocal cut
-        for number, line in enumerate(_lines(file), 1):
-            try:
-                cut += loaded.cut(line)
-            except InputError as error:
-                raise InputError(f"{_named(file)}:{number}: {error}") from None
-            yield line
-
-    texts, again = tee(counted())  # the predictor reads a batch ahead
-    answers = loaded.explain(texts) if explain else ((answer, None) for answer in loaded.predict(texts, settings))
-    for text, (answer, words) in zip(again, answers, strict=True):
-        if json:
-            evidence = {} if words is None else {"words": [word._asdict() for word in words]}
-            _print({"text": text, **answer.json(), **evidence, **decoding})
-        elif words is not None:
-            typer.echo(explained_line(answer, words))
-        else:
-            typer.echo(answer.line())
-    if cut:
-        typer.echo(f"{cut:,} tokens beyond {loaded.recipe.batches.length:,} a line were not read.", err=True)
+    predicted = PredictedFile(loaded, data or "-", settings, explain)
+    lines = predicted.lines(json)
+    _say_reading(predicted.file.ledger)
+    for line in lines:
+        typer.echo(line)
+    if predicted.file.ledger.bad_rows:
+        typer.echo(f"{predicted.file.ledger.bad_rows:,} rows were left out: they could not be read.", err=True)
+    if predicted.cut:
+        typer.echo(f"{predicted.cut:,} tokens beyond {loaded.recipe.batches.length:,} a line were not read.", err=True)
 
 
 @app.command("challenge")
@@ -824,39 +822,11 @@ def _checked_task(task: str) -> Any:
     return task or None
 
 
-def _lines(file: str) -> Iterator[str]:
-    """Read the lines of a file or of standard input, without their line ends."""
-    if file == "-":
-        yield from _decoded(sys.stdin.buffer, _named(file))
-        return
-    path = Path(file)
-    if not path.is_file():
-        raise InputError(
-            f"There is no file {file}. Expected a text file with one text a line, or - for standard input."
-        )
-    with path.open("rb") as opened:
-        yield from _decoded(opened, file)
-
-
-def _named(file: str) -> str:
-    return "standard input" if file == "-" else file
-
-
-def _decoded(opened: Any, name: str) -> Iterator[str]:
-    number = 0
-    for number, raw in enumerate(opened, 1):
-        try:
-            line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
-        except UnicodeDecodeError as error:
-            raise InputError(
-                f"{name}:{number}: byte {error.start + 1} of the line is not UTF-8. Expected text in UTF-8; convert it "
-                "first, for example with `iconv -f latin1 -t utf-8`."
-            ) from None
-        if "\0" in line:
-            raise InputError(f"{name}:{number}: a NUL byte. Expected a text a line; this is not text.")
-        yield line.removesuffix("\n").removesuffix("\r")
-    if not number:
-        raise InputError(f"{name} is empty. Expected a text a line.")
+def _say_reading(ledger: Any) -> None:
+    """Say on standard error which columns of a file were taken, where that was a choice."""
+    for sentence in ledger.unsaid:
+        typer.echo(sentence, err=True)
+    ledger.unsaid.clear()
 
 
 @contextmanager
@@ -875,9 +845,6 @@ def _warn_unknown(run: Any, text: str) -> None:
     if unknown:
         shown = ", ".join(repr(word) for word in dict.fromkeys(unknown))
         typer.echo(f"Unknown to this model, and read as such: {shown[:200]}.", err=True)
-        if len(run.unknown(f" {text}")) < len(unknown):
-            # Word tokens hold the blank before the word, which the first word of a text lacks.
-            typer.echo(f"With a blank before it {unknown[0]!r} is known: begin the text with a blank.", err=True)
 
 
 def _warn_too_long(run: Any, prompt: str) -> None:

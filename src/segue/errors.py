@@ -6,6 +6,7 @@ import difflib
 import errno
 import os
 import re
+import signal
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -56,17 +57,17 @@ def exit_code(error: BaseException, verbs: Sequence[str], debug: bool = False) -
     if isinstance(error, ClosedPipeError):
         return 0
     if isinstance(error, KeyboardInterrupt | typer.Abort):
-        note = _notes(error) or " A run that had begun goes on with: segue train --out RUN --resume"
-        return _say(f"Interrupted.{note}", 1)
+        number = next(iter(error.args), signal.SIGINT)
+        return _say(f"Interrupted.{_notes(error)}", 1 if number == signal.SIGINT else 128 + number)
     if debug or not isinstance(error, Exception):
         raise error
     message, code = _message(error, verbs)
     return _say(message + _notes(error), code)
 
 
-def goes_on(error: BaseException, command: str) -> None:
-    """Note on an error, for its message, the command that goes on with what was begun."""
-    error.__notes__ = [f"What is finished is kept. Go on with: {command}"]
+def goes_on(error: BaseException, command: str, kept: str = "What is finished is kept. ") -> None:
+    """Note on an error, for its message, the command that goes on with what was begun, and what of it is kept."""
+    error.__notes__ = [f"{kept}Go on with: {command}"]
 
 
 def _notes(error: BaseException) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 import tomllib
 import types
 import typing
@@ -25,7 +26,7 @@ from segue.data.config import Config as Data
 from segue.data.config import Label
 from segue.errors import InputError, nearest
 from segue.inference.decode_settings import Config as Decode
-from segue.models.base import Counted, Model
+from segue.models.base import Counted, Model, ModelConfig
 from segue.models.keys import OWNERS, SECTIONS, group_docs, keys_of, section_fields, shared_sections_with
 from segue.models.names import RECIPES, full_setting, key_elsewhere, meanings, recipe_names
 from segue.output.visible import visible
@@ -167,13 +168,15 @@ def _from_toml(what: str) -> tuple[str, str, dict[str, Any]]:
 
 
 def _parse(path: Path) -> tuple[str, str, dict[str, Any]]:
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path} is no regular file. Expected a TOML file.")
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"There is no recipe file {path}. `segue recipes` lists those that are shipped.") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}. Expected a TOML file.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also a number of thousands of digits, and arrays nested as deep
         raise InputError(
             f"{path} is not TOML: {error}. Mend that line, or take the file from where it is whole."
         ) from None
@@ -312,10 +315,21 @@ def make(cls: Any, values: Mapping[str, Any], section: str) -> Any:
             other = [f"{section}.{name}.{key}" for name in groups]  # the same key inside a group
             other += [f"{name}.{key}" for name in shared_sections_with(key) if name != section]
             raise _no_key(f"{section}.{key}", next(iter(other), ""), hints)
+    converted = {key: _convert(hints[key], value, f"{section}.{key}") for key, value in values.items()}
+    if issubclass(cls, ModelConfig):
+        _check_most(cls, converted)
     try:
-        return cls(**{key: _convert(hints[key], value, f"{section}.{key}") for key, value in values.items()})
+        return cls(**converted)
     except ValueError as error:
         raise InputError(_impossible(str(error).rstrip("."), values, section)) from None
+
+
+def _check_most(cls: type[ModelConfig], values: Mapping[str, Any]) -> None:
+    """Refuse whole numbers of [model] that are too large to be meant, before anything is built of them."""
+    for key, value in values.items():
+        for number in value if isinstance(value, tuple) else (value,):
+            if type(number) is int and number > (most := cls.MOST.get(key, cls.MOST["*"])):
+                raise InputError(f"model.{key}={number} is too large: expected {most:,} at the most.")
 
 
 def _impossible(reason: str, values: Mapping[str, Any], section: str) -> str:
@@ -337,7 +351,8 @@ def _convert(hint: Any, value: Any, key: str) -> Any:
         if fits:
             _check_writable(converted, key)
             return converted
-    shown = value if isinstance(value, _Text) else repr(value)
+    shown = str(value) if isinstance(value, _Text) else repr(value)
+    shown = shown if len(shown) <= 80 else f"{shown[:77]}…"
     close = nearest(str(value), typing.get_args(hint)) if typing.get_origin(hint) is Literal else ""
     close = close if "Did you mean" in close else ""  # the choices are named already
     limit = " that fits 64 bits" if str(value).lstrip("+-").isdecimal() else ""
@@ -369,8 +384,9 @@ def _fit(hint: Any, value: Any) -> tuple[bool, Any]:
     if isinstance(value, _Text):
         return _spelt(hint, value)
     if hint is float and type(value) in (int, float):
-        return abs(value) < math.inf, float(value)
-    return type(value) is hint, value
+        fits = abs(value) <= sys.float_info.max
+        return fits, float(value) if fits else value
+    return type(value) is hint and (hint is not int or abs(value) < 1 << 63), value
 
 
 def _spelt(hint: Any, text: str) -> tuple[bool, Any]:

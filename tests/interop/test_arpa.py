@@ -136,7 +136,7 @@ def test_what_has_no_backoff_form_is_refused(smoothing: str, tmp_path: Path) -> 
 
 
 def test_other_models_are_refused(tmp_path: Path) -> None:
-    rows = [("a fine film", "good"), ("a dull film", "bad")] * 4
+    rows = [("good", "a fine film"), ("bad", "a dull film")] * 4
     run = segue.train("bow", rows, tmp_path / "bow", {"train.steps": 1})
     with pytest.raises(segue.InputError, match="is a bow"):
         export_arpa(run.path, tmp_path / "a.arpa")

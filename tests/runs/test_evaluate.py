@@ -174,7 +174,7 @@ def test_other_validation_text(place):
     ("names", "options", "message"),
     [
         ("two+wb", {}, "say --mix"),
-        ("two+chars", {"mix": True}, "same tokenizer"),
+        ("two+chars", {"mix": True}, "same tokenizer.*data.unit=line data.canonical=true tokens.kind=space"),
         ("two+sb", {"mix": True}, "scores, not probabilities"),
         ("two+wb+two", {"mix": True}, "two twice. Expected each run once"),
         ("two+../{}/two", {"mix": True}, "two twice. Expected each run once"),

@@ -39,7 +39,7 @@ from segue.serve.engine import Engine, Growth, Served
 TEXTS = ["the cows eat grass", "the dog sees a cow", "a café für die Ärzte €", "grass is green"] * 8
 SMALL = {"model.width": 8, "train.steps": 3, "data.validation": 0}
 COUNTED = {"data.validation": 0, "data.unit": "line"}
-REVIEWS = [("a fine film", "good"), ("a dull film", "bad")] * 20
+REVIEWS = [("good", "a fine film"), ("bad", "a dull film")] * 20
 TAGGED = [(["the", "cow", "eats"], ["D", "N", "V"]), (["a", "dog"], ["D", "N"])] * 10
 PAIRS = [("the cow", "die Kuh"), ("a dog", "ein Hund")] * 10
 
@@ -246,7 +246,7 @@ def test_predict_takes_settings_of_decoding_and_says_them(client: TestClient, en
 def test_the_words_that_mattered_are_given_when_asked_for(client: TestClient, engine: Engine) -> None:
     texts = ["a fine film", "dull", ""]
     rows = ask(client, "predict", run="classes", texts=texts, explain=True)["predictions"]
-    for row, (own, words) in zip(rows, engine["classes"].run.explain(texts), strict=True):
+    for row, (own, words) in zip(rows, engine["classes"].run.predict(texts, explain=True), strict=True):
         assert row["label"] == own.label
         assert [word["word"] for word in row["words"]] == [word.word for word in words]
         assert [word["drop"] for word in row["words"]] == pytest.approx([word.drop for word in words])
@@ -513,7 +513,8 @@ def test_explaining_stops_between_two_readings(engine: Engine) -> None:
             raise SegueError("enough")
 
     with pytest.raises(SegueError, match="enough"):
-        list(engine["classes"].run.explain(["a fine film " * 40], check))
+        run = engine["classes"].run
+        list(run.explain_examples([run.asked("a fine film " * 40)], check))
     assert len(read) == 70
 
 
@@ -739,7 +740,7 @@ def test_bad_input_ends_with_one_message(
     assert "port 70000" in said(run, "--port", "70000")
     assert "192.0.2.1" in said(run, "--host", "192.0.2.1", "--port", "0")
     monkeypatch.setattr(package, "find_spec", lambda name: None)
-    assert "pip install 'segue[serve]'" in said(run)
+    assert "pip install '.[serve]'" in said(run)
 
 
 def test_the_server_itself(engine: Engine) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from segue.models.base import Sizes
 from segue.models.names import recipe_names
+from segue.models.network import on_meta
 from segue.recipe import load_recipe
-from segue.training.setup import on_meta
 
 FAULTS = """
 import resource

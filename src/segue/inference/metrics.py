@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypedDict
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from segue.data.iob import is_span_tag, spans
+from segue.data.iob import mark_spans, spans
 
 
 class ClassScore(NamedTuple):
@@ -28,7 +28,7 @@ class ClassScore(NamedTuple):
 
 
 class SpanScore(NamedTuple):
-    """All spans of all sentences together (micro average)."""
+    """The spans of one type; or all spans of all sentences together (micro average)."""
 
     precision: float
     recall: float
@@ -65,6 +65,24 @@ def confusion(truth: ArrayLike, predicted: ArrayLike, classes: int) -> NDArray[n
     return np.bincount(pairs, minlength=classes * classes).reshape(classes, classes)
 
 
+SHOWN = 100
+"""Labels of a confusion matrix at the most; the others are one row and one column together."""
+
+
+def confused(labels: Sequence[str], truth: ArrayLike, predicted: ArrayLike) -> dict[str, Any]:
+    """Compute the confusion matrix with its labels, for a result. Of many labels, those that are met most often have a
+    row and a column, and all others one together: its counts of single labels are those of the whole matrix."""
+    true, guess = _same_length(truth, predicted)
+    if len(labels) <= SHOWN:
+        return {"labels": list(labels), "confusion": confusion(true, guess, len(labels)).tolist()}
+    met = np.bincount(np.concatenate([true, guess]), minlength=len(labels))
+    shown = np.sort(np.argsort(-met, kind="stable")[: SHOWN - 1])
+    place = np.full(len(labels), SHOWN - 1)
+    place[shown] = np.arange(len(shown))
+    names = [*(labels[i] for i in shown.tolist()), f"({len(labels) - len(shown):,} other labels)"]
+    return {"classes": len(labels), "labels": names, "confusion": confusion(place[true], place[guess], SHOWN).tolist()}
+
+
 def per_class(truth: ArrayLike, predicted: ArrayLike, classes: int) -> list[ClassScore]:
     """Compute precision, recall, F1 and support of each class id."""
     return class_scores(confusion(truth, predicted, classes))
@@ -97,8 +115,9 @@ def macro_f1(truth: ArrayLike, predicted: ArrayLike) -> float:
     """Return the mean F1 of the classes that are true or predicted at least once."""
     true, guess = _same_length(truth, predicted)
     present, ids = np.unique(np.concatenate([true, guess]), return_inverse=True)
-    scores = per_class(ids[: len(true)], ids[len(true) :], len(present))
-    return sum(score.f1 for score in scores) / len(scores)
+    first, second = ids[: len(true)], ids[len(true) :]
+    counts = [np.bincount(some, minlength=len(present)) for some in (first[first == second], second, first)]
+    return sum(_shares(*row)[2] for row in zip(*(count.tolist() for count in counts), strict=True)) / len(present)
 
 
 def several(truth_BC: ArrayLike, predicted_BC: ArrayLike) -> dict[str, float]:
@@ -168,12 +187,36 @@ def span_f1(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) 
     """Compute span F1 over all sentences; None if the tags mark no spans (parts of speech, or O alone)."""
     if len(truth) != len(predicted):
         raise ValueError(f"{len(truth)} sentences got {len(predicted)} predictions.")
-    tags = {tag for sentences in (truth, predicted) for sentence in sentences for tag in sentence}
-    if tags <= {"O"} or not all(map(is_span_tag, tags)):
+    if not mark_spans(tag for sentences in (truth, predicted) for sentence in sentences for tag in sentence):
         return None
     counts = [span_counts(true, guess) for true, guess in zip(truth, predicted, strict=True)]
-    right, guessed, true = (sum(column) for column in zip(*counts, strict=True))
-    return SpanScore(*_shares(right, guessed, true), right, guessed, true)
+    return span_score(*(sum(column) for column in zip(*counts, strict=True)))
+
+
+def span_score(right: int, predicted: int, true: int) -> SpanScore:
+    """Compute precision, recall and F1 from counts of spans."""
+    return SpanScore(*_shares(right, predicted, true), right, predicted, true)
+
+
+def span_counts_by_type(
+    truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], types: Sequence[str]
+) -> list[list[int]]:
+    """Count the right, predicted and true spans of each type, over all sentences."""
+    counts = {kind: [0, 0, 0] for kind in types}
+    for tags, guess in zip(truth, predicted, strict=True):
+        true, guessed = spans(tags), spans(guess)
+        for column, found in enumerate((true & guessed, guessed, true)):
+            for kind, _, _ in found:
+                counts[kind][column] += 1
+    return list(counts.values())
+
+
+def by_type(types: Sequence[str], counts: Sequence[Sequence[int]]) -> dict[str, Any]:
+    """Compute precision and recall of all spans, and precision, recall and F1 of each type, from its counts."""
+    scores = [span_score(*row) for row in counts]
+    both = span_score(*(sum(column) for column in zip(*counts, strict=True)))
+    rows = [{"type": kind, **score._asdict()} for kind, score in zip(types, scores, strict=True)]
+    return {"precision": both.precision, "recall": both.recall, "by_type": rows}
 
 
 # Translations

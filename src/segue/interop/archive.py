@@ -5,13 +5,15 @@ Checkpoints are left out: they are only needed to resume training. The same run 
 
 from __future__ import annotations
 
+import shutil
 import zipfile
 import zlib
 from pathlib import Path
 
 from segue.data.atomic import atomic_file, atomic_folder, of_process
 from segue.errors import InputError
-from segue.runs.folder import check_run
+from segue.runs.folder import check_run, check_sums
+from segue.runs.run import Run
 
 FILES = (
     *("recipe.toml", "environment.json", "ledger.json", "tokenizer.json", "speller.json", "config.json"),
@@ -43,7 +45,18 @@ def import_zip(path: Path, out: Path) -> None:
         raise InputError(f"{out} exists already; nothing is overwritten. Choose another --out.")
     with atomic_folder(out) as beside:
         _unpack(path, beside)
-        check_run(beside)
+        try:
+            _check(beside)
+        except InputError as error:
+            raise InputError(str(error).replace(str(beside), str(path))) from None
+
+
+def _check(run: Path) -> None:
+    """Check every file against its sum, and open the run, so that what is imported can be used."""
+    config = check_run(run)
+    check_sums(run, config, every=True)
+    if not config["kind"].endswith(".py"):  # code of the user's own is not run to look at it
+        Run.open(run, "cpu")
 
 
 def _unpack(path: Path, folder: Path) -> None:
@@ -56,7 +69,57 @@ def _unpack(path: Path, folder: Path) -> None:
             if strange or missing:
                 found = f"it holds {strange[0]}" if strange else f"{missing[0]} is missing"
                 raise InputError(f"{path} is not an exported run: {found}.")
-            for name in sorted(names):
-                (folder / name).write_bytes(archive.read(name))
+            _check_members(path, archive.infolist(), shutil.disk_usage(folder).free)
+            for member in archive.infolist():
+                _write(archive, member, folder / member.filename)
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError) as error:
         raise InputError(f"{path} is damaged or no zip file: {error}. Export the run again.") from None
+
+
+_PACKED = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
+_PIECE = 1 << 20
+_LARGEST = 256 << 20
+"""Bytes of a file of a run at the most, but for its weights: such files are read whole."""
+WEIGHTS = "model.safetensors"
+
+
+def _check_members(path: Path, members: list[zipfile.ZipInfo], free: int) -> None:
+    """Refuse, by what the archive's directory says, what cannot be unpacked here."""
+    if len({member.filename for member in members}) < len(members):
+        raise InputError(f"{path} is not an exported run: it holds a file twice.")
+    for member in members:
+        if member.flag_bits & 1:
+            raise InputError(f"{path}: {member.filename} is encrypted. Expected a zip file without a password.")
+        if member.compress_type not in _PACKED:
+            raise InputError(
+                f"{path}: {member.filename} is compressed by method {member.compress_type}, which is not read here. "
+                "Expected what `segue export RUN --to zip PATH` wrote."
+            )
+        if member.file_size > _LARGEST and member.filename != WEIGHTS:
+            raise InputError(
+                f"{path}: {member.filename} has {member.file_size:,} bytes unpacked, more than the {_LARGEST:,} of any "
+                "run. Expected what `segue export RUN --to zip PATH` wrote."
+            )
+    whole = sum(member.file_size for member in members)
+    if whole > free:
+        raise InputError(
+            f"{path} takes {whole:,} bytes unpacked, and the disk has {free:,} free. Choose another --out."
+        )
+
+
+def _write(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> None:
+    """Unpack one file piece by piece; refuse one that is longer than the directory said."""
+    left = member.file_size
+    if member.filename == WEIGHTS:
+        with archive.open(member) as packed:
+            header = int.from_bytes(packed.read(8), "little")
+        if not 2 <= header <= min(left - 8, _LARGEST):  # before a disk is filled with what is no model
+            raise ValueError(f"{WEIGHTS} is no safetensors file")
+    with archive.open(member) as packed, path.open("wb") as file:
+        while piece := packed.read(_PIECE):
+            left -= len(piece)
+            if left < 0:
+                raise ValueError(f"{member.filename} is longer than the archive says")
+            file.write(piece)
+    if left:
+        raise ValueError(f"{member.filename} is shorter than the archive says")

@@ -44,7 +44,7 @@ def write_imported_run(
         files.write_json(beside / "environment.json", files.environment("cpu", 0, 0))
         files.write_json(beside / "ledger.json", {**ledger.to_dict(), "summary": ledger.summary()})
         files.write_atomic(beside / "tokenizer.json", json.dumps(tokenizer, ensure_ascii=False) + "\n")
-        files.write_json(beside / "config.json", config)
+        files.write_json(beside / "config.json", config | {"files": files.sums_of(beside)})
         (beside / "metrics.jsonl").touch()
         files.write_json(beside / "result.json", result | {"epochs": 0.0, "tokens_per_second": 0.0})
     return ledger.summary()

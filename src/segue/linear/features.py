@@ -18,10 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segue.compiling import njit
+from segue.ngrams.model_file import Arrays
 
 Array = NDArray[Any]
 
 BLANK = 32
+CHARACTERS = 0x110000
+"""The number of Unicode characters."""
 _PAIR = np.uint64(1 << 63)
 _ROOM = 1 << 12
 FIRST = 2
@@ -115,14 +118,21 @@ class Grams:
         renamed = moved[np.where(paired, 0, before)] << np.uint64(32) | (self.keys & np.uint64(0xFFFFFFFF))
         columns = self.columns[stays]
         columns = np.where(columns < 0, -1, places[np.maximum(columns, 0)]).astype(np.int32)
-        self.take(np.where(paired, self.keys, renamed)[stays], columns)
+        self._restore(np.where(paired, self.keys, renamed)[stays], columns)
 
     def arrays(self) -> dict[str, Array]:
         return {"keys": self.keys, "columns": self.columns}
 
-    def take(self, keys: Array, columns: Array) -> None:
-        """Restore from the arrays of a saved model."""
-        self._set(np.array(keys), np.array(columns))
+    def take(self, arrays: Arrays, below: int) -> None:
+        """Restore from the arrays of a saved model, whose ids are below a number."""
+        keys = arrays.take("keys", "u8", (None,))
+        paired = keys >= _PAIR if self.settings[2] else np.zeros(len(keys), bool)
+        _check_nodes(keys, paired, below)
+        columns = arrays.ids("columns", keys.shape, len(keys), "i4", -1)
+        self._restore(np.array(keys), np.array(columns))
+
+    def _restore(self, keys: Array, columns: Array) -> None:
+        self._set(keys, columns)
         self.slots = _slots(self.keys)
 
     def _set(self, keys: Array, columns: Array) -> None:
@@ -175,7 +185,10 @@ class Words:
         kinds[BLANK] = 2
         return lowered, kinds
 
-    def take(self, keys: Array) -> None:
+    def take(self, arrays: Arrays) -> None:
+        """Restore from the arrays of a saved model."""
+        keys = arrays.take("keys", "u8", (None,))
+        _check_nodes(keys, np.zeros(len(keys), bool), CHARACTERS)
         self.keys = np.array(keys)
         self.slots = _slots(self.keys)
 
@@ -209,10 +222,20 @@ def side_by_side(parts: list[Bags]) -> Bags:
     return Bags(columns, values, starts, width)
 
 
+def _check_nodes(keys: Array, paired: Array, below: int) -> None:
+    """Check the nodes of a trie: each follows one that stands before it, and its id is below a number."""
+    before, last = keys >> np.uint64(32), keys & np.uint64(0xFFFFFFFF)
+    follows = np.where(paired, 0, before) <= np.arange(len(keys), dtype=np.uint64)
+    first = before & np.uint64(0x7FFFFFFF)
+    if not (follows.all() and (last < below).all() and (~paired | (first < below)).all()):
+        raise ValueError("keys holds a node that follows none before it, or an id that there is not")
+
+
 def _slots(keys: Array) -> Array:
     """An empty table of twice the room that the keys need, with the keys in it."""
     slots = np.full(1 << max(12, int(2 * len(keys)).bit_length() + 1), -1, np.int32)
-    _place(keys, len(keys), slots)
+    if not _place(keys, len(keys), slots):
+        raise ValueError("keys holds a node twice")
     return slots
 
 
@@ -224,12 +247,16 @@ def _mix(key):
 
 @njit(cache=True, nogil=True)
 def _place(keys, size, slots):
+    """Put keys into an empty table; False if one is there twice."""
     mask = np.uint64(len(slots) - 1)
     for k in range(size):
         s = _mix(keys[k]) & mask
         while slots[s] >= 0:
+            if keys[slots[s]] == keys[k]:
+                return False
             s = (s + np.uint64(1)) & mask
         slots[s] = k
+    return True
 
 
 @njit(cache=True, nogil=True, inline="always")

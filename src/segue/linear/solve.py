@@ -28,7 +28,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segue.compiling import njit
+from segue.errors import InputError
 from segue.linear.features import Bags
+from segue.ngrams.model_file import Arrays
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -47,6 +49,9 @@ SMALLER_COSTS: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 ALPHA = 1.0
 """ratio: add-alpha smoothing, added to the count of every feature in every class."""
 LARGEST_SCALE = 100.0
+MANY, LONGEST, PACE = 1000, 600.0, 1e7
+"""More classes than the first are refused where learning would take more seconds than the second, at so many features
+of rows a second."""
 
 
 class Solver(NamedTuple):
@@ -107,6 +112,7 @@ class Linear:
         bags = bags._replace(values=self._counted(bags.values))
         rows = np.arange(first_held_out)
         problem = _Problem(self, bags, labels, classes)
+        problem.check_cost()
         tried = []
         for choice in problem.tried(rows, first_held_out):
             tried.append(choice)
@@ -171,12 +177,16 @@ class Linear:
         numbers = np.array([self.choice.cost, self.choice.scale, self.choice.likelihood, self.choice.accuracy])
         return {"borders": self.borders, "factors": self.factors, "weights": self.weights, "choice": numbers}
 
-    def take(self, arrays: dict[str, Array]) -> None:
-        """Restore from `arrays`."""
-        self.borders, self.factors, self.weights = (
-            np.array(arrays[name]) for name in ("borders", "factors", "weights")
-        )
-        self.choice = Choice(*arrays["choice"].tolist())
+    def take(self, arrays: Arrays, borders: tuple[int, ...], classes: int) -> None:
+        """Restore from the arrays of a saved model, whose features have these borders."""
+        scores = 1 if classes == 2 else classes
+        self.borders = np.array(arrays.take("borders", "i8", (len(borders),)))
+        if self.borders.tolist() != list(borders):
+            raise ValueError(f"borders is {self.borders.tolist()}, not {list(borders)}")
+        factors = scores if self.weighing == "ratio" else 1
+        self.factors = np.array(arrays.numbers("factors", (borders[-1], factors)))
+        self.weights = np.array(arrays.numbers("weights", (borders[-1] + 1, scores)))
+        self.choice = Choice(*arrays.numbers("choice", (4,)).tolist())
 
 
 class _Problem:
@@ -186,6 +196,19 @@ class _Problem:
         self.linear, self.bags, self.labels, self.classes = linear, bags, labels, classes
         self.against = [1] if classes == 2 else list(range(classes))
         """The classes with a one-against-the-rest problem; with two classes one is enough."""
+
+    def check_cost(self) -> None:
+        """Refuse, before anything is learnt, so many classes that the trials of C would take too long."""
+        trials = 1 + (1 if self.linear.solver.cost else len(self._costs()))
+        seconds = trials * len(self.against) * len(self.bags.columns) / PACE
+        if len(self.against) > MANY and seconds > LONGEST:
+            kept = f"{self.bags.width * len(self.against) * 8 / 2**30:,.1f} GiB"
+            raise InputError(
+                f"{self.classes:,} classes are each separated from the rest, {trials} times to choose the cost: some "
+                f"{seconds / 60:,.0f} minutes, and {kept} of weights. "
+                + ("C" if self.linear.solver.cost else "Give model.cost=0.1, which needs fewer trials, or c")
+                + "hoose naive_bayes, which counts all classes at once."
+            )
 
     def tried(self, rows: Array, first_held_out: int) -> Iterator[Choice]:
         """Evaluate each cost on held-out rows."""

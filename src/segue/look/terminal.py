@@ -215,7 +215,7 @@ def _print_profile(profile: dict[str, Any]) -> None:
 
 
 _NO_FIGURES = {"task", "figure", "confusion", "calibration", "labels", "static", "by_corpus", "sections"}
-_NO_FIGURES |= {"amount", "sha256", "had_a_say", "leak", "run", "data"}
+_NO_FIGURES |= {"amount", "sha256", "had_a_say", "leak", "run", "data", "types", "span_counts", "by_type"}
 
 
 def print_figures(result: dict[str, Any]) -> None:
@@ -228,7 +228,7 @@ def print_figures(result: dict[str, Any]) -> None:
     for key, value in result.items():
         if key in _NO_FIGURES or key.endswith("_ci") or (key in HIDDEN_ZEROS and not value):
             continue
-        if (value is None and key == "span_f1") or (key == "split" and "run" in result):
+        if key == "split" and "run" in result:
             continue
         name = NAMES.get(key, key)
         if key == "decode":
@@ -256,10 +256,21 @@ def print_figures(result: dict[str, Any]) -> None:
         )
     if result.get("labels") and len(result["labels"]) <= 12:
         _print_confusion(result["labels"], result["confusion"])
+    if "by_type" in result:
+        _print_types(result["by_type"])
     if "sections" in result:
         _print_sections(result["sections"])
     if "by_corpus" in result:
         _print_by_corpus(result["by_corpus"])
+
+
+def _print_types(types: list[dict[str, Any]]) -> None:
+    """Precision, recall and F1 of each type of span."""
+    table = _headed("type", "precision", "recall", "F1", "spans")
+    for one in types:
+        shares = (f"{100 * one[name]:.1f} %" for name in ("precision", "recall", "f1"))
+        table.add_row(Text(one["type"]), *shares, number(one["true"]))
+    _console().print(table)
 
 
 def _print_sections(sections: list[dict[str, Any]]) -> None:
@@ -563,7 +574,7 @@ def print_runs(found: list[dict[str, Any]], folder: str, grouped: bool = True) -
         console.print(f"* The text had a say in the run: {_SAY}", soft_wrap=not _wraps())
 
 
-_SHORT = {"mean negative log score": "−log score", "mean squared error": "squared error", "bits per byte": "bits/byte"}
+_SHORT = {"mean negative log score": "−log score", "bits per byte": "bits/byte"}
 """Figures as the narrow table of runs has them."""
 
 

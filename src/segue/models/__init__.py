@@ -10,6 +10,7 @@ import importlib
 import importlib.util
 import re
 import sys
+import traceback
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -122,5 +123,24 @@ def _outside(path: Path) -> ModuleType:
         raise InputError(f"{path} cannot be read as a Python file.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise InputError(f"{_place_of(error, path)}: the model file cannot be imported: {_what(error)}") from None
     return module
+
+
+def _place_of(error: BaseException, path: Path) -> str:
+    """Return FILE:LINE of the last line of the model file that ran, or that its syntax error names."""
+    if isinstance(error, SyntaxError):
+        return f"{error.filename or path}:{error.lineno or 1}"
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    return f"{path}:{lines[-1]}" if lines else str(path)
+
+
+def _what(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return f"it ends the program (sys.exit({error.code!r}))"
+    reason = error.msg if isinstance(error, SyntaxError) else " ".join(str(error).split())
+    return f"{type(error).__name__}: {reason[:300]}"

@@ -23,7 +23,7 @@ from segue.ngrams.backoff_table import (
     tables_of_arrays,
     tables_to_arrays,
 )
-from segue.ngrams.trie import map_arrays, write_arrays
+from segue.ngrams.model_file import Arrays, write_arrays
 
 
 class ArpaLm(Imported, MarkovLm):
@@ -67,7 +67,8 @@ class ArpaLm(Imported, MarkovLm):
         write_arrays(Path(folder) / "model.safetensors", tables_to_arrays(self.tables))
 
     def load(self, folder: Path) -> None:
-        self.take(tables_of_arrays(map_arrays(Path(folder) / "model.safetensors"), self.config.order))
+        arrays = Arrays.of(Path(folder) / "model.safetensors")
+        self.take(tables_of_arrays(arrays, self.config.order, self.sizes.vocab_size))
 
     def _score_order(self, k: int, text: Ids, targets: Ids, contexts: Ids, p: Floats) -> None:
         score_backoff(*self.tables[k].arrays, text, targets, self.restart, contexts, p)

@@ -16,6 +16,7 @@ Callers check for a base class by `isinstance`, never by `hasattr`. This file im
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
@@ -42,6 +43,15 @@ class ModelConfig:
 
     The names below are no fields, and so no keys of a recipe, until a Config makes them its own."""
 
+    MOST: ClassVar[dict[str, int]] = {
+        **dict.fromkeys(("width", "embedding", "filters", "letters", "affixes", "classes"), 1 << 20),
+        **dict.fromkeys(("order", "words", "pairs", "characters"), 255),
+        **dict.fromkeys(("class_context", "word_context", "inside_context"), 255),
+        **{"layers": 1000, "heads": 1 << 16, "channels": 1000, "window": 10_000, "widths": 10_000, "negatives": 10_000},
+        "*": (1 << 31) - 1,
+    }
+    """The greatest value of a key by its name, which means the same in every model; `*`: of all others. What several
+    keys make together is compared with the machine's memory (training/setup.py)."""
     embeddings = ""
     """A word2vec run or file with pretrained vectors to start from."""
     runs: tuple[str, ...] = ()
@@ -283,6 +293,13 @@ class Loss(NamedTuple):
 
     terms: tuple[Term, ...]
     state: Any = None
+
+
+def check_memory(needed: int, what: str, key: str) -> None:
+    """Refuse, before it is made, what this machine's memory cannot hold; `key`: what to set lower."""
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > there:
+        raise InputError(f"{what} {needed / 2**30:,.1f} GiB; this machine has {there / 2**30:,.0f}. Set {key} lower.")
 
 
 @dataclass(frozen=True)

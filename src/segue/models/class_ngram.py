@@ -46,7 +46,7 @@ from segue.ngrams.classes import cluster
 from segue.ngrams.count import check_text
 from segue.ngrams.em import em_weights_by_group
 from segue.ngrams.hashed_ngrams import CLASS, WORD, KneserNey, RecentCounts
-from segue.ngrams.trie import map_arrays, write_arrays
+from segue.ngrams.model_file import Arrays, write_arrays
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -273,18 +273,18 @@ class ClassNgram(Counted, LanguageModel):
         )
 
     def load(self, folder: Path) -> None:
-        arrays = map_arrays(Path(folder) / "model.safetensors")
-        self.classes, self.counts = np.array(arrays["classes"]), np.array(arrays["counts"])
+        arrays = Arrays.of(Path(folder) / "model.safetensors")
+        size = self.sizes.vocab_size
+        self.classes = np.array(arrays.ids("classes", (size,), size, "i8"))
+        self.counts = np.array(arrays.ids("counts", (size,), 1 << 62, "i8"))
+        if not np.bincount(self.classes).all():
+            raise ValueError("classes holds a class without a word")
+        parts = {"static.class": 2, "static.word": 1, "adapted.class": 3, "adapted.word": 2}
         self.weights = {
-            name.removeprefix("weights."): np.array(array)
-            for name, array in arrays.items()
-            if name.startswith("weights.")
+            name: np.array(arrays.numbers(f"weights.{name}", (self._kinds, count), 0.0, 1.0 + 1e-9))
+            for name, count in parts.items()
         }
-        parts = [
-            {name.removeprefix(f"{k}."): array for name, array in arrays.items() if name.startswith(f"{k}.")}
-            for k in range(3)
-        ]
-        self.counted = [KneserNey.of_arrays(part, *make) for part, make in zip(parts, self._makes, strict=True)]
+        self.counted = [KneserNey.of_arrays(arrays.part(f"{k}."), *make) for k, make in enumerate(self._makes)]
         self._static = self._mixture("static")
 
     # Predicting

@@ -20,6 +20,7 @@ import tomllib
 import typing
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ from segue.linear.solve import best_scale, log_softmax
 from segue.models import model_class
 from segue.models.base import ModelConfig, Record, Sizes, TrainConfig
 from segue.models.counted_classifier import CountedClassifier, Floats, labelled
-from segue.ngrams.trie import map_arrays, write_arrays
+from segue.ngrams.model_file import Arrays, write_arrays
 from segue.tokens.tokenizer import Tokenizer
 
 FILES = ("config.json", "recipe.toml", "tokenizer.json", "model.safetensors")
@@ -104,12 +105,11 @@ class Ensemble(CountedClassifier):
         write_arrays(Path(folder) / "model.safetensors", arrays)
 
     def load(self, folder: Path) -> None:
-        arrays = map_arrays(Path(folder) / "model.safetensors")
-        self.weights = np.array(arrays["weights"])
-        self.parts = [
-            _Part({name: arrays[f"{i}/{name}"].tobytes() for name in FILES}, arrays[f"{i}/name"].tobytes().decode())
-            for i in range(len(self.weights))
-        ]
+        arrays = Arrays.of(Path(folder) / "model.safetensors")
+        self.weights = np.array(arrays.numbers("weights", (None,), 0.0))
+        inner = [arrays.part(f"{i}/") for i in range(len(self.weights))]
+        self.parts = [_Part({name: part.text(name) for name in FILES}, part.text("name").decode()) for part in inner]
+        _check_labels(self.parts, self.sizes.classes)
 
 
 class _Part:
@@ -127,20 +127,23 @@ class _Part:
             raise InputError(f"{name} does not give each row one class; an ensemble is of classifiers that do.")
         self.labels = config["labels"]
         self.limit = int(tomllib.loads(files["recipe.toml"].decode())["batches"]["length"])
-        self.model: Any = cls(_config(cls.Config, config["config"]), sizes)
+        make: Callable[[], Any] = partial(cls, _config(cls.Config, config["config"]), sizes)
         with tempfile.TemporaryDirectory(prefix="segue-") as folder:
             tokenizer, weights = Path(folder) / "tokenizer.json", Path(folder) / "model.safetensors"
             tokenizer.write_bytes(files["tokenizer.json"])
             self.tokenizer = Tokenizer.load(tokenizer)
-            if isinstance(self.model, CountedClassifier):
+            if (sizes.vocab_size, sizes.classes) != (self.tokenizer.vocab_size, len(self.labels)) or self.limit < 1:
+                raise ValueError(f"the sizes of {name} are not those of its tokens and labels")
+            if issubclass(cls, CountedClassifier):
                 weights.write_bytes(files["model.safetensors"])
+                self.model: Any = make()
                 self.model.load(Path(folder))  # a memory-mapped file stays readable after it is deleted
                 return
         from safetensors.torch import load
 
-        network: Any = self.model
-        network.load_state_dict(load(files["model.safetensors"]))
-        network.eval()
+        from segue.models.network import load_network
+
+        self.model = load_network(make, load(files["model.safetensors"]))
 
     @property
     def parameters_count(self) -> int:

@@ -23,9 +23,9 @@ import numpy as np
 
 from segue.linear.features import Bags, Grams, Rows
 from segue.linear.solve import feature_scores, feature_sums, log_softmax
-from segue.models.base import ModelConfig, NgramWeights, Record, Sizes, TrainConfig
+from segue.models.base import ModelConfig, NgramWeights, Record, Sizes, TrainConfig, check_memory
 from segue.models.counted_classifier import CountedClassifier, Floats, labelled, shares
-from segue.ngrams.trie import map_arrays, write_arrays
+from segue.ngrams.model_file import Arrays, write_arrays
 
 
 class NaiveBayes(CountedClassifier, NgramWeights):
@@ -76,14 +76,23 @@ class NaiveBayes(CountedClassifier, NgramWeights):
         """Count the rows of the store. Nothing is tuned, so held-out rows are not used."""
         rows, _, labels = labelled(self.sizes, store, None)
         bags = self._counted(self.grams.learn(rows))
-        counts = np.stack([feature_sums(bags, np.flatnonzero(labels == k)) for k in range(self.sizes.classes)], axis=1)
-        smoothed = self.config.alpha + counts
+        classes = self.sizes.classes
+        taken = f"log p of {bags.width:,} features in {classes:,} classes takes"
+        check_memory(16 * (bags.width + 1) * classes, taken, "model.words")
+        weights = np.empty((bags.width + 1, classes))
+        order, ends = np.argsort(labels, kind="stable"), np.cumsum(np.bincount(labels, minlength=classes))
+        for k, rows_of_class in enumerate(np.split(order, ends[:-1])):
+            weights[:-1, k] = feature_sums(bags, rows_of_class)
+        smoothed = weights[:-1]  # in place: with many classes this is most of the memory
+        smoothed += self.config.alpha
+        smoothed /= smoothed.sum(0)
         prior = np.bincount(labels, minlength=self.sizes.classes).astype(np.float64)
         if self.config.balanced:
             prior = np.minimum(prior, 1.0)
         with np.errstate(divide="ignore"):  # a class without a row is never predicted
-            weights = np.concatenate((np.log(smoothed / smoothed.sum(0)), np.log(prior / prior.sum())[None]))
-        self.weights = np.maximum(weights, -1e30)
+            weights[-1] = prior / prior.sum()
+            np.log(weights, out=weights)
+        self.weights = np.maximum(weights, -1e30, out=weights)
         self.shares = shares(labels, rows.known(), self.sizes.classes, self.config.balanced)
         yield Record(1, "train", {"features": bags.width, "rows": len(labels)})
 
@@ -102,7 +111,8 @@ class NaiveBayes(CountedClassifier, NgramWeights):
         write_arrays(Path(folder) / "model.safetensors", arrays)
 
     def load(self, folder: Path) -> None:
-        arrays = map_arrays(Path(folder) / "model.safetensors")
-        self.grams.take(arrays["keys"], arrays["columns"])
-        self.weights = np.array(arrays["weights"])
-        self.shares = np.array(arrays.get("shares", self.weights[-1]))
+        arrays = Arrays.of(Path(folder) / "model.safetensors")
+        classes = self.sizes.classes
+        self.grams.take(arrays, self.sizes.vocab_size)
+        self.weights = np.array(arrays.numbers("weights", (self.grams.width + 1, classes)))
+        self.shares = np.array(arrays.numbers("shares", (classes,)))

@@ -25,7 +25,7 @@ from segue.linear.features import Grams, Rows, one_below_the_other
 from segue.linear.solve import Linear, Solver
 from segue.models.base import ModelConfig, NgramWeights, Record, Sizes, TrainConfig
 from segue.models.counted_classifier import CountedClassifier, Floats, labelled, shares
-from segue.ngrams.trie import map_arrays, write_arrays
+from segue.ngrams.model_file import Arrays, write_arrays
 
 
 class Nbsvm(CountedClassifier, NgramWeights):
@@ -104,7 +104,7 @@ class Nbsvm(CountedClassifier, NgramWeights):
         write_arrays(Path(folder) / "model.safetensors", arrays)
 
     def load(self, folder: Path) -> None:
-        arrays = map_arrays(Path(folder) / "model.safetensors")
-        self.grams.take(arrays["keys"], arrays["columns"])
-        self.linear.take(arrays)
-        self.shares = np.array(arrays.get("shares", self.shares))
+        arrays = Arrays.of(Path(folder) / "model.safetensors")
+        self.grams.take(arrays, self.sizes.vocab_size)
+        self.linear.take(arrays, (0, self.grams.width), self.sizes.classes)
+        self.shares = np.array(arrays.numbers("shares", (self.sizes.classes,)))

@@ -4,21 +4,74 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from segue.batches.batch import IGNORE, Batch
 from segue.batches.scorer import Scorer
+from segue.errors import SegueError
 from segue.layers.losses import cross_entropy, target_logprobs
 from segue.models.base import Loss, Model, Sizes, Term
+
+LARGEST = 1e6
+"""Weights that are larger show that training has diverged; those that were learnt are below 100."""
 
 
 def dropout_by_epochs(share: float, most: float, epochs: float) -> float:
     """Return no dropout up to 2.5 epochs, then `share` for each doubling of them, and `most` at most."""
     found = min(most, share * math.log2(max(epochs, 2.5) / 2.5))
     return round(found, 3) if found >= 0.02 else 0.0  # a little dropout costs as much time as much of it
+
+
+def on_meta(make: Callable[[], Any]) -> Any:
+    """Build the model on the meta device: shapes only, no memory."""
+
+    class Undrawn(TorchFunctionMode):
+        """Skip `normal_`: on meta it would import torch's compiler (1 s)."""
+
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            kwargs = kwargs or {}
+            return (*args, *kwargs.values())[0] if func.__name__ == "normal_" else func(*args, **kwargs)
+
+    with torch.device("meta"), Undrawn():
+        return make()
+
+
+def load_network(make: Callable[[], Any], tensors: dict[str, Tensor]) -> Any:
+    """Make a network with these weights, to predict with. ValueError: they are not those of this network, or one of
+    them is NaN or infinite, so that whatever is computed would be NaN too."""
+    expected = {name: list(tensor.shape) for name, tensor in on_meta(make).state_dict().items()}
+    found = {name: list(tensor.shape) for name, tensor in tensors.items()}
+    for name in sorted(expected.keys() | found.keys()):  # before the network takes memory
+        if expected.get(name) != found.get(name):
+            wanted = expected.get(name, "no such weight")
+            raise ValueError(f"{name} is {found.get(name, 'missing')}, expected {wanted}")
+    check_finite(tensors)
+    network = make()
+    network.load_state_dict(tensors)
+    return network.eval()
+
+
+def check_learnt(network: nn.Module) -> None:
+    """Raise a SegueError if training has diverged: weights that are NaN, infinite, or too large to mean anything."""
+    for name, weight in network.named_parameters():
+        if weight.numel() and not float(weight.detach().abs().max()) < LARGEST:
+            raise SegueError(
+                f"Training diverged: {name} became infinite, NaN or absurdly large. Try a smaller train.optimizer.rate "
+                "or train.optimizer.clip."
+            )
+
+
+def check_finite(tensors: dict[str, Tensor]) -> None:
+    """Raise a ValueError that names the first tensor with a number that is NaN or infinite."""
+    for name, tensor in tensors.items():
+        # A NaN makes both ends NaN.
+        if tensor.is_floating_point() and tensor.numel() and not torch.stack(tensor.aminmax()).isfinite().all():
+            raise ValueError(f"{name} holds numbers that are NaN or infinite")
 
 
 class Judged(NamedTuple):
@@ -30,6 +83,12 @@ class Judged(NamedTuple):
     """Number of predictions in the sum."""
     right: Tensor | None
     """Number of right decisions; None if nothing is decided (numbers)."""
+
+
+def judged(logits: Tensor, chosen: Tensor, targets: Tensor) -> Judged:
+    """Score the logits of a batch of validation rows, and what was chosen from them."""
+    real = targets != IGNORE
+    return Judged(-target_logprobs(logits, targets).sum(), int(real.sum()), (chosen == targets)[real].sum())
 
 
 class Network(Model, Scorer, nn.Module):
@@ -101,6 +160,4 @@ class Network(Model, Scorer, nn.Module):
     def judge(self, batch: Batch) -> Judged:
         """Score a batch of validation rows; an encoder-decoder reads the right previous words (teacher forcing)."""
         logits, _ = self(batch)
-        real = batch.targets != IGNORE
-        right = (logits.argmax(-1) == batch.targets)[real].sum()
-        return Judged(-target_logprobs(logits, batch.targets).sum(), int(real.sum()), right)
+        return judged(logits, logits.argmax(-1), batch.targets)

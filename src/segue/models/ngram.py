@@ -63,7 +63,8 @@ from segue.ngrams.count import Column, Table, check_text, count_orders, forget
 from segue.ngrams.discounts import one_discount, three_discounts
 from segue.ngrams.em import em_lambdas
 from segue.ngrams.lookup import BACKOFF, DISCOUNTED, UNIFORM, UNKNOWN, add_order, score_order
-from segue.ngrams.trie import Level, levels_of_arrays, levels_to_arrays, map_arrays, pack, write_arrays
+from segue.ngrams.model_file import Arrays, write_arrays
+from segue.ngrams.trie import Level, levels_of_arrays, levels_to_arrays, pack
 
 HELD_OUT = 1_000_000
 """Choose weights on at most this many tokens of held-out text."""
@@ -386,9 +387,14 @@ class Ngram(Counted, MarkovLm, NgramCounts):
         )
 
     def load(self, folder: Path) -> None:
-        arrays = map_arrays(Path(folder) / "model.safetensors")
-        self.discounts, self.lambdas, self.alpha = arrays["discounts"], arrays["lambdas"], float(arrays["alpha"][0])
-        self._ready(levels_of_arrays(arrays, self.config.order))
+        arrays = Arrays.of(Path(folder) / "model.safetensors")
+        order = self.config.order
+        self.discounts = arrays.numbers("discounts", (order, 3), 0.0)
+        if (self.discounts > np.arange(1, 4)).any():
+            raise ValueError("discounts holds one that is greater than its count")
+        self.lambdas = arrays.numbers("lambdas", (order, BUCKETS), 0.0, 1.0)
+        self.alpha = float(arrays.numbers("alpha", (1,), 0.0)[0])
+        self._ready(levels_of_arrays(arrays, order, self.sizes.vocab_size))
 
     def adapted(self) -> _Adapted:
         """Return a model that begins as this one and counts on while it reads."""

@@ -25,11 +25,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from segue.linear.features import Bags, Grams, Rows, Words, one_below_the_other, side_by_side
+from segue.linear.features import CHARACTERS, Bags, Grams, Rows, Words, one_below_the_other, side_by_side
 from segue.linear.solve import Linear, Solver
 from segue.models.base import ModelConfig, Record, Sizes, TrainConfig
 from segue.models.counted_classifier import CountedClassifier, Floats, labelled, shares
-from segue.ngrams.trie import map_arrays, write_arrays
+from segue.ngrams.model_file import Arrays, write_arrays
 
 
 class NgramBag(CountedClassifier):
@@ -146,12 +146,13 @@ class NgramBag(CountedClassifier):
         write_arrays(Path(folder) / "model.safetensors", arrays)
 
     def load(self, folder: Path) -> None:
-        arrays = map_arrays(Path(folder) / "model.safetensors")
-        for name, grams in (("words", self.words), ("characters", self.characters)):
-            grams.take(arrays[f"{name}.keys"], arrays[f"{name}.columns"])
-        self.cut.take(arrays["letters.keys"])
-        self.linear.take(arrays)
-        self.shares = np.array(arrays.get("shares", self.shares))
+        arrays = Arrays.of(Path(folder) / "model.safetensors")
+        self.cut.take(arrays.part("letters."))
+        self.words.take(arrays.part("words."), len(self.cut.keys) + 1)
+        self.characters.take(arrays.part("characters."), CHARACTERS)
+        borders = (0, self.words.width, self.words.width + self.characters.width)
+        self.linear.take(arrays, borders, self.sizes.classes)
+        self.shares = np.array(arrays.numbers("shares", (self.sizes.classes,)))
 
 
 def _found(bags: Bags) -> NDArray[np.bool_]:

@@ -56,11 +56,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from segue.batches.batch import IGNORE, Batch
 from segue.batches.state import State
+from segue.errors import InputError
 from segue.models.base import Counted, LanguageModel, ModelConfig, Record, Sizes, TrainConfig
 from segue.ngrams.count import check_text
 from segue.ngrams.discounts import update_discounts
-from segue.ngrams.lazy_trie import BREAK, NONE, Trie, Weights, beginning, score, score_next
-from segue.ngrams.trie import map_arrays, write_arrays
+from segue.ngrams.lazy_trie import BREAK, FEATURES, NONE, Trie, Weights, beginning, check_trie, score, score_next
+from segue.ngrams.model_file import Arrays, write_arrays
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -70,6 +71,8 @@ Ids = NDArray[np.int32]
 
 FOLDS = 10
 """Learn weights on at most this many parts of the text."""
+MOST_TOKENS = 20_000
+"""Largest vocabulary: time grows with it for each token that is read."""
 HELD_OUT = 1_000_000
 """Most tokens of all such parts together; one part has at most a quarter of them."""
 
@@ -150,6 +153,11 @@ class WeightedNgram(Counted, LanguageModel):
         """Learn weights on parts of `store.tokens`, and count all of it. (`held_out` is not needed.)"""
         words = store.tokens
         check_text(words, self.sizes.vocab_size)
+        if self.sizes.vocab_size > MOST_TOKENS:
+            raise InputError(
+                f"weighted_ngram weighs every token for each prediction, and {self.sizes.vocab_size:,} are too many: "
+                f"expected {MOST_TOKENS:,} at the most. Set tokens.kind=byte, or a smaller tokens.vocab_size."
+            )
         text = np.asarray(words, np.int32)
         folds = _folds(len(text)) if self.config.rate else []
         most = len(text) * 9 // 10
@@ -193,13 +201,17 @@ class WeightedNgram(Counted, LanguageModel):
         write_arrays(Path(folder) / "model.safetensors", arrays)
 
     def load(self, folder: Path) -> None:
-        arrays = map_arrays(Path(folder) / "model.safetensors")
-        self.nodes, self.text = arrays["nodes"].view(np.int32), arrays["text"].view(np.int32)
-        self.tally = np.array(arrays["tally"])
+        arrays = Arrays.of(Path(folder) / "model.safetensors")
+        order = self.config.order
+        self.nodes = arrays.take("nodes", "u4", (None, 6)).view(np.int32)
+        self.text = arrays.take("text", "u4", (None,)).view(np.int32)
+        check_trie(self.nodes, self.text, self.sizes.vocab_size)
+        self.tally = np.array(arrays.ids("tally", (order, 6), 1 << 62, "i8"))
         update_discounts(self.tally, self.discounts)
-        static = np.array(arrays["static"])
+        shape = (order * FEATURES, 2)
+        static, moving = (np.array(arrays.numbers(name, shape)) for name in ("static", "moving"))
         self.static = Weights(static, np.ones_like(static))
-        self.moving = Weights(np.array(arrays["moving"]), np.array(arrays["moving.squares"]))
+        self.moving = Weights(moving, np.array(arrays.numbers("moving.squares", shape, 1.0)))
 
     # Predicting
 

@@ -43,9 +43,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from segue.errors import InputError
-from segue.models.base import Counted, ModelConfig, Record, Sizes, TrainConfig, WordVectors
-from segue.ngrams.trie import map_arrays, write_arrays
+from segue.errors import InputError, SegueError
+from segue.models.base import Counted, ModelConfig, Record, Sizes, TrainConfig, WordVectors, check_memory
+from segue.ngrams.model_file import Arrays, write_arrays
 from segue.word_vectors import learning, noise_words
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ FIRST = 2
 """The first id that is a word: STOP and UNK stand before it."""
 WHOLE, LEAST, MOST = 10_000_000, 5, 25
 """If train.epochs is 0: words to read in all, and the least and the most epochs."""
+LARGEST = 1e6
+"""Numbers of vectors that are larger show that learning has diverged; those that were learnt are below 10."""
 LAST = 500
 """The last learning rate is the first divided by this."""
 _LOOK = 0.05
@@ -130,6 +132,7 @@ class Word2vec(Counted, WordVectors):
 
     def __init__(self, config: Config, sizes: Sizes) -> None:
         super().__init__(config, sizes)
+        check_memory(8 * sizes.vocab_size * config.width, "The two tables of vectors take", "model.width")
         self.vectors: Vectors = np.zeros((sizes.vocab_size, config.width), np.float32)
         """v of each id. That of STOP is the start of a text (`next`); that of UNK stays 0."""
         self.outputs: Vectors | None = np.zeros_like(self.vectors)
@@ -182,6 +185,12 @@ class Word2vec(Counted, WordVectors):
             if spent() >= 1:
                 break
         self.vectors, self.outputs = (np.ascontiguousarray(table[:, : self.config.width]) for table in work.learnt())
+        # The greatest of numbers with a NaN among them is NaN, which compares false.
+        if not all(float(np.abs(table).max()) < LARGEST for table in (self.vectors, self.outputs)):
+            raise SegueError(
+                f"The vectors became infinite, NaN or absurdly large: learning diverged with train.rate={train.rate}. "
+                "Try a smaller one; the default is 0.05."
+            )
 
     def _work(self, text: NDArray[Any], train: Train) -> _Work | DeviceWork:
         tables, chances, shape = self._begin(train.seed), self._chances(), self._shape()
@@ -220,11 +229,11 @@ class Word2vec(Counted, WordVectors):
         write_arrays(Path(folder) / "model.safetensors", arrays)
 
     def load(self, folder: Path) -> None:
-        arrays = map_arrays(Path(folder) / "model.safetensors")
+        arrays = Arrays.of(Path(folder) / "model.safetensors")
         shape = (self.sizes.vocab_size, self.config.width)
-        if arrays["vectors"].shape != shape:
-            raise ValueError(f"its vectors are {arrays['vectors'].shape}, not {shape}")
-        self.vectors, self.counts, self.outputs = arrays["vectors"], arrays["counts"], arrays.get("outputs")
+        self.vectors = arrays.numbers("vectors", shape)
+        self.counts = arrays.ids("counts", shape[:1], 1 << 62, "i8")
+        self.outputs = arrays.numbers("outputs", shape) if "outputs" in arrays else None
 
     # Predicting
 

@@ -22,6 +22,7 @@ import numpy as np
 from segue.compiling import njit
 from segue.ngrams.count import Array
 from segue.ngrams.lookup import UNKNOWN, UNSEEN, find
+from segue.ngrams.model_file import Arrays
 
 
 @dataclass(frozen=True)
@@ -72,9 +73,17 @@ def tables_to_arrays(levels: Sequence[BackoffTable]) -> dict[str, Array]:
     return {f"{name}.{k}": array for k, level in enumerate(levels, 1) for name, array in vars(level).items()}
 
 
-def tables_of_arrays(arrays: dict[str, Array], order: int) -> list[BackoffTable]:
-    names = BackoffTable.__annotations__
-    return [BackoffTable(*(arrays[f"{name}.{k}"] for name in names)) for k in range(1, order + 1)]
+def tables_of_arrays(arrays: Arrays, order: int, vocab_size: int) -> list[BackoffTable]:
+    """Return the orders, each checked against the order below: its contexts are the n-grams of that."""
+    tables: list[BackoffTable] = []
+    contexts = 1
+    for k in range(1, order + 1):
+        words = arrays.ids(f"words.{k}", (vocab_size if k == 1 else None,), vocab_size)
+        logp = arrays.logs(f"logp.{k}", (len(words),), 0.0)
+        first = arrays.offsets(f"first.{k}", contexts, len(words))
+        tables.append(BackoffTable(words, logp, first, arrays.logs(f"backoff.{k}", (contexts,))))
+        contexts = len(words)
+    return tables
 
 
 @njit(cache=True, nogil=True)

@@ -32,6 +32,7 @@ import numpy as np
 from segue.compiling import njit
 from segue.ngrams.count import Array
 from segue.ngrams.discounts import three_discounts
+from segue.ngrams.model_file import Arrays
 from segue.tokens.file_format import STOP
 
 WORD, CLASS = 0, 1
@@ -166,10 +167,12 @@ class KneserNey:
         return found | {"discounts": self.discounts}
 
     @classmethod
-    def of_arrays(cls, arrays: dict[str, Array], symbols: Array, inside: bool, carry: bool, base: Array) -> KneserNey:
-        found = [[arrays[f"{name}.{part}"] for part in _ARRAYS] for name in ("pairs", "contexts")]
-        pairs, contexts = (Table(65 - (len(table[0]) - 1).bit_length(), *table) for table in found)
-        return cls(symbols, inside, carry, base, pairs, contexts, np.array(arrays["discounts"]))
+    def of_arrays(cls, arrays: Arrays, symbols: Array, inside: bool, carry: bool, base: Array) -> KneserNey:
+        pairs, contexts = _table_of(arrays.part("pairs."), 1), _table_of(arrays.part("contexts."), 4)
+        discounts = np.array(arrays.numbers("discounts", (len(symbols) + 1, 4), 0.0))
+        if (discounts > np.arange(4)).any():
+            raise ValueError("discounts holds one that is greater than its count")
+        return cls(symbols, inside, carry, base, pairs, contexts, discounts)
 
 
 @dataclass
@@ -232,6 +235,19 @@ def _fixed_table(keys: Array, numbers: Array) -> Table:
     for array in arrays:
         array.flags.writeable = False  # as it is when mapped from a file: the loops are compiled once for both
     return Table(64 - bits, *arrays)
+
+
+def _table_of(arrays: Arrays, width: int) -> Table:
+    """The fixed table of a saved model, with rows of so many numbers."""
+    rows = arrays.ids("rows", (None, width), 1 << 31, "i8")
+    if (rows[:, 0] < np.maximum(1, rows[:, 1:] @ np.arange(1, width))).any():
+        raise ValueError("rows holds a total that is less than its parts")
+    keys = arrays.take("keys", "u4", (None,))
+    codes = arrays.ids("codes", keys.shape, len(rows))
+    buckets = len(arrays.take("first", "u4", (None,))) - 1
+    if buckets < 2 or buckets & (buckets - 1):
+        raise ValueError(f"first has {buckets} buckets, not a power of two")
+    return Table(65 - buckets.bit_length(), arrays.offsets("first", buckets, len(keys)), keys, codes, rows)
 
 
 def _nothing_added(size: int) -> Added:

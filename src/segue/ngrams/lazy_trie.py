@@ -150,6 +150,15 @@ def beginning(order: int) -> NDArray[np.int64]:
     return contexts
 
 
+def check_trie(nodes: NDArray[np.int32], text: Ids, size: int) -> None:
+    """Check the nodes and the text of a saved model: symbols below `size`, and a tree of the nodes, so that no loop
+    leaves the arrays or goes round in a circle."""
+    if not len(nodes) or (len(text) and not BREAK <= int(text.min()) <= int(text.max()) < size):
+        raise ValueError("text holds a symbol that there is not")
+    if not _is_tree(nodes, len(text), size):
+        raise ValueError("nodes is not a tree of the strings of the text")
+
+
 def _grown(array: NDArray[Any], least: int) -> NDArray[Any]:
     grown = np.empty((max(least, len(array) * 5 // 4), *array.shape[1:]), array.dtype)
     grown[: len(array)] = array
@@ -157,6 +166,35 @@ def _grown(array: NDArray[Any], least: int) -> NDArray[Any]:
 
 
 # Counting
+
+
+@njit(cache=True, nogil=True)
+def _is_tree(nodes, length, size):
+    """Whether every node but the first is the child or sibling of at most one, the children of a node have different
+    symbols, and their counts sum to its total."""
+    met = np.zeros(len(nodes), np.bool_)
+    met[0] = True
+    whose = np.full(size, -1, np.int64)  # of each symbol, the last node that had a child of it
+    for above in range(len(nodes)):
+        if above and (nodes[above, COUNT] < 1 or nodes[above, COUNT] > length):
+            return False
+        if nodes[above, NEXT] < NONE or nodes[above, NEXT] >= len(nodes):
+            return False
+        node, total = nodes[above, FIRST], np.int64(0)
+        if node >= len(nodes) or (node < NONE and -2 - np.int64(node) > length):
+            return False
+        while node >= 0:
+            symbol = nodes[node, SYMBOL]
+            if met[node] or symbol < 0 or symbol >= size or whose[symbol] == above:
+                return False
+            met[node], whose[symbol] = True, above
+            total += nodes[node, COUNT]
+            node = nodes[node, NEXT]
+            if node >= len(nodes):
+                return False
+        if nodes[above, TOTAL] != total:
+            return False
+    return True
 
 
 @njit(cache=True, nogil=True, inline="always")

@@ -10,12 +10,11 @@ Of each order above the first:
                  3 or more; and how much of the total was pruned
 
 Most contexts look like many others (one follower, seen once), so that a row is shared by very many. Order 1 is dense:
-`counts.1` of the whole vocabulary. The file is mapped, not read: a model opens at once, whatever its size.
+`counts.1` of the whole vocabulary. The file is mapped; opening it looks at every number once (model_file.py).
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ import numpy as np
 
 from segue.compiling import njit
 from segue.ngrams.count import Array, Column, Table, forget
+from segue.ngrams.model_file import Arrays, check_marked
 
 _CONTEXTS = 1 << 18
 """Pack this many contexts at a time."""
@@ -189,62 +189,28 @@ def _pack(words, adjusted, plain, first, kept, least, rows, used, slots, counts_
 # On disk
 
 
-def write_arrays(path: Path, arrays: dict[str, Array]) -> None:
-    """Write a safetensors file array by array: the widest numbers first, so that all are aligned in memory."""
-    names = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
-    header: dict[str, Any] = {}
-    place = 0
-    for name in names:
-        array = arrays[name]
-        size = array.size * array.itemsize
-        header[name] = {
-            "dtype": _DTYPES[array.dtype.str[1:]],
-            "shape": list(array.shape),
-            "data_offsets": [place, place + size],
-        }
-        place += size
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with path.open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for name in names:
-            flat = arrays[name].reshape(-1)
-            for begin in range(0, len(flat), 1 << 24):
-                np.ascontiguousarray(flat[begin : begin + (1 << 24)]).tofile(file)
-            forget(arrays[name])
-
-
-_DTYPES = {"u1": "U8", "u2": "U16", "u4": "U32", "i4": "I32", "u8": "U64", "i8": "I64", "f4": "F32", "f8": "F64"}
-
-
-def map_arrays(path: Path) -> dict[str, Array]:
-    """Map the arrays of a safetensors file into memory; ValueError if the file is not whole."""
-    kinds = {name: np.dtype(kind) for kind, name in _DTYPES.items()}
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if not 2 <= length <= size - 8:
-            raise ValueError("its header is not whole")
-        header = json.loads(file.read(length))
-    begin = 8 + length
-    bytes_ = np.memmap(path, np.uint8, "r", offset=0)
-    arrays = {}
-    for name, facts in header.items():
-        if name == "__metadata__":  # other writers may leave one
-            continue
-        kind, (low, high) = kinds[facts["dtype"]], facts["data_offsets"]
-        if high + begin > size or math.prod(facts["shape"]) * kind.itemsize != high - low:
-            raise ValueError(f"{name} is not whole")
-        arrays[name] = bytes_[begin + low : begin + high].view(kind).reshape(facts["shape"])
-    return arrays
-
-
 def levels_to_arrays(levels: Sequence[Level]) -> dict[str, Array]:
     return {f"{name}.{k}": getattr(level, name) for k, level in enumerate(levels, 1) for name in FIELDS}
 
 
-def levels_of_arrays(arrays: dict[str, Array], order: int) -> list[Level]:
-    return [Level(*(arrays[f"{name}.{k}"] for name in FIELDS)) for k in range(1, order + 1)]
+def levels_of_arrays(arrays: Arrays, order: int, vocab_size: int) -> list[Level]:
+    """Return the orders, each checked against the order below: its contexts are the n-grams of that."""
+    levels: list[Level] = []
+    contexts, size = 1, vocab_size
+    for k in range(1, order + 1):
+        counts = arrays.take(f"counts.{k}", "u1", (size if k == 1 else None,))
+        words = arrays.ids(f"words.{k}", (len(counts),), vocab_size)
+        more_ids = arrays.take(f"more_ids.{k}", "u4", (None,))
+        check_marked(f"more_ids.{k}", counts, 255, more_ids)
+        more_counts = arrays.take(f"more_counts.{k}", "u4", (len(more_ids),))
+        first = arrays.offsets(f"first.{k}", contexts, len(words))
+        profiles = arrays.ids(f"profiles.{k}", (None, 5), 1 << 56, "i8")
+        if (profiles @ np.array([1, -1, -2, -3, -1]) < 0).any():
+            raise ValueError(f"profiles.{k} holds a total that is less than its parts")
+        profile = arrays.ids(f"profile.{k}", (contexts,), len(profiles))
+        levels.append(Level(words, counts, more_ids, more_counts, first, profile, profiles))
+        contexts = len(words)
+    return levels
 
 
 def bytes_of(levels: Iterable[Level]) -> int:

@@ -26,6 +26,7 @@ from segue.runs.display import Figures
 from segue.runs.leaks import leak, trained_runs
 from segue.runs.resume import Settings, setting_lines
 from segue.runs.run import Run, evaluate_opened
+from segue.tasks.lm import AS_PUBLISHED
 from segue.training import device as devices
 from segue.training.log import Progress, silent
 
@@ -199,7 +200,8 @@ def _check(runs: Sequence[Run]) -> None:
             raise InputError(
                 f"{first.path} and {run.path} have other tokens ({first.tokenizer.kind}, {first.sizes.vocab_size:,}; "
                 f"{run.tokenizer.kind}, {run.sizes.vocab_size:,}), so that their probabilities are of other things. "
-                "Expected runs with the same tokenizer, trained on the same text with the same [tokens]."
+                "Expected runs with the same tokenizer, trained on the same text with the same [tokens]; of text that "
+                f"is tokenised already (PTB, WikiText), all with {AS_PUBLISHED}."
             )
         for key in ("unit", "canonical", "carry"):
             one, other = asdict(first.recipe.data)[key], asdict(run.recipe.data)[key]

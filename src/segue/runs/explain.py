@@ -31,10 +31,10 @@ def explain(model: str, settings: Settings = (), trust: bool = False, files: Seq
     `files` are the picture's forms and places, such as ("svg", "sizes.svg"): then it is written there, and nothing is
     printed.
     """
-    settings = setting_lines(settings)
     if not Path(model).is_dir() and (meant := meanings(model)[0]) != model:
         print_lines([f"{model}: taking {meant}.", ""])
         model = meant
+    settings = setting_lines(settings)
     if Path(model).is_dir() and model not in (*kinds(), *recipe_names()):
         recipe = _recipe_of_run(Path(model), settings, trust)
         if issubclass(recipe.model_class, NgramCounts):

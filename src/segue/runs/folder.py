@@ -9,20 +9,21 @@ Every file is written beside its place and renamed, so that it is whole or not t
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import math
 import os
 import platform
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from segue.data.atomic import atomic_file
-from segue.errors import FULL, InputError
+from segue.errors import FULL, InputError, goes_on
 from segue.output.visible import visible_json
 
 OWN = frozenset(
@@ -64,14 +65,40 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def read_json(path: Path) -> Any:
-    """Read a JSON file of a run, or raise an InputError that says what is wrong with it."""
+def read_json(path: Path, **types: Any) -> dict[str, Any]:
+    """Read a JSON file of a run, or raise an InputError that says what is wrong with it. `types`: keys that it must
+    have, and the type of each, or several."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"{path.parent} is not a finished run: {path.name} is missing.") from None
-    except (ValueError, RecursionError) as error:  # a file that is not UTF-8 is a ValueError too
-        raise _damaged(path, str(error)) from None
+    except (ValueError, RecursionError) as error:
+        raise _damaged(path, f"it is no JSON ({error})") from None
+    if not isinstance(found, dict):
+        raise _damaged(path, "it holds no keys")
+    for key, kind in types.items():
+        if not isinstance(found.get(key), kind) or isinstance(found.get(key), bool):
+            raise _damaged(path, f"its {key} is {_shown(found.get(key))}")
+    return found
+
+
+def _shown(value: Any) -> str:
+    shown = "missing" if value is None else json.dumps(value)
+    return shown if len(shown) <= 40 else f"{shown[:37]}…"
+
+
+def read_result(folder: Path) -> dict[str, Any]:
+    """Read the result.json of a run, which marks it as finished."""
+    number = (int, float)
+    return read_json(folder / "result.json", model=str, parameters=int, steps=int, train_seconds=number, epochs=number)
+
+
+def read_files(folder: Path) -> dict[str, str]:
+    """Read in the ledger of a run which files it was made of: the sha256 of each path."""
+    listed = read_json(folder / "ledger.json", files=list)["files"]
+    if not all(isinstance(file, dict) and {"path", "sha256"} <= file.keys() for file in listed):
+        raise _damaged(folder / "ledger.json", "its files have no path and sha256")
+    return {str(file["path"]): str(file["sha256"]) for file in listed}
 
 
 def check_run(folder: Path) -> dict[str, Any]:
@@ -83,7 +110,7 @@ def check_run(folder: Path) -> dict[str, Any]:
     if not (folder / "config.json").exists():
         raise InputError(f"The run in {folder} is not finished. Go on with: segue train --out {folder} --resume")
     config = read_json(folder / "config.json")
-    if not isinstance(config, dict) or type(config.get("format")) is not int:
+    if type(config.get("format")) is not int:
         raise _damaged(folder / "config.json", "it has no format number")
     if config["format"] > FORMAT:
         raise InputError(
@@ -93,7 +120,51 @@ def check_run(folder: Path) -> dict[str, Any]:
     for key, kind in (("kind", str), ("sizes", dict), ("labels", list)):
         if not isinstance(config.get(key), kind):
             raise _damaged(folder / "config.json", f"it has no {key}")
+    if not all(isinstance(label, str) for label in config["labels"]):
+        raise _damaged(folder / "config.json", "its labels are not all texts")
     return config
+
+
+# Checksums: config.json has the size and the sha256 of the files that the model is made of.
+
+SUMMED = ("model.safetensors", "tokenizer.json", "speller.json")
+_SMALL = 16 << 20
+"""Opening a run always checks the sizes of its files, and the sums of those up to this many bytes: some 10 ms. Larger
+ones would make opening noticeably slower; `segue import` checks them all."""
+
+
+def sums_of(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return the size and the sha256 of the files that the model is made of."""
+    return {
+        name: {"bytes": path.stat().st_size, "sha256": _sha256(path)}
+        for name in SUMMED
+        if (path := folder / name).exists()
+    }
+
+
+def check_sums(folder: Path, config: dict[str, Any], every: bool = False) -> None:
+    """Check the files of a run against the sizes and sums in its config.json; with `every`, also those of large
+    files."""
+    facts = config.get("files", {})
+    if not isinstance(facts, dict):
+        raise _damaged(folder / "config.json", "its files are not a table")
+    for name in SUMMED:
+        path, fact = folder / name, facts.get(name)
+        if fact is None:
+            continue
+        if not isinstance(fact, dict):
+            raise _damaged(folder / "config.json", f"it does not say how large {name} is")
+        size = path.stat().st_size if path.is_file() else -1
+        same = size == fact.get("bytes") and ((size > _SMALL and not every) or _sha256(path) == fact.get("sha256"))
+        if size >= 0 and not same:
+            raise _damaged(
+                path, "it has changed since the run was finished (its size or sha256 is not that in config.json)"
+            )
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _damaged(path: Path, reason: str) -> InputError:
@@ -104,7 +175,7 @@ def changed_file(read: Iterable[dict[str, Any]], folder: Path) -> str | None:
     """Return the first file that has changed since the run in `folder` was made, by its checksum."""
     if not (folder / "ledger.json").exists():
         return None
-    old = {file["path"]: file["sha256"] for file in read_json(folder / "ledger.json")["files"]}
+    old = read_files(folder)
     return next((str(file["path"]) for file in read if old.get(file["path"]) != file["sha256"]), None)
 
 
@@ -125,6 +196,28 @@ def locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         file.close()
+
+
+@contextmanager
+def held(folder: Path, made: list[Path], again: str, check: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Lock the folder of an experiment of several runs, and check it. After a failure the runs are kept, and the
+    message names the command that goes on (`again`); if there are none, nothing is left."""
+    with locked(folder):
+        clear_leftovers(folder, finished=False)
+        check()
+        before = entries(folder) - {".lock"}
+        try:
+            yield
+        except BaseException as error:
+            if any(folder.glob("*/recipe.toml")):
+                goes_on(error, again)
+                raise
+            for name in {COMPARISON, ".lock"} - before:
+                (folder / name).unlink(missing_ok=True)
+            with suppress(OSError):  # someone else may have put something there
+                for path in made:
+                    path.rmdir()
+            raise
 
 
 def _lock(folder: Path) -> Any:

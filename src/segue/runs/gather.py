@@ -174,6 +174,7 @@ def entry_of(
         sample=_sample(run, passage.prompt) if passage else "",
         surprisal=word_bits(run, passage.units) if passage else [],
         confusion=(figures["labels"], figures["confusion"]) if "confusion" in figures else None,
+        types=figures.get("by_type", []),
         examples=evaluation.examples,
         calibration=figures.get("calibration", []),
         run=str(run.path.relative_to(Path.cwd()) if run.path.is_relative_to(Path.cwd()) else run.path),
@@ -350,6 +351,8 @@ def curve_of(run: Path, drawn: tuple[str, str]) -> Curve:
     forcing; for numbers, and for tokens that lose text, the loss."""
     name, metric = drawn
     validated = [line for line in read_metrics(run) if line["kind"] == "validation"]
+    if validated and name == "span_f1" and not any(name in line for line in validated):
+        name = "accuracy"  # the tags are no spans
     if validated and not any(line.get(name) is not None for line in validated):
         name = metric = "loss"
     points = [line for line in validated if line.get(name) is not None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import shlex
 import shutil
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ from segue import tasks
 from segue.data.corpus import Corpus
 from segue.data.from_list import write_rows
 from segue.data.sources import guess_shape
-from segue.errors import InputError, SegueError
+from segue.errors import InputError, SegueError, goes_on
 from segue.models import task_of
 from segue.models.base import Counted, Imported
 from segue.models.names import meanings
@@ -98,6 +99,11 @@ class Begun:
         try:
             self._note(device)
             yield
+        except KeyboardInterrupt as error:
+            kept = max((self.path / "checkpoints").glob("step-*"), default=None)
+            step = f"Step {int(kept.name.removeprefix('step-')):,} is saved. " if kept else ""
+            goes_on(error, f"segue train --out {shlex.quote(str(self.path))} --resume", step)
+            raise
         except Exception as error:
             # After a diverged loss keep the metrics; after wrong input or a full disk there is nothing worth keeping.
             diverged = isinstance(error, SegueError) and not isinstance(error, InputError)
@@ -499,7 +505,7 @@ def check_parts(recipe: Recipe, corpus: Corpus, trust: bool) -> None:
     hashes = {file["sha256"] for file in corpus.ledger.files}
     for run in map(Path, recipe.model.runs):
         other = _split(read_recipe(run / "recipe.toml", trust).data)
-        differ = {file["sha256"] for file in files.read_json(run / "ledger.json")["files"]} != hashes
+        differ = set(files.read_files(run).values()) != hashes
         keys = [f"data.{key}" for key, value in _split(recipe.data).items() if value != other[key]]
         if differ or keys:
             raise InputError(

@@ -22,8 +22,12 @@ from numpy.typing import NDArray
 
 from segue.batches.codec import Codec, Sizes
 from segue.batches.encode import STOP_BYTES, HeldOutText, encode_split
+from segue.data.config import Config as Data
 from segue.data.corpus import Corpus, Example
-from segue.data.from_list import write_rows
+from segue.data.from_list import has_names, named_questions, write_rows
+from segue.data.ledger import Ledger
+from segue.data.readers import Question
+from segue.data.units import tidy
 from segue.errors import InputError, nearest
 from segue.inference.decode_settings import Config as Decode
 from segue.inference.evaluation import Evaluation
@@ -39,6 +43,7 @@ from segue.recipe import Recipe, decode_section, load_recipe, make, read_recipe
 from segue.runs import folder as files
 from segue.runs.display import Challenge, Figures, History, card, described, history_of
 from segue.runs.leaks import leak, trained_runs
+from segue.runs.questions import QuestionFile
 from segue.runs.resume import Settings, setting_lines
 from segue.tasks.base import Task
 from segue.tokens.spelling import Speller
@@ -46,7 +51,7 @@ from segue.tokens.tokenizer import Tokenizer
 from segue.training.device import check_device, keep_memory, pick_device, set_threads
 from segue.training.log import Progress, reports, silent
 
-_READING = ("data.format", "data.columns", "data.encoding", "data.on_error")
+_READING = ("data.format", "data.delimiter", "data.columns", "data.encoding", "data.on_error")
 """Settings that may be given for a file that a run is evaluated on."""
 
 
@@ -73,16 +78,21 @@ class Run:
     def open(cls, path: str | Path, device: str = "auto", trust: bool = False, finished_before: bool = False) -> Run:
         """Open a finished run from its folder."""
         path = Path(path)
+        check_device(device)
         config = files.check_run(path)
+        files.check_sums(path, config)
         check_trust(config["kind"], trust, path, config.get("sha256"))
         recipe = read_recipe(path / "recipe.toml", trust)
         tokenizer, speller = Tokenizer.load(path / "tokenizer.json"), path / "speller.json"
         sizes = _sizes(config, path, recipe, tokenizer)
         spelled = Speller.load(speller) if speller.exists() else None
         codec = Codec(tokenizer, tuple(config["labels"]), recipe.data, sizes, spelled)
-        run = cls(path, recipe, recipe.model_class(recipe.model, sizes), codec, "cpu")
-        run.imported, run.finished_before = config.get("imported", ""), finished_before
-        run.device = run._load_weights(device)
+        model = _load_model(path / "model.safetensors", recipe, sizes)
+        chosen = "cpu" if isinstance(model, Counted) else pick_device(device)
+        if chosen != "cpu":
+            model.to(chosen)
+        run = cls(path, recipe, model, codec, chosen)
+        run.imported, run.finished_before = str(config.get("imported", "")), finished_before
         return run
 
     def save(self) -> None:
@@ -99,38 +109,11 @@ class Run:
             "config": dataclasses.asdict(self.recipe.model),
             "sizes": dataclasses.asdict(self.sizes),
             "labels": list(self.labels),
+            "files": files.sums_of(self.path),
         }
         if self.recipe.kind.endswith(".py"):
             config["sha256"] = fingerprint(Path(self.recipe.kind))
         files.write_json(self.path / "config.json", config)
-
-    def _load_weights(self, device: str) -> str:
-        weights = self.path / "model.safetensors"
-        if not weights.exists():
-            raise InputError(
-                f"The run in {self.path} is damaged: model.safetensors is missing. Restore it, or train the run again."
-            )
-        check_device(device)
-        weights.open("rb").close()  # where it may not be read, say that, and not that it is damaged
-        try:
-            if isinstance(self.model, Counted):
-                self.model.load(self.path)
-                return "cpu"
-            from safetensors.torch import load_file
-
-            self.model.load_state_dict(load_file(weights))
-        except InputError:
-            raise
-        except Exception as error:
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
-            raise InputError(
-                f"{weights} is damaged or not of this run ({reason[:200]}). Restore it, or train the run again."
-            ) from None
-        self.model.eval()
-        keep_memory()
-        chosen = pick_device(device)
-        self.model.to(chosen)
-        return chosen
 
     def __repr__(self) -> str:
         return described(self)
@@ -195,7 +178,7 @@ class Run:
 
     def ledger_summary(self) -> list[str]:
         """Summarise what was skipped, cut or unknown, in sentences."""
-        return list(files.read_json(self.path / "ledger.json")["summary"])
+        return [str(line) for line in files.read_json(self.path / "ledger.json", summary=list)["summary"]]
 
     # Evaluating
 
@@ -297,7 +280,8 @@ class Run:
             return dataclasses.replace(config, path=str(data))
         path = folder / "rows.jsonl"
         write_rows(data, path, self.recipe.shape)
-        return dataclasses.replace(config, path=str(path), format="auto", columns="", encoding="utf-8")
+        columns = config.columns if has_names(data) and not config.columns[:1].isdecimal() else ""
+        return dataclasses.replace(config, path=str(path), format="auto", columns=columns, encoding="utf-8")
 
     # Scoring
 
@@ -315,6 +299,14 @@ class Run:
             line = self.task.scored(self.opened, text)
             assert line is not None
             yield line
+
+    def texts_to_score(self, file: str, settings: Settings = ()) -> tuple[Iterator[str], Ledger]:
+        """Open a file to score, or standard input (-); return its texts, and the ledger of how it was read."""
+        self._must("score")
+        _, data, form = self.split_settings(settings, "scoring")
+        opened = QuestionFile(file, data, self.recipe.shape, form, whole=True)
+        _, asked = opened.asked(lambda question: Example("\t".join(question.values)))
+        return (each.example.text for each in asked), opened.ledger
 
     def score_paths(self, lattice: str, end: bool = False) -> list[Line]:
         """Score every path of a lattice such as "the (cow|caw) eats", each by itself, the most probable first, that is
@@ -476,11 +468,61 @@ class Run:
 
     # Predicting
 
-    def predict(self, texts: Iterable[str], settings: Settings = ()) -> Iterator[Any]:
-        """Predict labels, tags (words are split at spaces) or translations, one a text; a tab separates the two texts
-        of a pair. `settings` are keys of [decode] by which translations are written, {"decode.beam": 5}."""
-        self._must("predict")
-        return self.task.predict(self._decoding(settings), map(self._asked, _listed(texts)))
+    def predict(self, texts: Any, settings: Settings = (), explain: bool = False) -> Iterator[Any]:
+        """Predict labels, tags (of the words of `sentence_words`) or translations, one a text; with `explain` pairs of
+        a label and how much each word mattered.
+
+        `texts` are strings (of a pair, with a tab between the two), pairs or lists of words; or rows with names (dicts,
+        a dict of columns, a data frame), or the Path of a file, of which the text is found as in training. `settings`
+        are keys of [decode] by which translations are written, {"decode.beam": 5}, and of how a file is read.
+        """
+        self.must_predict(explain)
+        decode, data, form = self.split_settings(settings, "a prediction")
+        self._decoding(decode)  # raises an error now, not when the first answer is taken
+        examples = self._examples(texts, data, form)
+        return self.explain_examples(examples) if explain else self.predict_examples(examples, decode)
+
+    def predict_examples(self, examples: Iterable[Example], decode: Settings = ()) -> Iterator[Any]:
+        """Predict one answer an example."""
+        return self.task.predict(self._decoding(decode), examples)
+
+    def split_settings(self, settings: Settings, what: str) -> tuple[list[str], Data, str]:
+        """Split settings into those of [decode] and the run's [data] with the others; with the data.format that they
+        give. Refuse all other keys: `what` says for what."""
+        lines = setting_lines(settings)
+        decode = [line for line in lines if _key(line) in self._decode_keys]
+        reading = [line for line in lines if line not in decode]
+        if wrong := [line for line in reading if _key(line) not in _READING]:
+            raise self._cannot_set(wrong[0], what, _READING)
+        given = [line.partition("=")[2] for line in reading if _key(line) == "data.format"]
+        # The run is open, so its code is trusted.
+        data = load_recipe(str(self.path / "recipe.toml"), reading, trust=True).data if reading else self.recipe.data
+        return decode, data, given[-1] if given else ""
+
+    def _examples(self, texts: Any, data: Data, form: str) -> Iterator[Example]:
+        """Make examples of what the caller gives."""
+        if isinstance(texts, Path):
+            _, asked = QuestionFile(texts, data, self.recipe.shape, form).asked(self.example_of)
+            return (each.example for each in asked)
+        if not isinstance(texts, str) and has_names(texts):
+            rows = named_questions(texts, self.recipe.shape, data)
+            return map(self.example_of, rows)
+        return (
+            self.example_of(Question(0, text, _given(text))) for text in ([texts] if isinstance(texts, str) else texts)
+        )
+
+    def example_of(self, question: Question) -> Example:
+        """Make the example that the model reads for one row."""
+        first, *second = question.values
+        if second:
+            example = Example(text=first, target=second[0])
+        elif isinstance(first, str):
+            example = self.asked(first)
+        else:
+            example = Example(text=" ".join(first), words=tuple(first))
+        if not self.recipe.data.canonical:
+            return example
+        return example._replace(text=tidy(example.text), target=tidy(example.target))
 
     def decoding(self, settings: Settings = ()) -> dict[str, Any]:
         """Return the values of [decode] by which `predict` writes with these settings; empty: it writes no text."""
@@ -492,7 +534,7 @@ class Run:
             return self.opened
         lines = setting_lines(settings)
         if wrong := [line for line in lines if _key(line) not in self._decode_keys]:
-            raise self._cannot_set(wrong[0], "a prediction")
+            raise self._cannot_set(wrong[0], "a prediction", _READING)
         own = self.task.decoding(self.opened)
         return self.opened._replace(decode=decode_section(lines, **own))
 
@@ -500,12 +542,11 @@ class Run:
     def _decode_keys(self) -> tuple[str, ...]:
         return tuple(f"decode.{key}" for key in self.task.decodes)
 
-    def explain(
-        self, texts: Iterable[str], check: Callable[[], None] = lambda: None
+    def explain_examples(
+        self, examples: Iterable[Example], check: Callable[[], None] = lambda: None
     ) -> Iterator[tuple[Any, list[Mattered]]]:
-        """Predict each text's label, and compute how much each of its words mattered; `check` is called before each
+        """Predict each example's label, and compute how much each of its words mattered; `check` is called before each
         reading, and may raise an error to stop."""
-        self._must("predict --explain", "explain a prediction")
 
         def checked(examples: Iterable[Example]) -> Iterator[Example]:
             for example in examples:
@@ -515,14 +556,21 @@ class Run:
         def predict(examples: Iterable[Example]) -> Iterator[Any]:
             return self.task.predict(self.opened, checked(examples))
 
-        return explained(predict, map(self._asked, _listed(texts)))
+        return explained(predict, examples)
 
-    def _asked(self, text: str) -> Example:
+    def must_predict(self, explain: bool = False) -> None:
+        """Refuse to predict, or to explain predictions, if the task does not support it."""
+        self._must("predict --explain", "explain a prediction") if explain else self._must("predict")
+
+    def explain(self) -> None:
+        """Print what the model is, as `segue explain RUN` does."""
+        from segue.runs.explain import explain
+
+        explain(str(self.path), trust=True)  # it is open, so its code is trusted
+
+    def asked(self, text: str) -> Example:
+        """Make the example of a text that is asked about; of a pair, with a tab between the two."""
         return self.task.asked(text, self.recipe.data, self.recipe.name)
-
-    def cut(self, text: str) -> int:
-        """Count the tokens of a text beyond the limit, which the model does not read."""
-        return self.task.cut(self.opened, self._asked(text))
 
     def _must(self, verb: str, what: str = "") -> None:
         """Refuse a command that the task does not support; `what` names it if the verb is not enough."""
@@ -543,8 +591,8 @@ def evaluate_opened(
     what = f"evaluating {recipe.name}"
     evaluation = task.evaluate(opened, corpus, split, lambda share: progress(what, share), limit, **how)
     best = corpus.best(split)
-    if best and task.figure in best:
-        evaluation.result["best_possible"] = best[task.figure]
+    if best and evaluation.figure in best:
+        evaluation.result["best_possible"] = best[evaluation.figure]
     return evaluation
 
 
@@ -558,16 +606,55 @@ def _most_validation(recipe: Recipe) -> int:
     return int(train.validate_tokens if named else max(train.validate_tokens, TrainConfig.validate_tokens))
 
 
+def _load_model(weights: Path, recipe: Recipe, sizes: Sizes) -> Any:
+    """Make the model of a run with its weights, on the CPU; refuse a file that does not fit it."""
+    if not weights.exists():
+        raise InputError(
+            f"The run in {weights.parent} is damaged: model.safetensors is missing. Restore it, or train the run again."
+        )
+    weights.open("rb").close()  # where it may not be read, say that, and not that it is damaged
+    try:
+        if issubclass(recipe.model_class, Counted):
+            model = recipe.model_class(recipe.model, sizes)
+            model.load(weights.parent)
+            return model
+        return _load_network(weights, recipe, sizes)
+    except InputError:
+        raise
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise InputError(
+            f"{weights} is damaged or not of this run ({reason[:200]}). Restore it, or train the run again."
+        ) from None
+
+
+def _load_network(weights: Path, recipe: Recipe, sizes: Sizes) -> Any:
+    from safetensors.torch import load_file
+
+    from segue.models.network import load_network
+
+    keep_memory()
+    return load_network(lambda: recipe.model_class(recipe.model, sizes), load_file(weights))
+
+
 def _sizes(config: dict[str, Any], path: Path, recipe: Recipe, tokenizer: Tokenizer) -> Sizes:
     """Read the sizes in config.json, and check them against the other files."""
     try:
-        sizes = Sizes(**config["sizes"] | {"marks": tuple(config["sizes"].get("marks", ()))})
-    except TypeError:
-        raise InputError(f"{path / 'config.json'} is damaged: its sizes are {config['sizes']}.") from None
+        sizes: Sizes = make(Sizes, config["sizes"], "sizes")
+    except (InputError, TypeError) as error:
+        raise InputError(f"{path / 'config.json'} is damaged: {error} Train the run again, or restore it.") from None
     if (config["kind"], sizes.vocab_size) != (recipe.kind, tokenizer.vocab_size):
         raise InputError(
             f"The run in {path} is damaged: config.json is of a {config['kind']} with {sizes.vocab_size} "
             f"tokens, but recipe.toml says {recipe.kind} and tokenizer.json has {tokenizer.vocab_size}. "
+            "Restore the files, or train the run again."
+        )
+    data = recipe.data
+    classes, marks = 1 if data.label == "number" else len(config["labels"]), recipe.model_class.marks(recipe.model)
+    followed = (classes, data.label, marks, data.carry)
+    if (sizes.classes, sizes.label, sizes.marks, sizes.carry) != followed:
+        raise InputError(
+            f"The run in {path} is damaged: the sizes in config.json do not follow from its labels and recipe.toml. "
             "Restore the files, or train the run again."
         )
     return sizes
@@ -581,6 +668,17 @@ def _check_choice(name: str, value: str, known: Sequence[str]) -> None:
 def _key(line: str) -> str:
     """The key of a setting section.key=value."""
     return line.partition("=")[0]
+
+
+def _given(row: Any) -> list[Any]:
+    """The values of a row that the caller gives: a text, a pair of texts, or a list of words."""
+    if isinstance(row, str):
+        return [row]
+    if isinstance(row, tuple) and len(row) == 2 and all(isinstance(text, str) for text in row):
+        return list(row)
+    if isinstance(row, list) and all(isinstance(word, str) for word in row):
+        return [row]
+    raise InputError(f"{row!r:.60} is not a text. Expected strings; of a pair, with a tab between the two.")
 
 
 def _listed(texts: Iterable[str]) -> Iterator[str]:

@@ -14,6 +14,7 @@ from segue.inference.opened import Opened
 from segue.models.base import Counted
 from segue.recipe import Recipe
 from segue.runs import gather, plan
+from segue.runs.folder import read_result
 from segue.runs.prepare import Prepared, Shared, prepare
 from segue.runs.resume import Begun, Data, Out, Settings, begin, follow
 from segue.runs.run import Run
@@ -43,7 +44,7 @@ def train(
 ) -> Run:
     """Train a model (a kind, a recipe or a TOML file) on data into a folder, or go on with the run in it.
 
-    `data` is a path or the name of a corpus, or a list: texts, (text, label) pairs, (words, tags) pairs or
+    `data` is a path or the name of a corpus, or a list: texts, (label, text) pairs, (words, tags) pairs or
     (source, target) pairs, as the model needs. `settings` are keys of the recipe, {"train.steps": 200}. With
     `overwrite` the run takes the place of the one in the folder. Every process of torchrun calls this; only the first
     one reads and writes. Runs that differ only in train.seed may share their prepared data (`shared`).
@@ -63,6 +64,7 @@ def train(
     counts = issubclass(recipe.model_class, Counted)
     with devices.using_threads(0 if counts else threads), begun.kept(world, device, progress):
         if begun.finished:
+            read_result(begun.path)
             return Run.open(begun.path, device, trust, finished_before=True)
         prepared = prepare(begun, world, progress, shared)
         if counts and not world.first:
@@ -158,7 +160,7 @@ def _network(recipe: Recipe, prepared: Prepared, device: str, world: World, prog
             batches.keep_on(device)
     validate = _validate(recipe, prepared, model, device)
     watch = Profile(device) if profile else None
-    return Trainer(model, batches, train, validate, device, watch, world, recipe.task.worth)
+    return Trainer(model, batches, train, validate, device, watch, world, recipe.task.worth, prepared.held_out_share)
 
 
 def _validate(recipe: Recipe, prepared: Prepared, model: Any, device: str) -> Any:
@@ -170,9 +172,18 @@ def _validate(recipe: Recipe, prepared: Prepared, model: Any, device: str) -> An
     return partial(recipe.task.validate, opened, prepared.held_out, recipe.batches, limit)
 
 
+def _check_learnt(model: Any) -> None:
+    """Refuse to finish a run of a network that has diverged; a counted model sees to that itself."""
+    if not isinstance(model, Counted):
+        from segue.models.network import check_learnt
+
+        check_learnt(model)
+
+
 def finish(begun: Begun, prepared: Prepared, trainer: Any, device: str, world: World, progress: Progress) -> Run:
     """Evaluate the model in memory and write the run's files; result.json last, since it marks the run as finished."""
     trainer.take_best()
+    _check_learnt(trainer.model)
     begun.settle(trainer)
     run = Run(begun.path, begun.recipe, trainer.model, prepared.codec, device)
     if world.first:

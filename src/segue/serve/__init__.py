@@ -25,7 +25,9 @@ def serve(
 ) -> None:
     """Serve runs until interrupted; `port` 0 takes a free one."""
     if not (find_spec("fastapi") and find_spec("uvicorn")):
-        raise InputError("To serve, Segue needs fastapi and uvicorn. Install them with: pip install 'segue[serve]'")
+        raise InputError(
+            "To serve, Segue needs fastapi and uvicorn. Install them in Segue's own folder: pip install '.[serve]'"
+        )
     import uvicorn
 
     from segue.serve.app import create_app

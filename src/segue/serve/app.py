@@ -222,7 +222,8 @@ def _add_routes(app: FastAPI, engine: Engine) -> None:
 
     @app.post("/api/predict")
     async def predict(ask: Predict, request: Request) -> StrictJSON:
-        """Predict: {predictions: [{label, probabilities} or {words, tags} or {translation, logprob}, each with cut]}.
+        """Predict: {predictions: [{label, probabilities} or {words, tags, probabilities} or {translation, logprob},
+        each with cut]}. Tags of spans come with entities: [{text, type, start, end, probability}].
 
         With explain each label comes with words: [{word, drop}], the log-odds that the decision loses without the word.
         Translations also come with decode: the beam, length penalty and most tokens that they were written with.

@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import threading
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 from pathlib import Path
@@ -234,11 +234,14 @@ class Served:
 
         run, lines = self.run, {f"decode.{key}": value for key, value in settings.items()}
         used = run.decoding(lines)
-        answers = run.explain(texts, check) if explain else ((answer, None) for answer in run.predict(texts, lines))
+        run.must_predict(explain)
+        examples = [run.asked(text) for text in texts]
+        plain = ((answer, None) for answer in run.predict_examples(examples, lines))
+        answers: Iterable[tuple[Any, Any]] = run.explain_examples(examples, check) if explain else plain
         rows = []
-        for text, (answer, words) in zip(texts, answers, strict=True):
+        for example, (answer, words) in zip(examples, answers, strict=True):
             evidence = {} if words is None else {"words": [word._asdict() for word in words]}
-            rows.append({**answer.json(), **evidence, "cut": self.run.cut(text)})
+            rows.append({**answer.json(), **evidence, "cut": run.task.cut(run.opened, example)})
             yield {}
         yield {"predictions": rows, **({"decode": used} if used else {})}
 

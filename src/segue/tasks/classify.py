@@ -42,12 +42,15 @@ from segue.tasks.labels import (
     sorted_labels,
     yes_and_no,
 )
+from segue.tokens.tokenizer import with_blank
 
 WHOLE = 1 << 24
 """The default of batches.length for counted classifiers: a long row costs them no memory."""
 MANY_LABELS = 20
 """With up to this many rows, every row may have a label of its own."""
 SHOWN = 20
+MOST_COLUMNS = 20
+"""A table of predictions has a column for each class of up to so many."""
 MOST_READ = 100_000
 """Words read at most to explain errors, so that an evaluation on long documents does not spend its time on this."""
 _ROWS, _ROWS_COUNTED = 64, 512
@@ -114,8 +117,8 @@ class Classify(Task):
         counts = Counter(example.label for example in examples)
         return max(counts.values()) / counts.total() if counts else None
 
-    def texts(self, example: Example) -> Iterable[str]:
-        return (" " + text for text in super().texts(example))
+    def texts(self, example: Example, kind: str) -> Iterable[str]:
+        return (with_blank(text, kind) for text in super().texts(example, kind))
 
     def labels(self, corpus: Corpus, data: Data) -> tuple[str, ...]:
         if data.label == "number":
@@ -206,6 +209,17 @@ class Classify(Task):
             raise InputError(f"{name} judges pairs: '{text[:60]}' has {found}. Expected a tab between two.")
         return Example(text=texts[0], target=texts[1])
 
+    def cells(self, prediction: Label) -> dict[str, str]:
+        """Return the label; how probable it is; and of few classes the probability of each."""
+        found = {"prediction": prediction.label}
+        if not prediction.probabilities:
+            return found
+        if not prediction.several:
+            found["probability"] = f"{max(prediction.probabilities):.6g}"
+        by_label = zip(prediction.labels, prediction.probabilities, strict=True)
+        few = len(prediction.labels) <= MOST_COLUMNS
+        return found | ({f"p({label})": f"{p:.6g}" for label, p in by_label} if few else {})
+
     def figures(self, opened: Opened, rows: Sequence[Example], predictions: Sequence[Any]) -> Evaluation:
         kinds = {"class": self._classes, "classes": _several, "number": _numbers}
         return kinds[opened.codec.sizes.label](opened, rows, predictions)
@@ -221,8 +235,7 @@ class Classify(Task):
             **_head("accuracy", metrics.accuracy(truth, guess)),
             "macro_f1": metrics.macro_f1(truth, guess),
             "rows": len(rows),
-            "labels": list(labels),
-            "confusion": metrics.confusion(truth, guess, len(index)).tolist(),
+            **metrics.confused(labels, truth, guess),
             **calibrated(metrics.reliability([max(p.probabilities) for p in predictions], right)),
         }
         missed = [(row, p) for row, p in zip(rows, predictions, strict=True) if p.label != row.label]

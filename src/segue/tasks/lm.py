@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,13 @@ from segue.inference.score import BLOCK, LONG_ROW, SHORT_ROW, Scored, score_held
 from segue.inference.statistics import FEWEST
 from segue.models.base import Model
 from segue.tasks.base import Done, HeldOut, Task, Values, nothing
+from segue.tokens.split import looks_tokenised
 from segue.tokens.tokenizer import Tokenizer
+
+AS_PUBLISHED = "data.unit=line data.canonical=true tokens.kind=space"
+"""How the literature reads text that is tokenised already, such as PTB and WikiText."""
+_LOOKED_AT = 1000
+"""Look at this many texts from the beginning to find out whether they are tokenised already."""
 
 LOSES_BLANKS = (
     "data.canonical=false does not go with {kind}: these tokens lose doubled blanks and those at the ends of lines, so "
@@ -114,6 +121,18 @@ class Lm(RunningText):
     def check_tokens(self, tokenizer: Tokenizer, init: str, data: Data) -> None:
         if tokenizer.kind == "space" and not data.canonical:
             raise InputError(LOSES_BLANKS.format(kind=f"the space tokens of train.init={init}"))
+
+    def remark(self, corpus: Corpus, kind: str) -> str:
+        """Tell that text is tokenised already: tokens that cut it anew give perplexities that nobody else has."""
+        if kind not in ("word", "bpe", "unigram", "wordpiece"):
+            return ""
+        beginning = "\n".join(example.text for example in islice(corpus.examples("train"), _LOOKED_AT))
+        if not looks_tokenised(beginning):
+            return ""
+        return (
+            f"This text looks tokenised already (<unk>, @-@, or blanks around punctuation), and {kind} tokens cut it "
+            f"anew: published perplexities are of {AS_PUBLISHED}"
+        )
 
     def held_out(self, corpus: Corpus, split: str, codec: Codec, folder: Path, limit: int) -> HeldOut:
         held_out = encode_split(corpus, split, codec.tokenizer, codec.speller, folder, limit)

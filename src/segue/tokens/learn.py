@@ -11,6 +11,7 @@ key in every process), and both are fixed here: the letters of WordPiece, and th
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
@@ -21,9 +22,12 @@ from tokenizers import Tokenizer, normalizers, trainers
 from segue.errors import InputError
 from segue.tokens import file_format
 from segue.tokens.file_format import RESERVED, Kind
-from segue.tokens.split import Splitter, blank_words, parts, unicode_pattern
+from segue.tokens.split import Splitter, add_line_blanks, blank_words, parts, unicode_pattern
 
 TEXTS_AT_ONCE = 4096
+_LONGEST = 1000
+_LONG = re.compile(rf"(\S{{{_LONGEST + 1},}})")
+"""A word that is longer than what unigram tokens are learnt from at once."""
 
 
 def vocabulary(kind: Kind, texts: Iterable[str], vocab_size: int, min_count: int) -> dict[str, Any]:
@@ -44,7 +48,7 @@ def vocabulary(kind: Kind, texts: Iterable[str], vocab_size: int, min_count: int
         counts = _count_words(texts)
     for text in texts:  # empty if the loop above has read them
         if kind == "word":
-            for part in parts(text):
+            for part in parts(add_line_blanks(text)):
                 counts.update(split(part))
         else:
             counts.update(text)
@@ -129,10 +133,20 @@ def unigram(texts: Iterable[str], vocab_size: int) -> dict[str, Any]:
         max_piece_length=16,
         show_progress=False,
     )
-    model = _train("unigram", texts, trainer)
+    model = _train("unigram", chain.from_iterable(map(_without_long_words, texts)), trainer)
     scores = _settled({name: score for name, score in model["vocab"] if name not in RESERVED})
     tokens = sorted(scores, key=lambda name: (-scores[name], name))
     return file_format.write("unigram", tokens, unicode_pattern(), scores=[scores[name] for name in tokens])
+
+
+def _without_long_words(text: str) -> Iterator[str]:
+    """Yield a text, cut inside words of more than _LONGEST characters: the library overflows its stack on a piece of
+    text that is long and comes twice."""
+    if not _LONG.search(text):
+        yield text
+        return
+    for part in _LONG.split(text):
+        yield from (part[i : i + _LONGEST] for i in range(0, len(part), _LONGEST)) if _LONG.fullmatch(part) else (part,)
 
 
 def _settled(scores: dict[str, float]) -> dict[str, float]:

@@ -115,6 +115,8 @@ def _other(surface: str) -> str:
 
 def _check(trigrams: dict[str, dict[str, int]]) -> None:
     for context, counts in trigrams.items():
+        if not counts:
+            raise ValueError(f"nothing follows {context!r}")
         for char, count in counts.items():
             if len(context) not in (1, 2) or len(char) != 1 or type(count) is not int or count < 1:
                 raise ValueError(f"{context!r} {char!r} {count!r}")

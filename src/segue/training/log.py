@@ -8,6 +8,7 @@ import math
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TextIO, TypeVar
@@ -18,6 +19,7 @@ from segue.models.base import Record
 from segue.output.streams import open_console
 from segue.output.visible import escapes, visible
 from segue.training.fitting import Fitting
+from segue.training.interrupt import DroppedError
 from segue.training.world import World
 
 
@@ -61,12 +63,15 @@ class Lines:
 
     def __init__(self, file: TextIO | None = None, every: float = 5.0, rewrite: bool = False) -> None:
         self.file, self.every, self.rewrite = file or sys.stderr, every, rewrite
+        self.sentences: set[str] = set()
         self.what, self.begun, self.said, self.width = "", 0.0, 0.0, 0
 
     def __call__(self, what: str, share: float, note: str = "") -> None:
         if what.endswith("."):
-            self.close()
-            print(what, file=self.file)
+            if what not in self.sentences:  # each model of a comparison reads the same files
+                self.close()
+                self._write(f"{what}\n")
+            self.sentences.add(what)
             return
         now = time.monotonic()
         if what != self.what:
@@ -80,15 +85,21 @@ class Lines:
 
     def _print(self, line: str) -> None:
         if not self.rewrite:
-            print(line, file=self.file)
+            self._write(f"{line}\n")
             return
-        print(f"\r{line:<{self.width}}", end="", file=self.file, flush=True)
+        self._write(f"\r{line:<{self.width}}")
         self.width = len(line)
+
+    def _write(self, text: str) -> None:
+        """Write what people see. Where nobody reads any more (a closed pipe), the work goes on without it."""
+        with suppress(OSError):
+            self.file.write(text)
+            self.file.flush()
 
     def close(self) -> None:
         """End the line that would be overwritten."""
         if self.width:
-            print(file=self.file)
+            self._write("\n")
             self.width = 0
 
 
@@ -108,13 +119,16 @@ class Bar:
             console=open_console(stderr=True),
             transient=True,
         )
+        self.sentences: set[str] = set()
         self.what, self.task = "", self.bar.add_task("", note="", visible=False)
         self.bar.start()
 
     def __call__(self, what: str, share: float, note: str = "") -> None:
         what = visible(what)
         if what.endswith("."):
-            self.bar.console.print(what, markup=False, highlight=False)
+            if what not in self.sentences:
+                self.bar.console.print(what, markup=False, highlight=False)
+            self.sentences.add(what)
             return
         if what != self.what:
             self.what = what
@@ -175,20 +189,27 @@ class Log:
         self.what = f"training {name}"
         self.learns = not isinstance(trainer, Fitting)
         self.metrics: Metrics | None = None
+        self.saved_at = -1
+        """The step of the last checkpoint that was written here."""
 
     def __enter__(self) -> Log:
         if self.learns:
             self._restore()
-            # Never show 100 % during validation: the run is not finished.
-            self.trainer.validating = lambda share: self.progress(
-                self.what, min(self.trainer.progress, 0.99), "validating"
-            )
+            self.trainer.validating = self._validating
+            if self.world.size == 1:  # several processes would not end at the same step
+                self.trainer.interrupts.begin()
         if self.world.first:
             board = self.learns and self.trainer.config.tensorboard
             self.metrics = Metrics(self.folder, self.trainer.step, board)
         if self.learns:
             self.progress(self.what, self.trainer.progress)
         return self
+
+    def _validating(self, share: float) -> None:
+        if self.trainer.interrupts.signal:
+            raise DroppedError
+        # Never show 100 % during validation: the run is not finished.
+        self.progress(self.what, min(self.trainer.progress, 0.99), "validating")
 
     def _restore(self) -> None:
         from segue.training.checkpoint import clear_unfinished, latest
@@ -199,28 +220,48 @@ class Log:
         checkpoint, damaged = latest(places)
         for sentence in damaged:
             self.progress(sentence, 0.0)
-        if checkpoint:
+        if checkpoint is None:
+            return
+        try:
             self.trainer.restore(*checkpoint)
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, RuntimeError) as error:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise InputError(
+                f"The checkpoint in {places} does not fit {self.folder / 'recipe.toml'} ({reason[:200]}). Restore the "
+                "recipe as the run began with it, or begin another run."
+            ) from None
 
     def write(self, record: Record) -> None:
-        """Write a record; after a validation, a checkpoint too. Collective: every process must call this."""
-        saves = self.learns and record.kind in ("validation", "checkpoint")
+        """Write a record; after a validation or an interruption, a checkpoint too. Collective: every process must call
+        this."""
+        saves = self.learns and record.kind in ("validation", "checkpoint", "interrupted")
+        saves = saves and self.saved_at != self.trainer.step
         tensors = self.trainer.tensors() if saves else None
         if self.metrics is None:
             return
-        self.metrics.write(record)
+        if record.kind != "interrupted":
+            self._note(self.metrics, record)
+        if tensors is not None:
+            from segue.training.checkpoint import save_checkpoint
+
+            save_checkpoint(self.folder / "checkpoints", self.trainer.step, tensors, self.trainer.values())
+            self.saved_at = self.trainer.step
+        if record.kind == "interrupted":
+            raise KeyboardInterrupt(self.trainer.interrupts.signal)
+
+    def _note(self, metrics: Metrics, record: Record) -> None:
+        """Write a record into metrics.jsonl, and show it."""
+        metrics.write(record)
         loss = record.values.get("cross_entropy", record.values.get("loss"))
         if self.learns and record.kind == "train" and loss is not None:
             self.progress(self.what, record.values["progress"], f"step {record.step}, loss {loss:.3f}")
         if count := record.values.get("threads"):
             said = f"uses {count} thread{'s' * (count > 1)} from step {record.step} on"
             self.progress(f"Training has become more than twice as slow, so it {said}.", 0.0)
-        if tensors is not None:
-            from segue.training.checkpoint import save_checkpoint
-
-            save_checkpoint(self.folder / "checkpoints", self.trainer.step, tensors, self.trainer.values())
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if self.learns:
+            self.trainer.interrupts.end()
         if self.metrics is not None:
             self.metrics.close()
         if isinstance(error, DivergedError):
@@ -253,11 +294,16 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     lines = []
-    for line in path.read_text().split("\n"):
+    for number, text in enumerate(path.read_bytes().split(b"\n"), 1):
         try:
-            lines.append(json.loads(line))
-        except ValueError:  # the last line of a killed run may be half there
+            line = json.loads(text)
+        except (ValueError, RecursionError):  # the last line of a killed run may be half there
             continue
+        if not (isinstance(line, dict) and type(line.get("step")) is int and isinstance(line.get("kind"), str)):
+            raise InputError(
+                f"{path}:{number} is damaged: no record with a step and a kind. Remove the line, or restore the file."
+            )
+        lines.append(line)
     return lines
 
 
@@ -266,7 +312,7 @@ def _board(folder: Path, after: int) -> Any:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise InputError(
-            "train.tensorboard=true needs the tensorboard package: pip install 'segue[tensorboard]'."
+            "train.tensorboard=true needs the tensorboard package: pip install '.[tensorboard]'."
         ) from None
     # purge_step hides what a killed run wrote for later steps.
     return SummaryWriter(str(folder), purge_step=after + 1 if after else None)  # type: ignore[no-untyped-call]

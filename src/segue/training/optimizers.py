@@ -82,9 +82,28 @@ class Optimizer(ABC):
         """All that is kept, as a checkpoint holds it."""
         return {f"{i}.{name}": value for i, kept in enumerate(self.kept.values()) for name, value in kept.items()}
 
+    @abstractmethod
+    def _state(self, weight: Tensor, group: Group) -> dict[str, tuple[int, ...]]:
+        """Return the names and shapes of what is kept for a weight of a group, once it has made a step."""
+
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Restore the state from a checkpoint."""
+        """Restore the state from a checkpoint. ValueError: it is not of this optimiser and these weights, whose kernels
+        would write beyond tensors of other shapes."""
+        expected: dict[str, tuple[int, ...]] = {}
+        places = {weight: i for i, weight in enumerate(self.kept)}
+        for group in self.groups:
+            for weight in group.weights:
+                state = self._state(weight, group)
+                if any(f"{places[weight]}.{name}" in tensors for name in state):  # a weight without a gradient has none
+                    expected |= {f"{places[weight]}.{name}": shape for name, shape in state.items()}
         weights = list(self.kept)
+        for key in sorted(expected.keys() | tensors.keys()):
+            found = tensors.get(key)
+            if key not in expected or found is None or tuple(found.shape) != expected[key]:
+                shape = "missing" if found is None else list(found.shape)
+                raise ValueError(f"the optimiser's {key} is {shape}, expected {expected.get(key, 'no such state')}")
+            if found.dtype != weights[int(key.split(".", 1)[0])].dtype:
+                raise ValueError(f"the optimiser's {key} is of type {found.dtype}")
         self.kept = {weight: {} for weight in weights}
         for key, value in tensors.items():
             i, name = key.split(".", 1)
@@ -93,6 +112,9 @@ class Optimizer(ABC):
 
 class Sgd(Optimizer):
     """With momentum, or without it (0)."""
+
+    def _state(self, weight: Tensor, group: Group) -> dict[str, tuple[int, ...]]:
+        return {"momentum": tuple(weight.shape)} if self.momentum else {}
 
     def _step(self, weights: list[Tensor], group: Group) -> None:
         means = self._keep(weights, "momentum") if self.momentum else []
@@ -105,6 +127,9 @@ class Sgd(Optimizer):
 
 
 class AdamW(Optimizer):
+    def _state(self, weight: Tensor, group: Group) -> dict[str, tuple[int, ...]]:
+        return {"mean": tuple(weight.shape), "square": tuple(weight.shape), "steps": ()}
+
     def _step(self, weights: list[Tensor], group: Group) -> None:
         means, squares = self._keep(weights, "mean"), self._keep(weights, "square")
         steps, gradients = self._keep(weights, "steps", ()), [weight.grad for weight in weights]
@@ -120,6 +145,9 @@ class AdamW(Optimizer):
 
 class Muon(AdamW):
     """The first group by Muon, the others by AdamW."""
+
+    def _state(self, weight: Tensor, group: Group) -> dict[str, tuple[int, ...]]:
+        return {"momentum": tuple(weight.shape)} if group is self.groups[0] else super()._state(weight, group)
 
     def _step(self, weights: list[Tensor], group: Group) -> None:
         if group is not self.groups[0]:

@@ -17,26 +17,14 @@ from segue.tokens.tokenizer import Tokenizer
 from segue.training.log import Progress, silent
 
 
-def on_meta(make: Callable[[], Any]) -> Any:
-    """Build the model on the meta device: shapes only, no memory."""
-    import torch
-    from torch.overrides import TorchFunctionMode
-
-    class Undrawn(TorchFunctionMode):
-        """Skip `normal_`: on meta it would import torch's compiler (1 s)."""
-
-        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            kwargs = kwargs or {}
-            return (*args, *kwargs.values())[0] if func.__name__ == "normal_" else func(*args, **kwargs)
-
-    with torch.device("meta"), Undrawn():
-        return make()
-
-
 def check_size(make: Callable[[], Any]) -> None:
     """Check, before making the model, that weights, gradients and one more number for each fit into memory."""
-    count = sum(parameter.numel() for parameter in on_meta(make).parameters())
-    needed, there = 3 * 4 * count, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    from segue.models.network import on_meta
+
+    laid = on_meta(make)
+    count = sum(parameter.numel() for parameter in laid.parameters())
+    fixed = sum(buffer.numel() for buffer in laid.buffers())
+    needed, there = 4 * (3 * count + fixed), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > there:
         raise InputError(
             f"The model has {count:,} parameters, and to train them takes {needed / 2**30:,.0f} GiB at the least; this "
@@ -85,7 +73,7 @@ def take_vectors(model: Any, config: Any, tokenizer: Tokenizer, progress: Progre
             f"model.embeddings={path} has vectors of {given} numbers, the model of {width}. Set model.{key}={given}."
         )
     index = {word: i for i, word in enumerate(words)}
-    names = [tokenizer.decode([i]) for i in range(tokenizer.unk + 1, tokenizer.vocab_size)]
+    names = [tokenizer.name(i) for i in range(tokenizer.unk + 1, tokenizer.vocab_size)]
     for table, folded in tables:
         places = np.array([_place(name, index, folded) for name in names], np.int64)
         if not (places >= 0).any():
@@ -126,7 +114,7 @@ def _read_vectors(path: Path) -> tuple[list[str], NDArray[np.float32]]:
 
     if not path.is_dir():
         return read_vectors(path)
-    from segue.ngrams.trie import map_arrays
+    from segue.ngrams.model_file import Arrays
 
     try:
         config = json.loads((path / "config.json").read_text(encoding="utf-8"))
@@ -135,9 +123,10 @@ def _read_vectors(path: Path) -> tuple[list[str], NDArray[np.float32]]:
     if config["kind"] != "word2vec":
         raise InputError(f"model.embeddings={path} is a run of {config['kind']}. Expected one of word2vec, or a file.")
     tokenizer = Tokenizer.load(path / "tokenizer.json")
-    vectors = np.array(map_arrays(path / "model.safetensors")["vectors"], np.float32)
+    arrays = Arrays.of(path / "model.safetensors")
+    vectors = np.array(arrays.numbers("vectors", (tokenizer.vocab_size, None)), np.float32)
     first = tokenizer.unk + 1
-    return [tokenizer.decode([i]) for i in range(first, tokenizer.vocab_size)], vectors[first:]
+    return [tokenizer.name(i) for i in range(first, tokenizer.vocab_size)], vectors[first:]
 
 
 def take_weights(model: Any, init: str) -> None:

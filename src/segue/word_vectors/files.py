@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gzip
 import lzma
+import sys
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +23,8 @@ from numpy.typing import NDArray
 from segue.errors import InputError
 
 Vectors = NDArray[np.float32]
-_LONGEST_WORD = 1 << 16
+_LONGEST_WORD, _LONGEST_LINE = 1 << 16, 1 << 24
+"""Bytes of a word, and of a line, at the most."""
 _PROBE = 1 << 12
 
 
@@ -47,7 +49,7 @@ def read_vectors(path: Path) -> tuple[list[str], Vectors]:
             file.seek(0)
             cells = line.split()
             if len(cells) == 2 and all(cell.isdigit() for cell in cells):
-                file.readline()
+                file.readline(_PROBE)
                 count, width = int(cells[0]), int(cells[1])
                 if not width or not count:
                     raise InputError(f"{path}:1: {count} words of {width} numbers. Expected at least one of each.")
@@ -93,12 +95,14 @@ def _text(path: Path, file: Any, count: int, width: int) -> tuple[list[str], Vec
     words: list[str] = []
     rows: list[NDArray[np.float32]] = []
     shift = 1 if count else 0
-    for number, line in enumerate(file, 1 + shift):
+    for number, line in enumerate(iter(lambda: file.readline(_LONGEST_LINE), b""), 1 + shift):
+        if len(line) == _LONGEST_LINE:
+            raise InputError(f"{path}:{number}: a line of {_LONGEST_LINE:,} bytes or more. Expected a word a line.")
         cells = line.rstrip().rsplit(b" ", width) if width > 0 else []
         try:
             if len(cells) != width + 1:
                 raise ValueError
-            with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
+            with np.errstate(over="ignore"):  # infinite numbers are refused below
                 rows.append(np.array(cells[1:], dtype=np.float32))
             words.append(cells[0].decode())
         except ValueError:
@@ -112,9 +116,15 @@ def _text(path: Path, file: Any, count: int, width: int) -> tuple[list[str], Vec
 
 
 def _binary(path: Path, file: Any, count: int, width: int) -> tuple[list[str], Vectors]:
-    """Read the whole file: each word ends with a space."""
-    data = file.read()
-    vectors = np.empty((min(count, len(data)), width), np.float32)
+    """Read the file whole, but not beyond what its first line says: a packed file may hold far more. A space ends each
+    word."""
+    most = count * (4 * width + _PROBE)
+    data = file.read(min(most, sys.maxsize))
+    if count * 4 * width > len(data):
+        raise InputError(
+            f"{path} is too short for the {count:,} words of {width:,} numbers of its first line. Fetch it again."
+        )
+    vectors = np.empty((count, width), np.float32)
     words: list[str] = []
     at = 0
     for i in range(count):

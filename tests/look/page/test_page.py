@@ -162,7 +162,7 @@ class Checked(HTMLParser):
 
 TASKS: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
     "lm": ("rnn_lm", TEXTS, {"model.width": 8, "data.unit": "line"}),
-    "classify": ("bow", [(text, text.split()[1]) for text in TEXTS], {}),
+    "classify": ("bow", [(text.split()[1], text) for text in TEXTS], {}),
     "tag": ("window_tagger", [(t.split(), [str(len(w) % 3) for w in t.split()]) for t in TEXTS], {"model.width": 8}),
     "seq2seq": ("rnn_seq2seq", [(t, t.upper()) for t in TEXTS], {"model.width": 8, "tokens.kind": "char"}),
 }

@@ -286,14 +286,14 @@ def test_the_task_of_what_cannot_be_read() -> None:
     assert task_of("a.tsv,b.tsv", ()) == "seq2seq"
 
 
-def test_the_text_where_the_label_should_be_is_refused_with_the_way_out() -> None:
+def test_a_label_that_plainly_stands_second_is_read_there_unless_columns_are_named() -> None:
     rows = [f"film number {i} is {'fine' if i % 2 else 'dull'}\t{i % 2}" for i in range(60)]
     Path("reviews.tsv").write_text("\n".join(rows))
     with pytest.raises(segue.InputError, match=r"60 different labels.*data\.columns=2,1"):
-        segue.train("bow", "reviews.tsv", "r")
+        segue.train("bow", "reviews.tsv", "r", {"data.columns": "1,2"})
     assert not Path("r").exists()
-    settings: dict[str, Any] = {"data.columns": "2,1", "train.steps": 2}
-    assert segue.train("bow", "reviews.tsv", "r", settings).labels == ("0", "1")
+    run = segue.train("bow", "reviews.tsv", "r", {"train.steps": 2})
+    assert run.labels == ("0", "1") and any("(data.columns=2,1)" in note for note in run.ledger_summary())
 
 
 def test_a_tag_of_the_test_file_that_training_lacks_is_said_before_training() -> None:

@@ -37,6 +37,8 @@ from segue.training.log import Progress, silent
 
 _BLOCK = 1 << 24
 """Read this many bytes at a time."""
+_LONGEST = 1 << 20
+"""Bytes of a line at the most."""
 
 
 def import_arpa(path: Path, out: Path, progress: Progress = silent) -> list[str]:
@@ -101,7 +103,10 @@ class _Arpa:
     # Lines
 
     def _more(self) -> bool:
-        """Read the next bytes into the buffer, after those not used yet; False at the end of the file."""
+        """Read the next bytes into the buffer, after those not used yet, which are a part of a line; False at the end
+        of the file."""
+        if len(self.buffer) - self.place > _LONGEST:
+            raise self._damaged(f"a line of more than {_LONGEST:,} bytes", "an n-gram a line", self.line + 1)
         try:
             block = self.file.read(_BLOCK)
         except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:

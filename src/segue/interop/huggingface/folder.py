@@ -151,8 +151,9 @@ class Folder:
         names = [WEIGHTS]
         if not (self.path / WEIGHTS).exists():
             parts = self.json(INDEX).get("weight_map")
-            names = sorted(set(parts.values())) if isinstance(parts, dict) else []
-            if not names or any(not isinstance(name, str) or Path(name).name != name for name in names):
+            found = list(parts.values()) if isinstance(parts, dict) else []
+            names = sorted({name for name in found if isinstance(name, str) and Path(name).name == name})
+            if not names or any(name not in names for name in found):
                 raise self.damaged(INDEX, "it names no files of this folder")
         weights: dict[str, Tensor] = {}
         for name in names:
@@ -202,7 +203,7 @@ class Folder:
         try:
             more = {token["content"]: token["id"] for token in added}
             spelt = {name: "".join(learn.byte_names()[byte] for byte in name.encode()) for name in more}
-        except (TypeError, KeyError, AttributeError):
+        except (TypeError, KeyError, AttributeError, UnicodeEncodeError):
             raise self.damaged(tokens.path.name, "its added_tokens have no content and id") from None
         ids = [*vocab.values(), *(i for name, i in more.items() if name not in vocab)]
         names = [*vocab, *(spelt[name] for name in more if name not in vocab)]

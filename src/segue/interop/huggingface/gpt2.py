@@ -31,6 +31,7 @@ from segue.interop.huggingface.folder import WEIGHTS, Folder, check_folder, orde
 from segue.interop.imported_run import check_free, write_imported_run
 from segue.models.base import Sizes
 from segue.models.gpt import Gpt
+from segue.models.network import check_finite
 from segue.recipe import load_recipe
 from segue.runs import folder as files
 from segue.runs.run import load
@@ -239,7 +240,14 @@ class _Gpt2(Folder):
 
     def own_weights(self) -> dict[str, Tensor]:
         """Read all tensors by their names, without the prefix `transformer.`."""
-        return {name.removeprefix("transformer."): tensor for name, tensor in self.weights().items()}
+        weights = {name.removeprefix("transformer."): tensor for name, tensor in self.weights().items()}
+        try:
+            check_finite(weights)
+        except ValueError as error:
+            raise self.damaged(WEIGHTS, str(error)) from None
+        if flat := next((name for name, tensor in weights.items() if not tensor.dim()), None):
+            raise self.damaged(WEIGHTS, f"{flat} is a single number")
+        return weights
 
     def tensors(self, config: Gpt.Config, sizes: Sizes, weights: dict[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
         """Return the weights of a Gpt; `rows` are the token embeddings, the end first."""

@@ -28,9 +28,9 @@ from segue.layers.recurrent import Recurrent
 from segue.layers.transformer import WIDER
 from segue.models.base import Sizes
 from segue.models.gpt import SHAPES, Gpt, Shape, Size
-from segue.models.network import Network
+from segue.models.network import Network, on_meta
 from segue.training.rates import optimizer
-from segue.training.setup import freeze, on_meta
+from segue.training.setup import freeze
 
 BYTES = 4
 """Of a number in float32."""

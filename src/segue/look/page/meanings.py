@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import re
 
+from segue.inference.evaluation import MEANINGS as OF_FIGURES
+from segue.inference.evaluation import NAMES
 from segue.look.page.markup import text
 
-MEANINGS = {
-    "bits per byte": "The mean of -log2 of the probability that the model gives to the text, for each byte of it. "
-    "It does not depend on the tokens, so all models can be compared.",
-    "perplexity": "2 to the power of the mean bits of a token: the model is as unsure as if it chose among so many "
-    "equally likely tokens. Compare it only between models with the same tokens.",
-    "spelling": "The part of the bits per byte that goes into spelling unknown words letter by letter; 0 where every "
-    "word is known.",
+MEANINGS = {NAMES.get(key, key): f"{said[:1].upper()}{said[1:]}." for key, said in OF_FIGURES.items()} | {
+    "bits per token": "The mean of -log2 of the probability that the model gives to a token.",
     "tokens": "What the text is cut into: characters, bytes, words, or parts of words.",
     "parameters": "How many numbers the model has learnt; of a model that counts, how many different n-grams it keeps.",
     "tokens/s": "Tokens of training text read in a second of training.",
     "95 % interval": "How far the figure would move on other text of the same kind and size, 19 times in 20.",
     "accuracy": "The share of predictions that are right.",
-    "macro F1": "F1, the harmonic mean of precision and recall, averaged over the labels: rare ones count as much.",
-    "micro F1": "F1 over all decisions together: frequent labels count more.",
     "span F1": "F1 of whole spans such as names: a span counts if its beginning, end and type are all right.",
     "BLEU": "How many runs of one to four words of the output stand in the reference, from 0 to 100.",
     "chrF": "F-score of runs of one to six characters that output and reference share, from 0 to 100.",
@@ -27,8 +22,6 @@ MEANINGS = {
     "mean absolute error": "The mean difference between predicted and true numbers, without its sign.",
     "Pearson's r": "How nearly predicted and true numbers lie on a straight line, from -1 to 1.",
     "Spearman's rho": "How nearly predicted and true numbers have the same order, from -1 to 1.",
-    "cloze accuracy": "How often the model finds which of ten words stood among its neighbours.",
-    "calibration error": "How far the confidence of predictions is from the share of them that is right, on average.",
     "mean negative log score": "The mean of -ln of the scores of a model that has no probabilities.",
     "read as": "How the model read the text: in one go or in parts, and what it remembered from the part before.",
     "state carried": "The model goes on with what it remembers of the text before, and never begins anew.",

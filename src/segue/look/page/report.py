@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from segue.data.atomic import atomic_file, of_process
+from segue.inference.evaluation import HIDDEN_ZEROS, NAMES
 from segue.inference.metrics import class_scores
 from segue.look.explain.evidence import Followers
 from segue.look.explain.orders import Orders
@@ -43,6 +44,7 @@ from segue.look.page.surprisal import Reading, surprisal
 from segue.look.page.trend import Trend, trend_chart
 from segue.look.page.word_map import word_map_charts
 
+_HIDDEN_ZEROS = {NAMES[key] for key in HIDDEN_ZEROS}
 _LONG_LIST = 12
 _CARDS = 3
 """Samples and texts with surprisal that are shown; those of more models are folded away."""
@@ -87,6 +89,8 @@ class Entry:
     """What models of its kind are called together: n-gram, RNN, Transformer."""
     colour: int = 0
     """Its colour on the page; `render` sets it."""
+    types: list[dict[str, Any]] = field(default_factory=list)
+    """Of spans: precision, recall and F1 of each type."""
 
 
 @dataclass(frozen=True)
@@ -173,6 +177,7 @@ def render(page: Page) -> str:
         ("inside", "Inside the network", _inside(page)),
         ("confusion", "Confusions", _confusion(page)),
         ("classes", "Label by label", _classes(page)),
+        ("types", "Type by type", _types(page)),
         ("calibration", "Calibration", _calibration(page)),
         ("examples", "Translations" if _translates(page) else "Errors", _examples(page)),
         ("rows", "Rows to look at", _rows(page)),
@@ -265,7 +270,7 @@ def _families(page: Page) -> str:
 
 def _table(page: Page) -> str:
     ranked = _ranked(page)
-    others = list(dict.fromkeys(m for entry in page.entries for m in entry.metrics if m != ranked))
+    others = [name for name in dict.fromkeys(m for e in page.entries for m in e.metrics) if _told(page, name, ranked)]
     scale = _scale(page, ranked)
     paired = any(entry.differs for entry in page.entries)
     head = [f"<th>model</th><th>{term('tokens')}</th>"]
@@ -282,6 +287,11 @@ def _table(page: Page) -> str:
         f'{_families(page)}<div class="scroll"><table class="result"><thead><tr>{"".join(head)}</tr></thead>'
         f"<tbody>{rows}</tbody></table></div>{note}"
     )
+
+
+def _told(page: Page, name: str, ranked: str) -> bool:
+    """Whether a figure beside the ranked one has a column: some are left out if there is nothing to tell."""
+    return name != ranked and (name not in _HIDDEN_ZEROS or any(entry.metrics.get(name) for entry in page.entries))
 
 
 def _meanings(names: Sequence[str]) -> str:
@@ -542,11 +552,27 @@ def _classes(page: Page) -> str:
                 [text(label), *(figure(share, "f1") for share in score[:3]), f"{score.support:,}"]
                 for label, score in sorted(scores, key=lambda pair: -pair[1].support)
             ]
-            of = page.judged
-            said = f"{_named(entry)}: of what it called so, how much is so (precision); of what "
-            said += "is so, how much it found (recall); and F1, the harmonic mean of the two."
-            return f"<p>{said}</p>{markup.table(['label', 'precision', 'recall', 'F1', of], rows)}"
+            return _precision_and_recall(entry, ["label", page.judged], rows)
     return ""
+
+
+def _types(page: Page) -> str:
+    """Precision, recall and F1 of each type of span, by the best model of spans."""
+    for entry in page.entries:
+        if entry.types:
+            shares = ("precision", "recall", "f1")
+            rows = [
+                [text(one["type"]), *(figure(one[share], "f1") for share in shares), f"{one['true']:,}"]
+                for one in sorted(entry.types, key=lambda one: -one["true"])
+            ]
+            return _precision_and_recall(entry, ["type", "spans"], rows)
+    return ""
+
+
+def _precision_and_recall(entry: Entry, names: Sequence[str], rows: list[list[str]]) -> str:
+    said = f"{_named(entry)}: of what it called so, how much is so (precision); of what "
+    said += "is so, how much it found (recall); and F1, the harmonic mean of the two."
+    return f"<p>{said}</p>{markup.table([names[0], 'precision', 'recall', 'F1', names[1]], rows)}"
 
 
 def _calibration(page: Page) -> str:

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -55,7 +56,7 @@ from segue.runs.experiments import length
 from segue.runs.experiments.compare import mean_of
 from segue.runs.experiments.verdict import shown_p
 from segue.runs.gather import curve_of, entry_of, page_of
-from segue.runs.resume import Out, Settings, setting_lines
+from segue.runs.resume import Out, Settings, check_inputs, setting_lines
 from segue.runs.run import Run
 from segue.runs.train import train
 from segue.training import device as devices
@@ -275,14 +276,12 @@ def run_claim(
             _key(claim.against, recipe)
     out = Path(out) if out else files.free_name(f"claim-{claim.name}")
     _check_place(out)
-    made = files.missing(out)
-    try:
-        with devices.using_threads(threads):
-            outcomes = [_outcome(claim, recipes[name], out, progress, trust) for name in claim.variants]
-    except InputError:
-        if made and not any(out.glob("*/result.json")):
-            files.undo(out, set(), made)
-        raise
+    for recipe in recipes.values():
+        check_inputs(recipe, trust)
+    words = [what, *([data] if data else []), *lines, *(["--budget", budget] if budget else []), "--out", str(out)]
+    again = shlex.join(["segue", "claim", *words, *(["--threads", str(threads)] if threads else [])])
+    with files.held(out, files.missing(out), again), devices.using_threads(threads):
+        outcomes = [_outcome(claim, recipes[name], out, progress, trust) for name in claim.variants]
     if all(outcome.diverged for outcome in outcomes):
         raise SegueError(
             f"No variant of {claim.name} could be trained: the loss was soon no number. Try a smaller rate."
@@ -414,7 +413,7 @@ def _mean_curve(curves: Sequence[Curve]) -> Curve:
 
 
 def _report(claim: Claim, outcomes: Sequence[Outcome], recipe: Recipe, out: Path) -> dict[str, Any]:
-    main = recipe.task.figure
+    main = next((outcome.mean.figure for outcome in outcomes if not outcome.diverged), recipe.task.figure)
     metric = NAMES.get(main, main)
     held, comparisons = _decided(claim, outcomes, main)
     law = _law(outcomes, main) if claim.law else None

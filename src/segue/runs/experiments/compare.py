@@ -9,9 +9,11 @@ and seed by seed. The seeds of a trial share what does not depend on the seed: t
 from __future__ import annotations
 
 import fnmatch
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import chain, product
 from pathlib import Path
 from types import MappingProxyType
@@ -21,8 +23,9 @@ import numpy as np
 
 from segue import tasks
 from segue.data.corpus import Corpus
+from segue.data.from_list import guess_rows
 from segue.data.sources import guess_shape
-from segue.errors import InputError, SegueError, goes_on
+from segue.errors import InputError, SegueError
 from segue.inference import metrics
 from segue.inference.evaluation import LOWER_IS_BETTER, Evaluation, main_figure
 from segue.inference.evaluation import compare as compare_two
@@ -82,14 +85,14 @@ def compare(
         with devices.using_threads(threads):
             return Comparison(_go_on(given, out, progress))
     listed = data is not None and not isinstance(data, str | Path)
-    chosen = tasks.task(task or task_of("" if listed else str(data or "pydoc"), models, trust))
+    chosen = tasks.task(task or task_of(data if listed else str(data or "pydoc"), models, trust))
     path, made = _place(out, f"compare-{data_name(data)}")
     rows = None
     try:
         name, rows = named_data(data, path, chosen.shape)
         asked = given.asked(name or "pydoc", chosen)
         recipes = _recipes(asked, trust)
-        with _locked(path, made, new=True), devices.using_threads(threads):
+        with devices.using_threads(threads), files.held(path, made, _again(path), partial(_check_empty, path)):
             return Comparison(_compare(asked, recipes, path, progress, trust))
     except BaseException:
         undo_rows(rows, path, made)
@@ -167,7 +170,7 @@ def _go_on(given: _Given, out: Out, progress: Progress) -> dict[str, Any]:
             "other settings choose another --out."
         )
     recipes = _recipes(asked, given.trust)
-    with _locked(path, [], new=False):
+    with files.held(path, [], _again(path)):
         return _compare(asked, recipes, path, progress, given.trust)
 
 
@@ -194,27 +197,11 @@ def _place(out: Out, stem: str) -> tuple[Path, list[Path]]:
             return path, made
 
 
-@contextmanager
-def _locked(path: Path, made: list[Path], new: bool) -> Iterator[None]:
-    """Lock the folder of a comparison, which must be empty for a new one. If nothing was trained in the end, leave
-    nothing of it."""
-    with files.locked(path):
-        files.clear_leftovers(path, finished=False)
-        if new:
-            _check_empty(path)
-        before = files.entries(path) - {".lock"}
-        try:
-            yield
-        except BaseException as error:
-            if any(path.glob("*/recipe.toml")):
-                goes_on(error, f"segue compare --out {path} --resume")
-                raise
-            for name in {files.COMPARISON, ".lock"} - before:
-                (path / name).unlink(missing_ok=True)
-            with suppress(OSError):  # someone else may have put something there
-                for folder in made:
-                    folder.rmdir()
-            raise
+def _again(path: Path) -> str:
+    """Return the command that goes on with a comparison."""
+    threads = devices.asked_threads()
+    named = f" --threads {threads}" if threads else ""
+    return f"segue compare --out {shlex.quote(str(path))} --resume{named}"
 
 
 def _check_empty(path: Path) -> None:
@@ -393,6 +380,8 @@ def _joined(folds: list[Evaluation]) -> Evaluation:
         if any(name in fold.result for fold in folds)
     }
     result = folds[0].result | sums | _averages(folds, [fold.size for fold in folds])
+    if "span_counts" in result:
+        result |= metrics.by_type(result["types"], result["span_counts"])
     pieces = np.concatenate([fold.pieces_NK for fold in folds])
     examples = [example for fold in folds for example in fold.examples]
     ordered = any(fold.ordered for fold in folds)
@@ -411,12 +400,12 @@ def mean_of(seeds: Sequence[Evaluation]) -> Evaluation:
 
 
 _SUMMED = (
-    *("confusion", "calibration", "rows", "sentences", "words", "tokens", "bytes"),
+    *("confusion", "calibration", "span_counts", "rows", "sentences", "words", "tokens", "bytes"),
     *("unknown_tokens", "zero_probability_tokens", "tokens_cut"),
 )
 _AVERAGED = (
-    *("macro_f1", "micro_f1", "span_f1", "chrf", "exact", "perplexity", "spelling_bits_per_byte", "best_possible"),
-    *("mean_absolute_error", "pearson", "spearman"),
+    *("macro_f1", "micro_f1", "span_f1", "precision", "recall", "accuracy", "chrf", "exact", "perplexity"),
+    *("spelling_bits_per_byte", "best_possible", "mean_absolute_error", "pearson", "spearman"),
 )
 
 
@@ -493,7 +482,10 @@ def _report(
     return result
 
 
-_BESIDE = ("perplexity", "micro_f1", "macro_f1", "span_f1", "chrf", "calibration_error")
+_BESIDE = (
+    *("perplexity", "accuracy", "precision", "recall", "by_type", "micro_f1", "macro_f1", "chrf", "calibration_error"),
+    *("mean_absolute_error", "pearson", "spearman"),
+)
 
 
 def _sooner(results: Sequence[dict[str, Any]], trials: Sequence[Trial]) -> list[str]:
@@ -506,9 +498,7 @@ def _sooner(results: Sequence[dict[str, Any]], trials: Sequence[Trial]) -> list[
 def _row(trial: Trial, result: dict[str, Any], column: str) -> dict[str, Any]:
     figures = trial.evaluation.result
     main = main_figure(figures)
-    extra: dict[str, Any] = {
-        key: figures[key] for key in (*_BESIDE, "mean_absolute_error", "pearson", "spearman") if key in figures
-    }
+    extra: dict[str, Any] = {key: figures[key] for key in _BESIDE if key in figures}
     if len(trial.by_seed) > 1:
         extra["seeds"] = trial.by_seed
         extra["seed_deviation"] = float(np.std(trial.by_seed, ddof=1))
@@ -552,7 +542,7 @@ def compare_runs(
         raise InputError(f"{wrong.path} is made for {wrong.task.name}, {opened[0].path} for {opened[0].task.name}.")
     path, made = _place(out, f"compare-{'-'.join(Path(run).name for run in runs)}"[:80])
     with ExitStack() as held:
-        held.enter_context(_locked(path, made, new=True))
+        held.enter_context(files.held(path, made, _again(path), partial(_check_empty, path)))
         lines = setting_lines(settings)
         texts = [held.enter_context(run.corpus_for(data, progress, lines)) for run in opened]
         _check_one_text(opened, texts, data)
@@ -614,10 +604,10 @@ def _check_same_pieces(trials: Sequence[Trial]) -> None:
         )
 
 
-def task_of(data: str, names: Sequence[str], trust: bool = False) -> TaskName:
+def task_of(data: Any, names: Sequence[str], trust: bool = False) -> TaskName:
     """Return the task of the first model, or guess it from the data."""
     if names:
         first = _expand(names[0])[0]
         kind = kind_of(first)
         return load_recipe(first, trust=trust).task.name if kind.endswith(".py") else task_of_kind(kind)
-    return tasks.of_shape(guess_shape(data).name)
+    return tasks.of_shape((guess_shape(data) if isinstance(data, str) else guess_rows(data)).name)
