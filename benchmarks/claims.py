@@ -54,8 +54,12 @@ def section(name: str, result: dict[str, Any], said: str) -> str:
     best = result.get("best_possible")
     lines = [f"## {name}", "", result["says"], "", *rows, ""]
     lines += [f"The best possible is {best:.3f}.", ""] if best is not None else []
-    held, _, why = result["verdict"].partition(":")
-    lines += [f"**{held}**:{why}", "", f"![{name}](pictures/claim-{name}.svg)", ""]
+    lines += [
+        f"**{result['verdict']}** {' '.join(result.get('details', []))}".rstrip(),
+        "",
+        f"![{name}](pictures/claim-{name}.svg)",
+        "",
+    ]
     return "\n".join([*lines, *([said, ""] if said else [])])
 
 

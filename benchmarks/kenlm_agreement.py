@@ -92,7 +92,8 @@ def with_slip(run: segue.Run, text: Path, out: Path) -> Path:
 
 def totals(run: segue.Run, text: Path) -> list[float]:
     """log10 of the probability of each line, its end included."""
-    return [line.logprob / math.log(10) for line in run.score(text.read_text(encoding="utf-8").splitlines())]
+    lines = text.read_text(encoding="utf-8").splitlines()
+    return [line.logprob / math.log(10) for line in run.score(lines, end=True)]
 
 
 def largest(a: list[float], b: list[float]) -> float:

@@ -178,7 +178,7 @@ FIGURES = [
     Figure(
         "explain",
         "docs/look.md",
-        r"p\(“ used” \| “ can be”\) = # · # / # \+ \(# − #\) · # = #",
+        r"p\(“ used” \| “can be”\) = # · # / # \+ \(# − #\) · # = #",
         equation,
         cheapest=True,
         needs=PYDOC,

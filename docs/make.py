@@ -18,12 +18,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from segue import models, recipe
+from segue.models.keys import fields_of
 
 DOCS = Path(__file__).parent
 SOURCE = DOCS.parent / "src" / "segue"
 SHARED = ("data", "tokens", "batches", "train", "decode")
 BEGIN, END = "<!-- made by `make docs`: begin -->\n", "<!-- end -->\n"
 FOLDERS = {
+    "output": "what reaches the terminal: the standard streams, and control characters made visible",
     "data": "files and corpora -> examples, divided into training, validation and test",
     "tokens": "strings <-> ids",
     "batches": "ids -> batches",
@@ -95,7 +97,7 @@ def table(section: str, cls: type) -> str:
 def keys(prefix: str, cls: type) -> Iterator[tuple[str, str, str, str]]:
     """(key, values, default, doc) of every field; a field that is a group of keys gives the keys inside it."""
     hints = typing.get_type_hints(cls)
-    for field in recipe.fields_of(Path(inspect.getfile(cls)), cls.__name__):
+    for field in fields_of(Path(inspect.getfile(cls)), cls.__name__):
         hint = hints[field.name]
         if is_dataclass(hint):
             yield from keys(f"{prefix}.{field.name}", typing.cast(type, hint))

@@ -4,6 +4,8 @@ processes with two threads each on two cores wait for each other most of the tim
 import os
 import signal
 
+import segue  # noqa: F401  (before torch: it sets how long waiting threads spin)
+
 os.environ["OMP_NUM_THREADS"] = "1"
 os.fsync = lambda file: None  # waiting for the disk takes longer than a small run does, and no test cuts the power
 

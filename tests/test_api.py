@@ -21,7 +21,7 @@ from segue.errors import InputError
 
 TINY = {"model.width": 8, "model.embedding": 8, "train.steps": 3}
 TEXTS = ["the cow eats the green grass.", "a big dog sees the small cow."] * 20
-REVIEWS = [("a fine film", "good"), ("a dull film", "bad")] * 20
+REVIEWS = [("good", "a fine film"), ("bad", "a dull film")] * 20
 TAGGED = [(["the", "cow", "eats"], ["D", "N", "V"]), (["a", "dog", "runs"], ["D", "N", "V"])] * 20
 PAIRS = [("the cow", "die kuh"), ("a dog", "ein hund")] * 20
 CASES: list[tuple[str, Sequence[Any], dict[str, Any]]] = [
@@ -97,11 +97,11 @@ def test_a_list_and_a_file_of_it_are_one(runs: dict[str, segue.Run]) -> None:
         ("ngram", [], "empty"),
         ("ngram", [("a", "b")], "Row 0.*needs a text"),
         ("ngram", ["fine", None], "Row 1.*None.*needs a text"),
-        ("bow", [("fine", "good"), "text alone"], r"Row 1.*pair \(text, label\)"),
+        ("bow", [("good", "fine"), "text alone"], r"Row 1.*pair \(label, text\)"),
         ("bow", [("a", "b", "c")], "Row 0.*pair"),
         ("bow", [("a", object())], "Row 0.*pair"),
-        ("bow", [("fine", None), ("dull", "bad")], "jsonl:1 has no 'label'"),
-        ("bow", [("fine", "good")] * 9, "nothing to learn"),
+        ("bow", [(None, "fine"), ("bad", "dull")], "jsonl:1 has no 'label'"),
+        ("bow", [("good", "fine")] * 9, "nothing to learn"),
         ("window_tagger", [(["a", "b"], ["X"])], "2 words but 1 tags"),
         ("rnn_seq2seq", ["one"], r"pair \(source, target\)"),
     ],
@@ -149,7 +149,8 @@ def test_evaluate_agrees(
     (said,) = command(capsys, "evaluate", run.path, f"{run.path}.data.jsonl", "--json")
     for given in (data, Path(f"{run.path}.data.jsonl"), f"{run.path}.data.jsonl"):
         result = json.loads(json.dumps(run.evaluate(given)).replace("-Infinity", "null").replace("Infinity", "null"))
-        assert result == said
+        named = "a list" if given is data else str(given)
+        assert result == {**said, "data": named}
     (said,) = command(capsys, "evaluate", run.path, "--json")
     assert said["split"] == run.evaluate()["split"] == "validation"
 
@@ -158,8 +159,8 @@ def test_evaluate_agrees(
 def test_score_and_generate_agree(runs: dict[str, segue.Run], kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     run = runs[kind]
     Path("lines.txt").write_text("the cow\na dog sees\n")
-    said = command(capsys, "score", run.path, "lines.txt", "--json")
-    lines = list(run.score(["the cow", "a dog sees"]))
+    said = command(capsys, "score", run.path, "--end", "lines.txt", "--json")
+    lines = list(run.score(["the cow", "a dog sees"], end=True))
     assert [line.logprobs for line in lines] == [line["logprobs"] for line in said]
     assert [line.bits for line in lines] == [line["bits"] for line in said]
     settings = ["--max-tokens", "9", "--seed", "4", "--temperature", "0.7"]
@@ -208,7 +209,7 @@ def test_decoding_is_set_after_training(
         (answer.text, answer.logprob, used) for answer in expected
     ]
     (figures,) = command(capsys, "evaluate", run.path, f"{run.path}.data.jsonl", *typed, "--json")
-    assert figures == segue.evaluate(run, PAIRS, settings=settings)
+    assert {**figures, "data": "a list"} == segue.evaluate(run, PAIRS, settings=settings)
     assert figures["decode"] == used and run.evaluate(PAIRS)["decode"] == {**used, "beam": 1, "max_tokens": 5}
 
 
@@ -298,7 +299,7 @@ def test_what_is_frozen_stays_bit_for_bit(runs: dict[str, segue.Run]) -> None:
 
 
 def test_folds_test_every_row_once() -> None:
-    rows = [(f"film number{i}", "good" if i % 2 else "bad") for i in range(20)]
+    rows = [("good" if i % 2 else "bad", f"film number{i}") for i in range(20)]
     tested = 0
     for fold in range(1, 5):
         settings = {"data.test": f"{fold}/4", "train.steps": 2, "tokens.min_count": 1}
@@ -379,13 +380,13 @@ def test_train_init_takes_the_shape_of_the_model_it_begins_with(tmp_path):
 
 def test_one_text_alone_is_not_its_letters(tmp_path: Path) -> None:
     run = segue.train("ngram", ["the cows eat grass"] * 20, tmp_path / "n")
-    assert [line.text for line in run.score("the cows")] == ["the cows"]
+    assert [line.text for line in run.score("the cows", end=True)] == ["the cows"]
     with pytest.raises(segue.InputError, match=r"5.* is not text"):
         run.generate(5)
     bow = segue.train("bow", REVIEWS, tmp_path / "b", {"train.steps": 3})
     with pytest.raises(segue.InputError, match="1 is not a text"):
         list(bow.predict([1]))  # type: ignore[list-item]
-    assert len(list(bow.predict("a fine one"))) == len(list(bow.explain("a fine one"))) == 1
+    assert len(list(bow.predict("a fine one"))) == len(list(bow.predict("a fine one", explain=True))) == 1
 
 
 def test_what_there_is_can_be_completed() -> None:

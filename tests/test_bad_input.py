@@ -266,6 +266,9 @@ def test_a_damaged_archive(call: Segue) -> None:
         ("train rnn_lm book.txt --out x --device tpu", ["--device tpu", "cpu"]),
         ("train rnn_lm book.txt --out x --device cuda:99", ["cuda:99", "--device cpu"]),
         ("train rnn_lm book.txt --out x --threads -1", ["--threads -1"]),
+        ("train rnn_lm book.txt --out x --threads 99999", ["--threads 99999", "core", "Expected 1 to"]),
+        ("train ngram book.txt --out x --threads 2000", ["--threads 2000", "core"]),
+        ("train word2vec book.txt --out x train.threads=99999", ["train.threads=99999", "core"]),
         ("train rnn_lm book.txt --out x --threads two", ["--threads", "segue train --help"]),
         ("evaluate", ["argument", "segue evaluate --help"]),
         ("explain ngarm", ["'ngarm'", "'ngram'"]),
@@ -532,7 +535,7 @@ def test_a_file_that_may_not_be_read(call: Segue, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(Path, "open", forbidden)
     refused(call("train ngram book.txt --out x"), "book.txt cannot be read: Permission denied", "rights")
-    refused(call(f"score {trained / 'ngram'} book.txt"), "No permission for book.txt")
+    refused(call(f"score {trained / 'ngram'} book.txt"), "book.txt cannot be read: Permission denied", "rights")
 
 
 def full(path: Path | str) -> OSError:
@@ -699,8 +702,8 @@ def test_standard_input_that_is_no_text(call: Segue, trained: Path, words: str) 
     for kind in ("ngram", "bow"):
         words = words.replace(f" {kind}", f" {trained / kind}")
     refused(call(words, b""), "standard input is empty")
-    refused(call(words, b"\x89PNG\r\n\x1a\n\0\0"), "standard input:1: byte 1", "UTF-8", "iconv")
-    refused(call(words, b"a\0b\n"), "standard input:1", "NUL")
+    refused(call(words, b"\x89PNG\r\n\x1a\n\0\0"), "standard input, line 1: byte 0x89", "utf-8", "data.encoding")
+    refused(call(words, b"a\0b\n"), "standard input, line 1", "NUL")
     Path("empty.txt").touch()
     refused(call(words.replace(" -", " empty.txt")), "empty.txt is empty")
 

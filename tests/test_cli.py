@@ -126,7 +126,7 @@ def test_train_says_its_run_and_result(there: Path, call: Segue, tmp_path: Path)
         ("ngram", "other.txt", "lm", "bits_per_byte bits_per_byte_ci perplexity tokens bytes"),
         ("rnn_lm", "other.txt", "lm", "bits_per_byte bits_per_byte_ci perplexity tokens bytes"),
         ("bow", "reviews.tsv", "classify", "accuracy accuracy_ci macro_f1 confusion"),
-        ("window_tagger", "tags.conll", "tag", "accuracy span_f1"),
+        ("window_tagger", "tags.conll", "tag", "accuracy accuracy_ci confusion"),
         ("rnn_seq2seq", "pairs.tsv", "seq2seq", "bleu chrf perplexity signature decode"),
     ],
 )
@@ -165,12 +165,18 @@ def test_compare_says_a_row_a_model_best_first(there: Path, call: Segue, tmp_pat
 
 
 def test_score_says_tokens_and_totals_of_each_line(there: Path, call: Segue) -> None:
-    said = each(call("score runs/ngram - --json", b"the cow\n\na dog eats\r\n"))
-    assert [line["text"] for line in said] == ["the cow", "", "a dog eats"]
-    for line in said:
-        assert "".join(line["tokens"]) == line["text"]
-        assert len(line["tokens"]) == len(line["logprobs"]) == len(line["text"]) + 1
-        assert line["logprob"] == pytest.approx(sum(line["logprobs"]))
+    for end in (0, 1):
+        said = each(call(f"score runs/ngram - --json {'--end' * end}", b"the cow\n\na dog eats\r\n"))
+        assert [line["text"] for line in said] == ["the cow", "", "a dog eats"]
+        for line in said:
+            assert "".join(line["tokens"]) == line["text"]
+            assert len(line["tokens"]) == len(line["logprobs"]) == len(line["text"]) + end
+            assert line["logprob"] == pytest.approx(sum(line["logprobs"]))
+
+
+def test_score_shows_blanks(there: Path, call: Segue) -> None:
+    lines = call("score runs/ngram -", b"the cow\n").out.splitlines()
+    assert any(line.startswith("␣ ") for line in lines)
 
 
 def test_generate_says_as_many_texts_as_asked(there: Path, call: Segue) -> None:
@@ -272,7 +278,8 @@ def test_the_examples_work(call: Segue, tmp_path: Path, monkeypatch: pytest.Monk
         ("evaluate runs/window_tagger tags.conll", ["accuracy"]),
         ("evaluate runs/rnn_seq2seq pairs.tsv", ["BLEU", "chrF"]),
         ("evaluate runs/rnn_seq2seq pairs.tsv decode.beam=2", ["BLEU", "beam=2"]),
-        ("score runs/ngram other.txt", ["log p", "total", "</s>", "perplexity"]),
+        ("score runs/ngram other.txt", ["log p", "total", "perplexity"]),
+        ("score runs/ngram other.txt --end", ["log p", "total", "</s>", "perplexity"]),
         ("score runs/rnn_seq2seq pairs.tsv", ["log p", "total", "</s>", "perplexity"]),
         ("generate runs/ngram --prompt 'the ' --max-tokens 5", ["the "]),
         ("look runs/ngram the", ["█"]),

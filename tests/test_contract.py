@@ -31,7 +31,8 @@ from segue.batches.store import Store, StoreWriter, columns_of
 from segue.inference.words import words_of
 from segue.models import model_class
 from segue.models.base import Imported, Sizes
-from segue.recipe import fields_of, hints_of
+from segue.models.keys import fields_of
+from segue.recipe import hints_of
 from segue.training.checkpoint import write_tensors
 
 KINDS = [kind for kind in models.kinds() if kind != "ensemble" and not issubclass(model_class(kind), Imported)]
@@ -517,7 +518,7 @@ def test_saving_and_loading_change_nothing(case: tuple[str, Any], model: Any, tm
 WORDS = "the cows eat grass and the old farmer sees a red barn near my lake"
 DATA: dict[str, list[Any]] = {
     "lm": [WORDS[i % 9 :] for i in range(40)],
-    "classify": [(WORDS[i % 9 : 20 + i % 9], "ab"[i % 2]) for i in range(40)],
+    "classify": [("ab"[i % 2], WORDS[i % 9 : 20 + i % 9]) for i in range(40)],
     "tag": [(WORDS.split()[i % 5 :], [str(len(w) % 2) for w in WORDS.split()[i % 5 :]]) for i in range(40)],
     "seq2seq": [(WORDS[i % 9 : 20], WORDS[i % 9 : 20][::-1]) for i in range(40)],
     "embed": [WORDS[i % 9 :] for i in range(40)],
@@ -548,7 +549,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def answer(run: segue.Run) -> Any:
     """What a run says: scores, or predictions."""
     if run.task.name == "lm":
-        return [line.logprobs for line in run.score(["the old cow", "", "a lake"])]
+        return [line.logprobs for line in run.score(["the old cow", "", "a lake"], end=True)]
     if run.task.name == "embed":
         return words_of(run.opened).nearest("cows")
     return list(run.predict(["the old cow", "a red barn"]))

@@ -17,8 +17,9 @@ import segue
 
 HOUSE = Path(segue.__file__).parent
 ORDER = (
-    *("errors", "compiling", "data", "tokens", "batches", "ngrams", "linear", "word_vectors", "layers", "models"),
-    *("training", "inference", "look", "tasks", "recipe", "runs", "interop", "serve", "cli", "__main__", "__init__"),
+    *("output", "errors", "compiling", "data", "tokens", "batches", "ngrams", "linear", "word_vectors", "layers"),
+    *("models", "training", "inference", "look", "tasks", "recipe", "runs", "interop", "serve", "cli"),
+    *("__main__", "__init__"),
 )
 """A part imports from its own place and from those above it; `segue` itself is the face of the whole."""
 RANK = {name: rank for rank, name in enumerate(ORDER)}

@@ -68,7 +68,7 @@ def test_every_text_gets_a_label_with_probabilities(kind: str, runs: dict[str, s
 
 @pytest.mark.parametrize("kind", CLASSIFIERS)
 def test_the_words_of_every_text_can_be_left_out(kind: str, runs: dict[str, segue.Run]) -> None:
-    for _, words in runs[kind].explain(ODD[:-1]):
+    for _, words in runs[kind].predict(ODD[:-1], explain=True):
         assert all(math.isfinite(word.drop) for word in words)
 
 

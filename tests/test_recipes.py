@@ -21,18 +21,10 @@ from segue.cli import main
 from segue.errors import InputError
 from segue.inference.decode_settings import Config as Decode
 from segue.models.base import Imported, Sizes
+from segue.models.keys import SECTIONS, fields_of, group_docs, section_fields
+from segue.models.names import recipe_names
 from segue.models.network import on_meta
-from segue.recipe import (
-    SECTIONS,
-    budgeted,
-    fields_of,
-    load_recipe,
-    make,
-    read_recipe,
-    recipe_names,
-    section_fields,
-    to_toml,
-)
+from segue.recipe import budgeted, load_recipe, make, read_recipe, to_toml
 from segue.training import setup
 
 KINDS = models.kinds()
@@ -118,7 +110,7 @@ def test_fields_are_read_without_importing_anything() -> None:
     code = (
         "import sys\n"
         "from segue import models\n"
-        "from segue.recipe import SECTIONS, section_fields\n"
+        "from segue.models.keys import SECTIONS, section_fields\n"
         "assert all(section_fields(s, k) or s == 'train' for s in SECTIONS for k in models.kinds())\n"
         "assert section_fields('train', 'rnn_lm')[0].doc\n"
         "bad = [m for m in sys.modules if m.split('.')[0] in ('torch', 'numpy', 'tokenizers')]\n"
@@ -301,8 +293,10 @@ def test_a_group_in_a_file_and_one_key_of_it_on_top(tmp_path: Path) -> None:
     [
         ("train.step=5", "There is no key 'train.step'. Did you mean 'steps'?"),
         ("trian.steps=5", "There is no section 'trian' in 'trian.steps=5'. Did you mean 'train'?"),
-        ("steps=5", "'steps=5' is not understood. Expected section.key=value. Did you mean train.steps=5?"),
-        ("stepps=5", "'stepps=5' is not understood. Expected section.key=value."),
+        ("stepps=5", "'stepps=5' is not understood. Expected section.key=value. Did you mean train.steps=5?"),
+        ("xyzzy=5", "'xyzzy=5' is not understood. Expected section.key=value. `segue explain rnn_lm` lists the keys."),
+        ("seed=5", "'seed=5' may be data.seed=5 or train.seed=5 or decode.seed=5. Say which."),
+        ("train.lr=5", "There is no key 'train.lr'. Did you mean 'train.optimizer.rate'?"),
         ("decode.steps=5", "There is no key 'decode.steps'. Did you mean 'train.steps'?"),
         ("train.steps=9223372036854775808", "train.steps=9223372036854775808 is not a whole number that fits 64 bits."),
         ("train.seconds=inf", "train.seconds=inf is not a number."),
@@ -437,7 +431,7 @@ def test_a_model_file_that_cannot_be_imported_is_named_with_its_line(tmp_path: P
 
 def test_the_keys_of_a_group_are_explained_too(capsys: pytest.CaptureFixture[str]) -> None:
     made = load_recipe("rnn_lm")
-    doc = recipe.group_docs(made.train.optimizer)["clip"]
+    doc = group_docs(made.train.optimizer)["clip"]
     assert doc and f"clip = 1.0  # {doc}" in to_toml(made).split("\n")
     assert main(["explain", "rnn_lm"]) == 0
     first = " ".join(doc.split()[:3])

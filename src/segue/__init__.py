@@ -11,33 +11,71 @@ Nothing heavy is imported before it is used.
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from segue.errors import InputError, SegueError
 
 if TYPE_CHECKING:
+    from segue.interop.formats import export_run, import_run
     from segue.runs.evaluate import evaluate
+    from segue.runs.experiments.claim import run_claim as claim
     from segue.runs.experiments.compare import compare
+    from segue.runs.explain import explain
     from segue.runs.run import Run, load
     from segue.runs.train import train
+    from segue.training.log import silent
+
+# OpenMP's threads spin while they wait for each other, by default for milliseconds. Where other programs run too, they
+# keep the cores from the very threads that they wait for, and a step takes ten times as long: make them sleep soon. The
+# libraries read this when torch loads them: GNU's on Linux (a number of loops), LLVM's and Intel's (milliseconds).
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    os.environ.setdefault("KMP_BLOCKTIME", "1")
 
 __version__ = "0.1.0"
-__all__ = ["InputError", "Run", "SegueError", "__version__", "compare", "evaluate", "load", "train"]
+__all__ = [
+    "InputError",
+    "Run",
+    "SegueError",
+    "__version__",
+    "claim",
+    "compare",
+    "evaluate",
+    "explain",
+    "export_run",
+    "import_run",
+    "load",
+    "silent",
+    "train",
+]
 _WHERE = {
     "train": "segue.runs.train",
     "load": "segue.runs.run",
     "Run": "segue.runs.run",
     "evaluate": "segue.runs.evaluate",
     "compare": "segue.runs.experiments.compare",
+    "claim": "segue.runs.experiments.claim:run_claim",
+    "explain": "segue.runs.explain",
+    "export_run": "segue.interop.formats",
+    "import_run": "segue.interop.formats",
+    "silent": "segue.training.log",
 }
+_REPORTING = {"train", "evaluate", "compare", "claim", "export_run", "import_run"}
+"""These report their progress unless they are called with progress=segue.silent."""
 
 
 def __getattr__(name: str) -> Any:
-    if name in _WHERE:
-        return vars(import_module(_WHERE[name]))[name]
-    raise AttributeError(f"module 'segue' has no attribute '{name}'")
+    if name not in _WHERE:
+        raise AttributeError(f"module 'segue' has no attribute '{name}'")
+    module, _, other = _WHERE[name].partition(":")
+    found = vars(import_module(module))[other or name]
+    if name in _REPORTING:
+        found = import_module("segue.training.log").reports(found)
+    globals()[name] = found
+    return found
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

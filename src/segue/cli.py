@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import chain, tee
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from segue import tasks
-from segue.errors import InputError, exit_code, nearest
+from segue.errors import InputError, SegueError, exit_code, nearest
 from segue.interop import formats
 from segue.look.inside import views
+from segue.output.streams import standard_streams
+from segue.output.visible import escapes
 
 app = typer.Typer(
     name="segue",
@@ -27,36 +30,75 @@ app = typer.Typer(
 )
 
 RunArgument = Annotated[str, typer.Argument(help="A run folder.")]
-FileArgument = Annotated[str, typer.Argument(help="A file with one text a line; - is standard input.")]
 OutOption = Annotated[str | None, typer.Option("--out", help="The run folder to write; by default a new one in runs/.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output instead of text.")]
 DeviceOption = Annotated[str, typer.Option(help="Where to compute: auto (a GPU if there is one), cpu, cuda or cuda:1.")]
+ThreadsOption = Annotated[int, typer.Option(help="CPU threads to compute with; 0: Segue chooses.")]
 TrustOption = Annotated[bool, typer.Option("--trust", help="Allow running a model file from outside the package.")]
+
+
+SettingsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[DATA] [section.key=value …]",
+        help="DATA: a corpus that `segue data` lists, a file, a folder, a glob, or SOURCE,TARGET (by default pydoc). "
+        "Settings: any key that `segue explain KIND` lists, such as train.steps=500; its section may be left out where "
+        "no other has such a key.",
+    ),
+]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from segue import __version__
+
+        typer.echo(f"segue {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def every_verb(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
 
 
 @app.command()
 def compare(
-    rest: Annotated[list[str] | None, typer.Argument(metavar="[DATA] [section.key=value …]")] = None,
+    rest: SettingsArgument = None,
     models: Annotated[str, typer.Option(help="Recipes to compare, comma separated; ngram/* means all of a kind.")] = "",
     budget: Annotated[
-        str, typer.Option(help="Training budget of each model: 60s, 5min, or a number of steps.")
-    ] = "60s",
+        str, typer.Option(help="Training budget of each model: 60s (the default), 5min, or a number of steps.")
+    ] = "",
     seeds: Annotated[
-        int, typer.Option(help="Train each model with this many random seeds: only then is a model called better.")
-    ] = 1,
-    folds: Annotated[int, typer.Option(help="Cross-validate with this many folds (0: one split).")] = 0,
+        int | None,
+        typer.Option(help="Train each model with this many random seeds (default 1): only then is one called better."),
+    ] = None,
+    folds: Annotated[
+        int | None, typer.Option(help="Cross-validate with this many folds; by default there is one split.")
+    ] = None,
     task: Annotated[
         str, typer.Option(help="lm, classify, tag, seq2seq or embed; by default guessed from the data.")
     ] = "",
     out: OutOption = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the comparison in --out: what is finished is kept.")
+    ] = False,
+    threads: ThreadsOption = 0,
     trust: TrustOption = False,
     json: JsonOption = False,
 ) -> None:
     """Train several models, from the simplest up, under the same budget; print one table, write one page.
 
+    If a model fails, the others are compared, and the exit code is 1.
+
     segue compare book.txt --budget 20s
 
     segue compare reviews.tsv --folds 10 --budget 10s
+
+    segue compare --out runs/compare-book --resume     (go on after an interruption)
     """
     from segue.look.terminal import print_comparison
     from segue.runs.experiments.compare import compare as compare_models
@@ -67,8 +109,13 @@ def compare(
         raise InputError(f"--models '{models}' names no model. Expected recipes with commas between: ngram,rnn_lm/gru")
     chosen = _checked_task(task)
     with _progress() as progress:
-        result = compare_models(data, names, budget, seeds, folds, out, chosen, settings, progress, trust)
+        result = compare_models(
+            data, names, budget, seeds, folds, out, chosen, settings, progress, trust, resume, threads
+        )
     _print(result) if json else print_comparison(result)
+    if failed := result["failed"]:
+        again = f"segue compare --out {Path(result['report']).parent} --resume"
+        raise SegueError(f"{', '.join(failed)} could not be trained. The others are kept; try again with: {again}")
 
 
 @app.command()
@@ -76,11 +123,18 @@ def train(
     model: Annotated[
         str | None, typer.Argument(metavar="KIND|RECIPE", help="Listed by `segue models` and `segue recipes`.")
     ] = None,
-    rest: Annotated[list[str] | None, typer.Argument(metavar="[DATA] [section.key=value …]")] = None,
+    rest: SettingsArgument = None,
     out: OutOption = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")] = False,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Continue the run in --out, or the only unfinished one, from its checkpoint."),
+    ] = False,
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Replace the run in --out; it is kept until the new one is finished."),
+    ] = False,
     device: DeviceOption = "auto",
-    threads: Annotated[int, typer.Option(help="CPU threads to use; 0 leaves it to torch.")] = 0,
+    threads: ThreadsOption = 0,
     profile: Annotated[
         bool,
         typer.Option("--profile", help="Print how long data, forward, backward and optimiser took (networks only)."),
@@ -112,7 +166,8 @@ def train(
         )
     data, settings = _data_and_settings(rest)
     with _progress() as progress:
-        run = train_model(model, data, out, settings, resume, device, threads, trust, progress, profile)
+        given = (model, data, out, settings, resume, device, threads, trust, progress, profile)
+        run = train_model(*given, overwrite=overwrite)
     if not is_first():
         return  # with several processes only the first one prints
     result = read_json(run.path / "result.json")
@@ -125,7 +180,14 @@ def train(
 @app.command()
 def evaluate(
     run: Annotated[str, typer.Argument(metavar="RUN[+RUN…]", help="A run folder; several with --mix.")],
-    rest: Annotated[list[str] | None, typer.Argument(metavar="[DATA] [data.key=value …] [decode.key=value …]")] = None,
+    rest: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[DATA] [data.key=value …] [decode.key=value …]",
+            help="DATA: a file, a folder, a glob or a corpus (by default what the run held out). Settings: how it is "
+            "read and, of a translator, decoded; `segue explain RUN` lists the keys.",
+        ),
+    ] = None,
     mix: Annotated[
         bool, typer.Option("--mix", help="Score RUN+RUN… as one mixture; its weights are found on validation text.")
     ] = False,
@@ -140,6 +202,7 @@ def evaluate(
     ] = None,
     json: JsonOption = False,
     device: DeviceOption = "auto",
+    threads: ThreadsOption = 0,
     trust: TrustOption = False,
 ) -> None:
     """Evaluate a run on a file, or on the test or validation data that it held out itself.
@@ -160,14 +223,20 @@ def evaluate(
 
     data, settings = _data_and_settings(rest)
     with _progress() as progress:
-        result = evaluate_runs(run, data, mix, adapt, cache, validation, device, trust, progress, settings)
+        result = evaluate_runs(run, data, mix, adapt, cache, validation, device, trust, progress, settings, threads)
     _print(result) if json else print_figures(result)
 
 
 @app.command()
 def score(
     run: RunArgument,
-    file: FileArgument = "-",
+    rest: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILE] [data.key=value …]",
+            help="A text a line, a table or JSON; without a file, standard input (lines, or what data.format says).",
+        ),
+    ] = None,
     lattice: Annotated[
         bool,
         typer.Option(
@@ -175,8 +244,12 @@ def score(
         ),
     ] = False,
     top: Annotated[int, typer.Option(help="With --lattice: how many paths to print.")] = 10,
+    end: Annotated[
+        bool, typer.Option("--end", help="Score the end of each line too, as `segue evaluate` counts it.")
+    ] = False,
     json: JsonOption = False,
     device: DeviceOption = "auto",
+    threads: ThreadsOption = 0,
     trust: TrustOption = False,
 ) -> None:
     """Print the log probability of each line, token by token: of a language model, or of a translator.
@@ -194,14 +267,17 @@ def score(
     from segue.look.terminal import print_line, print_paths
     from segue.runs.run import load
 
-    loaded = load(run, device, trust)
+    data, settings = _data_and_settings(rest)
+    loaded = load(run, device, trust, threads)
+    texts, ledger = loaded.texts_to_score(data or "-", settings)
+    _say_reading(ledger)
     if lattice:
-        for text in _lines(file):
-            found = loaded.score_paths(text)
+        for text in texts:
+            found = loaded.score_paths(text, end)
             best = [_totals(line) for line in found[: _checked_top(top, "path")]]
             _print({"lattice": text, "count": len(found), "paths": best}) if json else print_paths(best, len(found))
         return
-    for line in loaded.score(_lines(file)):
+    for line in loaded.score(texts, end):
         _print({**dataclasses.asdict(line), "perplexity": line.perplexity}) if json else print_line(line)
 
 
@@ -232,6 +308,7 @@ def generate(
     ] = False,
     json: JsonOption = False,
     device: DeviceOption = "auto",
+    threads: ThreadsOption = 0,
     trust: TrustOption = False,
 ) -> None:
     """Write text that continues a prompt (language models); a single text is printed while it is written.
@@ -254,16 +331,16 @@ def generate(
         if "" in stop:
             raise InputError('--stop "" is an empty text, which stands everywhere. Leave it out, or give a text.')
         settings["stop"] = stop
-    loaded = load(run, device, trust)
+    loaded = load(run, device, trust, threads)
     if n == 1 and not (json or novelty):
         pieces = loaded.stream(prompt, adapt, **settings)
         _warn_unknown(loaded, prompt)
         _warn_too_long(loaded, prompt)
-        with _compiling(loaded):
+        with _compiling(loaded), _warnings_told():
             for piece in chain([prompt], pieces, ["\n"]):
                 typer.echo(piece, nl=False)
         return
-    with _compiling(loaded):
+    with _compiling(loaded), _warnings_told():
         written = loaded.generate(prompt, n, adapt, **settings)
         texts = written if n > 1 else [written]
     _warn_unknown(loaded, prompt)
@@ -288,7 +365,9 @@ def predict(
     rest: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[FILE] [decode.key=value …]", help="A file with one text a line; without one, standard input."
+            metavar="[FILE] [data.key=value …] [decode.key=value …]",
+            help="A table, JSON, or a text a line; without a file, standard input (lines, or what data.format says). "
+            "Settings: how the file is written, and how a translator decodes; `segue explain RUN` lists the keys.",
         ),
     ] = None,
     explain: Annotated[
@@ -296,44 +375,35 @@ def predict(
     ] = False,
     json: JsonOption = False,
     device: DeviceOption = "auto",
+    threads: ThreadsOption = 0,
     trust: TrustOption = False,
 ) -> None:
-    """Print labels, tags or translations, one a line; with --json their probabilities too.
+    """Predict labels, tags or translations. Out comes what went in: a table with its columns and new ones for the
+    prediction and its probability, JSON with all its keys, CoNLL with another column; of lines, a prediction a line.
+
+    Of raw text a tagger first splits off punctuation and clitics; a line where a punctuation mark stands between blanks
+    is split at its blanks alone. Spans are printed as [ORG EU] rejects; --json has their places in the text.
 
     printf 'a fine film\\n' | segue predict runs/bow-reviews - --explain
 
+    segue predict runs/bow-reviews other.csv data.columns=review > labelled.csv
+
     segue predict runs/rnn_seq2seq-pairs source.txt decode.beam=5 decode.length_penalty=1
     """
-    from segue.look.terminal import explained_line
+    from segue.runs.predict_file import PredictedFile
     from segue.runs.run import load
 
     data, settings = _data_and_settings(rest)
-    file = data or "-"
-    loaded = load(run, device, trust)
-    decoding = {"decode": used} if (used := loaded.decoding(settings)) else {}
-    cut = 0
-
-    def counted() -> Iterator[str]:
-        nonlocal cut
-        for number, line in enumerate(_lines(file), 1):
-            try:
-                cut += loaded.cut(line)
-            except InputError as error:
-                raise InputError(f"{_named(file)}:{number}: {error}") from None
-            yield line
-
-    texts, again = tee(counted())  # the predictor reads a batch ahead
-    answers = loaded.explain(texts) if explain else ((answer, None) for answer in loaded.predict(texts, settings))
-    for text, (answer, words) in zip(again, answers, strict=True):
-        if json:
-            evidence = {} if words is None else {"words": [word._asdict() for word in words]}
-            _print({"text": text, **answer.json(), **evidence, **decoding})
-        elif words is not None:
-            typer.echo(explained_line(answer, words))
-        else:
-            typer.echo(answer.line())
-    if cut:
-        typer.echo(f"{cut:,} tokens beyond {loaded.recipe.batches.length:,} a line were not read.", err=True)
+    loaded = load(run, device, trust, threads)
+    predicted = PredictedFile(loaded, data or "-", settings, explain)
+    lines = predicted.lines(json)
+    _say_reading(predicted.file.ledger)
+    for line in lines:
+        typer.echo(line)
+    if predicted.file.ledger.bad_rows:
+        typer.echo(f"{predicted.file.ledger.bad_rows:,} rows were left out: they could not be read.", err=True)
+    if predicted.cut:
+        typer.echo(f"{predicted.cut:,} tokens beyond {loaded.recipe.batches.length:,} a line were not read.", err=True)
 
 
 @app.command("challenge")
@@ -343,6 +413,7 @@ def challenge_run(
     negative: Annotated[str, typer.Option(help="The label of negative texts.")] = "",
     json: JsonOption = False,
     device: DeviceOption = "auto",
+    threads: ThreadsOption = 0,
     trust: TrustOption = False,
 ) -> None:
     """Test a sentiment classifier on negations, double negations, intensifiers, contrasts and word order.
@@ -353,7 +424,7 @@ def challenge_run(
     from segue.runs.experiments.challenge import challenge
     from segue.runs.run import load
 
-    result = challenge(load(run, device, trust), positive, negative)
+    result = challenge(load(run, device, trust, threads), positive, negative)
     _print(result) if json else print_challenge(result)
 
 
@@ -372,6 +443,7 @@ def look(
     svg: Annotated[str | None, typer.Option(metavar="FILE", help="Write the picture alone.")] = None,
     json: JsonOption = False,
     device: DeviceOption = "auto",
+    threads: ThreadsOption = 0,
     trust: TrustOption = False,
 ) -> None:
     """Look into a model as it reads a text: next tokens, surprisal, attention weights, gates, words that mattered.
@@ -392,7 +464,7 @@ def look(
     from segue.runs.run import load
 
     options = {key: value for key, value in {"layer": layer, "head": head, "top": top}.items() if value is not None}
-    opened = [load(path, device, trust) for path in (run, *([other] if other else []))]
+    opened = [load(path, device, trust, threads) for path in (run, *([other] if other else []))]
     shown = opened[0].look(text, view, opened[1] if other else None, **options)
     for one in opened:
         if isinstance(one.model, LanguageModel):
@@ -483,6 +555,7 @@ def serve(
     host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 opens it to the network.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port to listen on; 0 takes a free one.")] = 8000,
     device: DeviceOption = "auto",
+    threads: ThreadsOption = 0,
     trust: TrustOption = False,
 ) -> None:
     """Serve runs as a web page and a JSON API; only this machine can reach them unless --host says otherwise.
@@ -491,7 +564,7 @@ def serve(
     """
     from segue.serve import serve
 
-    serve(runs, host, port, device, trust)
+    serve(runs, host, port, device, trust, threads)
 
 
 @app.command("export")
@@ -523,11 +596,13 @@ def import_run(
         str,
         typer.Argument(help="What `segue export` wrote, an ARPA file, a GPT-2's folder, or vectors of word2vec."),
     ],
-    out: Annotated[str, typer.Option("--out", help="The run folder to make.")],
+    out: Annotated[
+        str | None, typer.Option("--out", help="The run folder to make; by default a new one in runs/, by its name.")
+    ] = None,
 ) -> None:
     """Make a run folder from what Segue or another toolkit exported.
 
-    segue import book.zip --out runs/book
+    segue import book.zip     (makes runs/book)
 
     segue import book.arpa.gz --out runs/kenlm
 
@@ -536,7 +611,7 @@ def import_run(
     segue import vectors.bin --out runs/vectors
     """
     with _progress() as progress:
-        notes = formats.import_run(Path(path), Path(out), progress)
+        notes = formats.import_run(Path(path), Path(out) if out else None, progress)
     typer.echo("\n".join(notes))
 
 
@@ -545,7 +620,7 @@ def claim(
     what: Annotated[
         str | None, typer.Argument(metavar="[CLAIM|FILE.toml]", help="Without one: list all claims.")
     ] = None,
-    rest: Annotated[list[str] | None, typer.Argument(metavar="[DATA] [section.key=value …]")] = None,
+    rest: SettingsArgument = None,
     budget: Annotated[
         str,
         typer.Option(
@@ -553,6 +628,7 @@ def claim(
         ),
     ] = "",
     out: OutOption = None,
+    threads: ThreadsOption = 0,
     trust: TrustOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -573,16 +649,17 @@ def claim(
         return _print({"claims": listed}) if json else print_named("claim", rows, "what it says")
     data, settings = _data_and_settings(rest)
     with _progress() as progress:
-        result = run_claim(what, data, settings, budget, Path(out) if out else None, progress, trust)
+        result = run_claim(what, data, settings, budget, Path(out) if out else None, progress, trust, threads)
     _print(result) if json else print_claim(result)
 
 
 @app.command("models")
 def list_models() -> None:
-    """List every kind of model, with its first sentence."""
+    """List every kind of model by its task, with its first sentence."""
     from segue.look.terminal import print_models
+    from segue.runs.explain import model_heads
 
-    print_models()
+    print_models(model_heads())
 
 
 @app.command("recipes")
@@ -595,19 +672,64 @@ def list_recipes() -> None:
 
 
 @app.command("runs")
-def list_runs(folder: Annotated[str, typer.Argument(help="Where to look.")] = "runs", json: JsonOption = False) -> None:
-    """List the runs in a folder, with their figures: those of the same text together, best first."""
-    from segue.look.terminal import print_runs
-    from segue.runs.find import find_runs
+def list_runs(
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[FOLDER | rm RUN… | mv RUN NEW | compare RUN RUN…]")
+    ] = None,
+    sort: Annotated[str, typer.Option(help="best (of the same text, together), date, name, size or time.")] = "best",
+    data: Annotated[
+        str | None,
+        typer.Option(help="compare: the text to score; by default what the runs held out, if that is the same."),
+    ] = None,
+    out: Annotated[
+        str | None, typer.Option(help="compare: the folder to write; by default a new one in runs/.")
+    ] = None,
+    trust: TrustOption = False,
+    json: JsonOption = False,
+) -> None:
+    """List the runs in a folder, with their figures: those of the same text together, best first. Remove, rename or
+    compare runs.
 
-    found = find_runs(Path(folder))
-    _print({"runs": found}) if json else print_runs(found, folder)
+    segue runs --sort date
+
+    segue runs rm runs/old runs/older
+
+    segue runs mv runs/ngram-book runs/baseline
+
+    segue runs compare runs/ngram-book runs/rnn_lm-book     (no training: one table, one page)
+    """
+    from segue.look.terminal import print_comparison, print_lines, print_runs
+    from segue.runs import find
+
+    verb, *rest = words or ["runs"]
+    if verb == "compare":
+        from segue.runs.experiments.compare import compare_runs
+
+        with _progress() as progress:
+            result = compare_runs(rest, data, out, (), progress, trust)
+        return _print(result) if json else print_comparison(result)
+    if verb == "rm" and rest:
+        return print_lines(find.remove_runs([Path(run) for run in rest]))
+    if verb == "mv" and len(rest) == 2:
+        return print_lines([find.move_run(Path(rest[0]), Path(rest[1]))])
+    if verb in ("rm", "mv") or rest:
+        raise InputError(
+            f"'segue runs {' '.join(words or [])}' is not understood. Expected a folder, rm RUN…, mv RUN NEW or "
+            "compare RUN RUN…; a folder of such a name is written ./rm"
+        )
+    found = find.find_runs(Path(verb), sort)
+    _print({"runs": found}) if json else print_runs(found, verb, sort == "best")
 
 
 @app.command()
 def explain(
-    model: Annotated[str, typer.Argument(metavar="KIND|RECIPE|RUN")],
-    settings: Annotated[list[str] | None, typer.Argument(metavar="[section.key=value …]")] = None,
+    model: Annotated[
+        str, typer.Argument(metavar="KIND|RECIPE|RUN", help="One that `segue models`, `recipes` or `runs` lists.")
+    ],
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[section.key=value …]", help="Settings to explain it with, such as model.layers=4."),
+    ] = None,
     html: Annotated[str | None, typer.Option(metavar="FILE", help="Write a page with the picture of sizes.")] = None,
     svg: Annotated[str | None, typer.Option(metavar="FILE", help="Write the picture alone.")] = None,
     trust: TrustOption = False,
@@ -628,7 +750,14 @@ def explain(
 
 @app.command()
 def data(
-    rest: Annotated[list[str] | None, typer.Argument(metavar="[FILE|get NAME] [data.key=value …]")] = None,
+    rest: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILE|get NAME] [data.key=value …]",
+            help="A file, a folder or a corpus to show; without one: list the corpora. Settings: how it is read, the "
+            "keys that `segue explain KIND` lists under [data].",
+        ),
+    ] = None,
     tokens: Annotated[str, typer.Option(help="How to split into tokens: char, byte, space, word, bpe, …")] = "word",
 ) -> None:
     """List the corpora; show how a file's first lines are read and split; `get NAME` downloads a corpus.
@@ -693,39 +822,21 @@ def _checked_task(task: str) -> Any:
     return task or None
 
 
-def _lines(file: str) -> Iterator[str]:
-    """Read the lines of a file or of standard input, without their line ends."""
-    if file == "-":
-        yield from _decoded(sys.stdin.buffer, _named(file))
-        return
-    path = Path(file)
-    if not path.is_file():
-        raise InputError(
-            f"There is no file {file}. Expected a text file with one text a line, or - for standard input."
-        )
-    with path.open("rb") as opened:
-        yield from _decoded(opened, file)
+def _say_reading(ledger: Any) -> None:
+    """Say on standard error which columns of a file were taken, where that was a choice."""
+    for sentence in ledger.unsaid:
+        typer.echo(sentence, err=True)
+    ledger.unsaid.clear()
 
 
-def _named(file: str) -> str:
-    return "standard input" if file == "-" else file
-
-
-def _decoded(opened: Any, name: str) -> Iterator[str]:
-    number = 0
-    for number, raw in enumerate(opened, 1):
-        try:
-            line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
-        except UnicodeDecodeError as error:
-            raise InputError(
-                f"{name}:{number}: byte {error.start + 1} of the line is not UTF-8. Expected text in UTF-8; convert it "
-                "first, for example with `iconv -f latin1 -t utf-8`."
-            ) from None
-        if "\0" in line:
-            raise InputError(f"{name}:{number}: a NUL byte. Expected a text a line; this is not text.")
-        yield line.removesuffix("\n").removesuffix("\r")
-    if not number:
-        raise InputError(f"{name} is empty. Expected a text a line.")
+@contextmanager
+def _warnings_told() -> Iterator[None]:
+    """Print the warnings of the API, such as that a text ended in a dead end, as sentences on standard error."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", UserWarning)
+        yield
+    for warning in told:
+        typer.echo(str(warning.message), err=True)
 
 
 def _warn_unknown(run: Any, text: str) -> None:
@@ -734,9 +845,6 @@ def _warn_unknown(run: Any, text: str) -> None:
     if unknown:
         shown = ", ".join(repr(word) for word in dict.fromkeys(unknown))
         typer.echo(f"Unknown to this model, and read as such: {shown[:200]}.", err=True)
-        if len(run.unknown(f" {text}")) < len(unknown):
-            # Word tokens hold the blank before the word, which the first word of a text lacks.
-            typer.echo(f"With a blank before it {unknown[0]!r} is known: begin the text with a blank.", err=True)
 
 
 def _warn_too_long(run: Any, prompt: str) -> None:
@@ -789,6 +897,30 @@ def _compiling(run: Any) -> Iterator[None]:
         yield
 
 
+# Other words for verbs and settings
+
+
+def _other_words(words: list[str]) -> list[str]:
+    """Replace `help`, `help VERB`, -h and `version` by the options that they stand for; nothing is --help."""
+    if words[:1] == ["help"]:
+        return [*words[1:2], "--help"]
+    if words == ["version"]:
+        return ["--version"]
+    return ["--help" if word == "-h" else word for word in words] or ["--help"]
+
+
+def _with_right_word(error: BaseException, words: list[str]) -> BaseException:
+    """Return an error that names the right word, if an unknown verb or option is another word for a verb or a key."""
+    from segue.models.names import option_as_setting, verb_called
+
+    option = vars(error).get("option_name")
+    if option and (meant := option_as_setting(option, words)):
+        return InputError(f"There is no option {option}. Expected {meant}")
+    if "No such command" in str(vars(error).get("message")) and (verb := verb_called(words[0])):
+        return InputError(f"There is no verb '{words[0]}'. Expected {verb}: `segue {verb} --help` shows how.")
+    return error
+
+
 # The entry point
 
 
@@ -796,13 +928,20 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one command and return the exit code: 0 done, 1 failed, 2 wrong input. Without arguments print the help."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     debug = "--debug" in words
-    words = [word for word in words if word != "--debug"] or ["--help"]
+    words = _other_words([word for word in words if word != "--debug"])
     command = typer.main.get_group(app)
-    try:
-        # Not `main` of the command: it would handle Ctrl-C and a closed pipe itself.
-        with command.make_context("segue", words) as context:
-            command.invoke(context)
-        sys.stdout.flush()
-    except BaseException as error:
-        return exit_code(error, list(command.commands), debug)
+    if helps := "--help" in words:
+        words = [*words[:1], "--help"]  # nothing but our own text is printed, so that typer may colour it
+        from typer import rich_utils
+
+        rich_utils.COLOR_SYSTEM = "auto" if escapes() else None
+    with standard_streams(styled=helps):
+        try:
+            # Not `main` of the command: it would handle Ctrl-C and a closed pipe itself. With colour: typer would take
+            # the escape codes out of a text that goes into a file.
+            with command.make_context("segue", words, color=True) as context:
+                command.invoke(context)
+            sys.stdout.flush()
+        except BaseException as error:
+            return exit_code(_with_right_word(error, words), list(command.commands), debug)
     return 0

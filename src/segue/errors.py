@@ -6,9 +6,13 @@ import difflib
 import errno
 import os
 import re
+import signal
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
+
+from segue.output.streams import ClosedPipeError
+from segue.output.visible import visible
 
 
 class SegueError(Exception):
@@ -27,12 +31,16 @@ _MOST = 100
 """List at most this many choices: nobody reads a whole vocabulary."""
 
 
+def closest(word: str, choices: Iterable[str]) -> str:
+    """Return the choice that is spelt most like a word; empty if none is near."""
+    return next(iter(difflib.get_close_matches(word, sorted(choices), n=1, cutoff=0.5)), "")
+
+
 def nearest(word: str, choices: Iterable[str]) -> str:
     """Return ` Did you mean 'x'?`, or the list of choices if none is near, or nothing if they are too many."""
     names = sorted(choices)
-    close = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
-    if close:
-        return f" Did you mean '{close[0]}'?"
+    if close := closest(word, names):
+        return f" Did you mean '{close}'?"
     return f" Choose from: {', '.join(names)}." if 0 < len(names) <= _MOST else ""
 
 
@@ -46,14 +54,24 @@ def exit_code(error: BaseException, verbs: Sequence[str], debug: bool = False) -
 
     if isinstance(error, typer.Exit):  # typer has printed the help
         return error.exit_code
-    if isinstance(error, BrokenPipeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader of our output closed the pipe
+    if isinstance(error, ClosedPipeError):
         return 0
     if isinstance(error, KeyboardInterrupt | typer.Abort):
-        return _say("Interrupted. A run that had begun goes on with: segue train --out RUN --resume", 1)
+        number = next(iter(error.args), signal.SIGINT)
+        return _say(f"Interrupted.{_notes(error)}", 1 if number == signal.SIGINT else 128 + number)
     if debug or not isinstance(error, Exception):
         raise error
-    return _say(*_message(error, verbs))
+    message, code = _message(error, verbs)
+    return _say(message + _notes(error), code)
+
+
+def goes_on(error: BaseException, command: str, kept: str = "What is finished is kept. ") -> None:
+    """Note on an error, for its message, the command that goes on with what was begun, and what of it is kept."""
+    error.__notes__ = [f"{kept}Go on with: {command}"]
+
+
+def _notes(error: BaseException) -> str:
+    return "".join(f" {note}" for note in getattr(error, "__notes__", ()))
 
 
 def _usage_error() -> type[Exception]:
@@ -71,11 +89,12 @@ def _message(error: Exception, verbs: Sequence[str]) -> tuple[str, int]:
         return _usage(error, verbs), 2
     if type(error).__name__ == "OutOfMemoryError":
         return _out_of_memory(str(error)), 1
-    if isinstance(error, MemoryError) or re.search("can't allocate memory|could not create a primitive", str(error)):
-        return (
-            "The memory of this machine is full. Turn one of these down: batches.size, batches.length, model.width; "
-            "of generate, -n, --beam and --max-tokens."
-        ), 1
+    if re.search("can't allocate memory|could not create a primitive", str(error)):  # torch's words
+        return f"The memory of this machine is full. {_LESS}.", 1
+    if isinstance(error, MemoryError):
+        asked = re.search(r"Unable to allocate ([\d.]+ [KMGTPE]?i?B)", str(error))  # numpy's words
+        found = f": {asked[1]} more were asked for" if asked else ""
+        return f"The memory of this machine is full{found}. Give it less to read, or smaller settings.", 1
     if _is_full(error):
         name = getattr(error, "filename", None) or "a file"
         return f"The disk is full: {name} could not be written. Free some space and try again.", 2
@@ -103,10 +122,12 @@ def _out_of_memory(message: str) -> str:
         asked, total, free = (f"{size[1]} {size[2]}" for size in sizes if size)
         found = f": {asked} more were asked for, and of its {total} only {free} were free"
     return (
-        f"The GPU's memory is full{found}. Turn one of these down: batches.size, batches.length, model.width; or "
-        "turn batches.accumulate up, which reads a batch in so many parts and learns the same from it. "
-        "Of generate, that is -n and --max-tokens; --device cpu needs no GPU."
+        f"The GPU's memory is full{found}. {_LESS}; or turn batches.accumulate up, which reads a batch in parts; or "
+        "use --device cpu."
     )
+
+
+_LESS = "Turn one of these down: batches.size, batches.length, model.width; of generate, -n, --beam and --max-tokens"
 
 
 def _usage(error: Any, verbs: Sequence[str]) -> str:
@@ -119,5 +140,32 @@ def _usage(error: Any, verbs: Sequence[str]) -> str:
 
 
 def _say(message: str, code: int) -> int:
-    print(f"segue: {message}", file=sys.stderr)
+    print(_fitted(f"segue: {message}", 4 * _width()), file=sys.stderr)
     return code
+
+
+def _width() -> int:
+    """Return the columns of the terminal that standard error writes to; a file or a pipe counts as 160."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    except OSError:
+        return 160
+
+
+def _fitted(message: str, most: int) -> str:
+    """Make one line of at most so many characters: shorten long words in the middle first, then the message."""
+    line = visible(message.rstrip("\n")).replace("\n", "\\n").replace("\t", "\\t")
+    if len(line) <= most:
+        return line
+    words = line.split(" ")
+    short = " ".join(_shortened(word, max(20, most // 4)) for word in words)
+    return _shortened(short, most)
+
+
+def _shortened(text: str, most: int) -> str:
+    """Cut out of the middle what is beyond so many characters."""
+    if len(text) <= most:
+        return text
+    head = most // 2
+    tail = most - head - 1
+    return f"{text[:head]}…{text[len(text) - tail :]}"

@@ -3,26 +3,23 @@
     defaults  <  one TOML (shipped or your own)  <  section.key=value on the command line
 
 A section is the `Config` dataclass of the part that reads it; no part sees another's. Each field has a
-one-line doc, which is the help, the comment in recipe.toml and the docs; `fields_of` reads it from the
-source, without importing torch.
+one-line doc, which is the help, the comment in recipe.toml and the docs; models/keys.py reads it from the
+source. Names and keys are checked by the source alone, so that a wrong one is told before torch is loaded.
 """
 
 from __future__ import annotations
 
-import ast
 import dataclasses
-import inspect
 import math
 import sys
 import tomllib
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
-from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from segue import models, tasks
 from segue.data.config import Config as Data
@@ -30,22 +27,13 @@ from segue.data.config import Label
 from segue.errors import InputError, nearest
 from segue.inference.decode_settings import Config as Decode
 from segue.models.base import Counted, Model, ModelConfig
+from segue.models.keys import OWNERS, SECTIONS, group_docs, keys_of, section_fields, shared_sections_with
+from segue.models.names import RECIPES, full_setting, key_elsewhere, meanings, recipe_names
 
 if TYPE_CHECKING:
     from segue.data.shapes import Shape
     from segue.tasks.base import Task
 
-RECIPES = Path(__file__).parent / "recipes"
-CLAIMS = "claims"
-"""The folder in it with the lectures' claims (runs/experiments/claim.py) instead of a model's recipes."""
-SECTIONS = ("data", "tokens", "batches", "model", "train", "decode")
-_OWNERS = {
-    "data": "segue.data.config",
-    "tokens": "segue.tokens.tokenizer",
-    "batches": "segue.batches.batches",
-    "train": "segue.training.trainer",
-    "decode": "segue.inference.decode_settings",
-}
 _FOR_LABELS = {
     **dict.fromkeys(("class", "classes", "number"), "Choose a network for sentences, such as dan or cnn_classifier."),
     **dict.fromkeys(("iob1", "bio", "bioes"), "Choose a tagger, such as rnn_tagger."),
@@ -85,18 +73,13 @@ class Recipe:
         return dataclasses.replace(self, **{section: dataclasses.replace(vars(self)[section], **values)})
 
 
-def recipe_names(kind: str = "*") -> list[str]:
-    """List the shipped recipes, as kind/name."""
-    paths = (path for path in RECIPES.glob(f"{kind}/*.toml") if path.parent.name != CLAIMS)
-    return sorted(f"{path.parent.name}/{path.stem}" for path in paths)
-
-
 def load_recipe(
     what: str, overrides: Sequence[str] = (), base: Mapping[str, Any] | None = None, trust: bool = False
 ) -> Recipe:
     """Load the recipe of a kind, `kind/name` or TOML file, with `section.key=value` on top.
 
-    `base` holds values of the caller's own below the overrides, as {"data": {"path": …}}. A kind that is a file
+    `what` may also be a textbook's name (models/names.py), and a setting may lack its section where one alone has the
+    key. `base` holds values of the caller's own below the overrides, as {"data": {"path": …}}. A kind that is a file
     of the user's own is code, and is imported only with `trust`.
     """
     kind, name, values = _from_toml(what)
@@ -104,9 +87,10 @@ def load_recipe(
     for section, entries in (base or {}).items():
         values.setdefault(section, {}).update(entries)
     named = _named(values) if what.endswith(".toml") else []
-    for override in overrides:
+    for override in (full_setting(one, kind) for one in overrides):
         _override(values, override)
         named.append(override.partition("=")[0])
+    _check_keys(kind, values)
     _note_named(kind, values, named)
     return _build(kind, name, values)
 
@@ -159,7 +143,13 @@ def _section_alone(section: str, cls: Any, settings: Sequence[str], own: dict[st
     return make(cls, values[section], section)
 
 
+def kind_of(what: str) -> str:
+    """Return the kind of a recipe, by its name or TOML file."""
+    return _from_toml(what)[0]
+
+
 def _from_toml(what: str) -> tuple[str, str, dict[str, Any]]:
+    what = meanings(what)[0]
     if what.endswith(".toml"):
         return _parse(Path(what))
     if what.endswith(".py"):
@@ -192,7 +182,9 @@ def _parse(path: Path) -> tuple[str, str, dict[str, Any]]:
     kind = values.pop("kind", path.parent.name if path.is_relative_to(RECIPES) else None)
     if not isinstance(kind, str):
         raise InputError(f'{path} names no model. Expected a first line such as: kind = "rnn_lm"')
-    name = str(values.pop("name", f"{kind}/{path.stem}"))
+    own = f"{Path(kind).stem}/{path.stem}" if kind.endswith(".py") else f"{kind}/{path.stem}"
+    name = values.pop("name", own)
+    check_name(name, f"{path}: name =")
     for section, entries in values.items():
         if section not in SECTIONS:
             raise InputError(f"{path}: there is no section [{section}].{nearest(section, SECTIONS)}")
@@ -201,11 +193,28 @@ def _parse(path: Path) -> tuple[str, str, dict[str, Any]]:
     return kind, name, values
 
 
+_KEPT = ("report.html", "result.json", "picture.svg")
+"""Files of a comparison or a claim, beside the folders of its runs."""
+
+
+def check_name(name: Any, where: str) -> None:
+    """Refuse a name that cannot be that of a folder: a comparison writes the run of a model under the model's name."""
+    parts = name.split("/") if isinstance(name, str) else []
+    plain = all(
+        part and part.isprintable() and part == part.strip() and part[0] != "." and "\\" not in part for part in parts
+    )
+    if not (parts and plain and len(name.encode()) <= 200) or name in _KEPT:
+        raise InputError(
+            f"{where} {str(name)[:60]!r} cannot be the name of a model, since its run folder is called so. Expected a "
+            "word, or words with / between, such as rnn_lm/mine."
+        )
+
+
 def _override(values: dict[str, Any], override: str) -> None:
     key, equals, value = override.partition("=")
     section, dot, rest = key.partition(".")
     if not equals or not dot or not rest:
-        known = _sections_with(key)
+        known = shared_sections_with(key)
         hint = f"Did you mean {known[0]}.{override}?" if equals and known else "For example: train.steps=200."
         raise InputError(f"'{override}' is not understood. Expected section.key=value. {hint}")
     if section not in SECTIONS:
@@ -219,9 +228,25 @@ def _override(values: dict[str, Any], override: str) -> None:
     place[last] = _Text(value)
 
 
-def _sections_with(key: str) -> list[str]:
-    """Find the sections that have a key of this name, in any model."""
-    return [section for section, owner in _OWNERS.items() if key in {f.name for f in fields_of(_source_of(owner))}]
+def _check_keys(kind: str, values: Mapping[str, Any], prefix: str = "") -> None:
+    """Refuse a key that a kind does not have, by the source alone. What an own model's file inherits, it does not show:
+    there `make` alone checks."""
+    known = () if kind.endswith(".py") else keys_of(kind)
+    for name, value in values.items() if known else ():
+        key = prefix + name
+        if any(one.startswith(f"{key}.") for one in known) or key in SECTIONS:
+            if isinstance(value, Mapping):
+                _check_keys(kind, value, f"{key}.")
+        elif key not in known:
+            beside = {one[len(prefix) :].partition(".")[0] for one in known if one.startswith(prefix)}
+            raise _no_key(key, key_elsewhere(key, kind), beside)
+
+
+def _no_key(key: str, other: str, beside: Iterable[str]) -> InputError:
+    """Word the error of a key that does not exist: `other` may be meant, `beside` are the keys of its section."""
+    section, _, name = key.rpartition(".")
+    hint = f" Did you mean '{other}'?" if other else nearest(name, beside)
+    return InputError(f"There is no key '{key}'.{hint or f' This model has no keys in [{section}]. Leave it out.'}")
 
 
 class _Text(str):
@@ -271,7 +296,7 @@ def _section_class(section: str, model: type[Model]) -> Any:
         return model.Config
     if section == "train" and issubclass(model, Counted):
         return model.Train
-    return import_module(_OWNERS[section]).Config
+    return import_module(OWNERS[section]).Config
 
 
 def hints_of(cls: Any) -> dict[str, Any]:
@@ -287,10 +312,8 @@ def make(cls: Any, values: Mapping[str, Any], section: str) -> Any:
         if key not in hints:
             groups = [name for name, hint in hints.items() if is_dataclass(hint) and key in hints_of(hint)]
             other = [f"{section}.{name}.{key}" for name in groups]  # the same key inside a group
-            other += [f"{name}.{key}" for name in _sections_with(key) if name != section]
-            hint = f" Did you mean '{other[0]}'?" if other else nearest(key, hints)
-            hint = hint if hints else f" This model has no keys in [{section}]. Leave it out."
-            raise InputError(f"There is no key '{section}.{key}'.{hint}")
+            other += [f"{name}.{key}" for name in shared_sections_with(key) if name != section]
+            raise _no_key(f"{section}.{key}", next(iter(other), ""), hints)
     converted = {key: _convert(hints[key], value, f"{section}.{key}") for key, value in values.items()}
     if issubclass(cls, ModelConfig):
         _check_most(cls, converted)
@@ -385,16 +408,6 @@ def _name(hint: Any) -> str:
     return names.get(hint, str(hint))
 
 
-# Help and recipe.toml: what every key means, read from the source.
-
-
-class Field(NamedTuple):
-    name: str
-    type: str
-    default: str
-    doc: str
-
-
 def budgeted(recipe: Recipe, budget: str, plan: str = "none") -> Recipe:
     """Return the recipe under a budget: 60s and 2min are time, a plain number is steps. `plan`: what a network may
     choose by itself to make use of a time (train.plan)."""
@@ -418,50 +431,6 @@ def budgeted(recipe: Recipe, budget: str, plan: str = "none") -> Recipe:
         plan = plan if recipe.train.plan != "none" else "none"
         return recipe.with_values("train", seconds=amount * units[unit], steps=0, epochs=0.0, plan=plan)
     return recipe.with_values("train", steps=int(amount), seconds=0.0, epochs=0.0)
-
-
-def fields_of(path: Path, class_name: str = "Config") -> list[Field]:
-    """Read the fields of a config class from a source file, with their docs, without importing it."""
-    found = _classes(path.read_text(encoding="utf-8")).get(class_name)
-    fields = []
-    for node, doc in zip(found.body, [*found.body[1:], None], strict=True) if found else ():
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            text = ""
-            if isinstance(doc, ast.Expr) and isinstance(doc.value, ast.Constant):
-                text = str(doc.value.value)
-            default = ast.unparse(node.value) if node.value is not None else ""
-            fields.append(Field(node.target.id, ast.unparse(node.annotation), default, text))
-    return fields
-
-
-def section_fields(section: str, kind: str) -> list[Field]:
-    """Read the fields of a section of a kind's recipe."""
-    source = models.source_file(kind)
-    if section == "model":
-        return fields_of(source)
-    if section == "train" and (own := _has_class(source, "Train")) is not None:
-        return own
-    return fields_of(_source_of(_OWNERS[section]))
-
-
-def group_docs(group: Any) -> dict[str, str]:
-    """Read the keys of a group inside a section, each with its doc."""
-    return {f.name: f.doc for f in fields_of(Path(inspect.getfile(type(group))), type(group).__name__)}
-
-
-def _has_class(path: Path, name: str) -> list[Field] | None:
-    return fields_of(path, name) if name in _classes(path.read_text(encoding="utf-8")) else None
-
-
-@lru_cache(maxsize=64)
-def _classes(source: str) -> dict[str, ast.ClassDef]:
-    """Parse the classes of a source text, by name; the first of a name counts. Cached: parsing is slow."""
-    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef)]
-    return {node.name: node for node in reversed(nodes)}
-
-
-def _source_of(module: str) -> Path:
-    return Path(__file__).parent.joinpath(*module.split(".")[1:]).with_suffix(".py")
 
 
 def to_toml(recipe: Recipe) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from segue.data.atomic import atomic_file, atomic_folder, of_process
+from segue.errors import InputError
 
 
 def test_a_file_is_the_old_one_until_the_new_one_is_whole(tmp_path: Path) -> None:
@@ -51,3 +52,10 @@ def test_what_others_have_put_there_stays(tmp_path: Path) -> None:
         (tmp_path / "y" / "theirs").write_text("1")
         raise ValueError("half")
     assert [one.name for one in tmp_path.rglob("*") if one.is_file()] == ["theirs"]
+
+
+def test_a_message_names_the_folder_and_not_the_place_beside_it(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as raised, atomic_folder(tmp_path / "new" / "deep" / "run") as beside:
+        raise InputError(f"{beside / 'config.json'} is damaged.")
+    assert str(raised.value) == f"{tmp_path / 'new' / 'deep' / 'run' / 'config.json'} is damaged."
+    assert not list(tmp_path.iterdir())

@@ -51,41 +51,49 @@ def test_what_is_written_is_read_again(sentence: tuple[set[Span], int], scheme: 
 @given(sentences(), st.sampled_from(SCHEMES), st.sampled_from(SCHEMES))
 def test_any_scheme_becomes_any_other(sentence: tuple[set[Span], int], one: Scheme, other: Scheme) -> None:
     found, words = sentence
-    assert SchemeReader(other).read(tags_of(found, words, one)) == (tags_of(found, words, other), "")
+    assert SchemeReader(other).read(tags_of(found, words, one), range(words)) == (tags_of(found, words, other), "")
+
+
+@given(st.lists(sentences(), max_size=4), st.sampled_from(SCHEMES))
+def test_well_formed_files_need_no_repairs(file: list[tuple[set[Span], int]], scheme: Scheme) -> None:
+    reader = SchemeReader("bio")
+    for found, words in file:
+        reader.read(tags_of(found, words, scheme), range(words))
+    assert reader.repairs() == []
 
 
 @pytest.mark.parametrize(
-    ("tags", "schemes"),
+    ("tags", "scheme", "bio", "repairs"),
     [
-        ("O O", ["iob1", "bio", "bioes"]),
-        ("I-X I-X", ["iob1"]),
-        ("B-X I-X", ["bio"]),
-        ("B-X E-X", ["bioes"]),
-        ("I-X B-X", ["iob1"]),
-        ("I-X B-Y", []),  # IOB1 has I-Y: the span before it is of another type
-        ("O E-X", []),
-        ("B-X I-X I-Y", []),
-        ("S-X I-X", []),
+        ("I-X I-X O I-Y B-Y", "iob1", "B-X I-X O B-Y B-Y", []),
+        ("I-X I-X O B-Y", "iob1", "B-X I-X O B-Y", ["1 tag has B- where IOB1 has I- (the first in line 14)"]),
+        ("I-X I-X B-Y O I-Y", "iob1", "B-X I-X B-Y O B-Y", ["1 tag has B- where IOB1 has I- (the first in line 13)"]),
+        ("B-X I-X O I-Y O B-Y", "bio", "B-X I-X O B-Y O B-Y", ["1 tag has I- where BIO has B- (the first in line 14)"]),
+        ("B-X I-X I-Y O B-X", "bio", "B-X I-X B-Y O B-X", ["1 tag has I- where BIO has B- (the first in line 13)"]),
+        ("B-X E-X O E-Y S-X", "bioes", "B-X I-X O B-Y B-X", ["1 tag has E- where BIOES has S- (the first in line 14)"]),
+        (
+            "S-X S-X O B-Y O B-Y I-Y E-Y O B-Y",
+            "bioes",
+            "B-X B-X O B-Y O B-Y I-Y I-Y O B-Y",
+            ["2 tags have B- where BIOES has S- (the first in line 14)"],
+        ),
+        (
+            "B-X E-X S-X I-Y I-Y O S-X",
+            "bioes",
+            "B-X I-X B-X B-Y I-Y O B-X",
+            [f"1 tag has I- where BIOES has {a} (the first in line {b})" for a, b in (("B-", 14), ("E-", 15))],
+        ),
     ],
 )
-def test_which_schemes_a_sequence_fits(tags: str, schemes: list[str]) -> None:
-    checked = SchemeReader("bio")
-    _, fault = checked.read(tags.split())
-    assert bool(fault) == (not schemes)
-    if schemes:
-        assert list(checked.possible) == schemes
-
-
-def test_a_file_keeps_to_one_scheme() -> None:
-    checked = SchemeReader("bioes")
-    assert checked.read(["O", "B-X"]) == (("O", "S-X"), "")
-    tags, fault = checked.read(["O", "I-X"])
-    assert tags == () and "'I-X' at word 2" in fault and "BIO has 'B-X'" in fault
-    assert checked.read(["B-X", "I-X"])[1] == ""  # a bad sentence decides nothing
+def test_broken_tags_are_read_as_conlleval_reads_them(tags: str, scheme: str, bio: str, repairs: list[str]) -> None:
+    reader = SchemeReader("bio")
+    assert reader.read(tags.split(), range(11, 99)) == (tuple(bio.split()), "")
+    assert reader.file_scheme == scheme
+    assert reader.repairs() == [f"{one}: read as conlleval reads them" for one in repairs]
 
 
 def test_tags_that_mark_no_spans() -> None:
-    _, fault = SchemeReader("bio").read(["NOUN"])
+    _, fault = SchemeReader("bio").read(["NOUN"], [1])
     assert "'NOUN'" in fault
 
 
@@ -118,13 +126,30 @@ def test_jsonl_is_read_in_the_scheme_asked_for(tmp_path: Path) -> None:
     assert example.tags == ("B-X", "E-X")
 
 
-def test_a_broken_sequence_is_refused_with_its_place(tmp_path: Path) -> None:
-    broken = "the\tO\nBank\tB-X\n\nSpain\tO\nMadrid\tI-X\n"
-    with pytest.raises(InputError, match=r"names\.conll:4 .*'I-X' at word 2, where BIO has 'B-X'"):
-        corpus(tmp_path, broken, label="bio")
-    kept = corpus(tmp_path, broken, label="bio", on_error="skip")
-    assert [example.tags for example in kept.examples("train")] == [("O", "B-X")]
-    assert len(list(corpus(tmp_path, broken).examples("train"))) == 2  # unless spans are asked for, tags are tags
+def test_conll_2003_as_it_is_distributed_reads(tmp_path: Path) -> None:
+    """IOB1 in which a B- stands after O: the spans are plain, and the ledger has one line for this kind of repair."""
+    rows = "-DOCSTART- -X- O O\n\nEU NNP I-NP I-ORG\nrejects VBZ I-VP O\n\n" + 3 * "EU NNP I-NP I-ORG\n\n"
+    rows += "the DT I-NP O\nWorld NNP I-NP B-MISC\nCup NNP I-NP I-MISC\nwon VBD I-VP O\n\nEU NNP I-NP B-ORG\n"
+    read = corpus(tmp_path, rows, label="bioes")
+    expected = [("S-ORG", "O"), *[("S-ORG",)] * 3, ("O", "B-MISC", "E-MISC", "O"), ("S-ORG",)]
+    assert [example.tags for example in read.examples("train")] == expected
+    (note,) = [note for note in read.ledger.notes() if "conlleval" in note]
+    said = "2 tags have B- where IOB1 has I- (the first in line 13): read as conlleval reads them: "
+    assert note.startswith(said) and note.endswith("names.conll")
+
+
+def test_repairs_in_jsonl_are_noted_with_their_line(tmp_path: Path) -> None:
+    path = tmp_path / "names.jsonl"
+    rows = ['["O", "B-X", "I-X"]', '["O", "B-Y", "I-X"]']
+    path.write_text("".join(f'{{"words": ["a", "b", "c"], "tags": {row}}}\n' for row in rows), encoding="utf-8")
+    read = Corpus(Config(path=str(path), validation=0, label="bio"), TAGGED)
+    assert [example.tags for example in read.examples("train")] == [("O", "B-X", "I-X"), ("O", "B-Y", "B-X")]
+    assert any("1 tag has I- where BIO has B- (the first in line 2)" in note for note in read.ledger.notes())
+
+
+def test_tags_that_are_no_spans_are_refused_with_their_place(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"names\.conll:3 .*'NOUN' \(token 2\) is no span tag"):
+        corpus(tmp_path, "a\tB-X\n\nb\tO\nc\tNOUN\n", label="bio")
 
 
 def test_several_tags_of_a_word_have_one_order(tmp_path: Path) -> None:

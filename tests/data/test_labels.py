@@ -43,13 +43,12 @@ ROWS = "".join(f"{'good' if i % 2 else 'bad'},film {i}\n" for i in range(10))
 
 def test_what_may_be_a_header_is_told_and_the_advice_works(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
-    assert notes(path, f"sentiment,review\n{ROWS}") == [
-        "say data.columns=sentiment,review if the first row is a header, as its label, 'sentiment', comes nowhere "
-        f"else: {path}."
+    assert notes(path, f"mood,words\n{ROWS}") == [
+        f"say data.columns=mood,words if the first row is a header, as its label, 'mood', comes nowhere else: {path}."
     ]
-    assert notes(path, f"sentiment,review\n{ROWS}", columns="sentiment,review") == []
-    [note] = notes(tmp_path / "a.tsv", f"mood\tits text\n{ROWS}".replace(",", "\t"))
-    assert "say 'data.columns=mood,its text' if" in note
+    assert notes(path, f"mood,words\n{ROWS}", columns="mood,words") == []
+    [note] = notes(tmp_path / "a.tsv", f"mood\tits words\n{ROWS}".replace(",", "\t"))
+    assert "say 'data.columns=mood,its words' if" in note
     [note] = notes(path, "n,mood,one,two\n" + ROWS.replace(",", ",a,").replace("\n", ",b\n"), columns="1,2,4")
     assert "say data.columns=n,mood,two if" in note
 
@@ -62,7 +61,7 @@ def test_what_may_be_a_header_is_told_and_the_advice_works(tmp_path: Path) -> No
         f"{ROWS}odd,film\n",
         f"label,text\nodd,film\n{ROWS}",  # the header is known
         f'odd,"a film, and what a film"\n{ROWS}',  # no name of a column
-        f"sentiment,review\n{ROWS[:80]}",
+        f"mood,words\n{ROWS[:80]}",
     ],
 )
 def test_what_is_no_header_is_not_told(rows: str, tmp_path: Path) -> None:

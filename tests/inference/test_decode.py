@@ -325,7 +325,7 @@ def test_a_wide_beam_is_an_exhaustive_search(alpha: float) -> None:
         config = Config(max_tokens=4, beam=300, length_penalty=alpha)
         for prompt, text in zip(prompts, generate(model, prompts, sizes(model), config), strict=True):
             ids, logprob = exhaustive(model, prompt, 4, alpha, set())
-            assert text == (ids, pytest.approx(logprob, abs=1e-4), True)
+            assert text[:3] == (ids, pytest.approx(logprob, abs=1e-4), True)
             lengths.add(len(ids))
     assert len(lengths) > 1
 
@@ -393,27 +393,40 @@ def test_encoder_decoder(config: Config) -> None:
 
 
 @pytest.mark.parametrize("config", [Config(), GREEDY, Config(beam=3)])
-def test_impossible_distributions_are_named(config: Config) -> None:
+def test_a_text_ends_where_nothing_can_follow(config: Config) -> None:
+    """Counting without smoothing gives every token probability 0 after what it has not seen."""
     nothing = always([-math.inf] * 4)
-    with pytest.raises(
-        SegueError, match="After 0 written tokens of text 1 the model gives no allowed token any probability"
-    ):
-        generate(nothing, [[2], [3]], sizes(nothing), config)
+    dead = Generated([], 0.0, False, dead_end=True)
+    assert generate(nothing, [[2], [3]], sizes(nothing), config) == [dead, dead]
     only_unknown = always([-math.inf, 0.0, -math.inf, -math.inf])
-    with pytest.raises(SegueError, match="no allowed token"):
-        generate(only_unknown, [[]], sizes(only_unknown), config, forbid=[UNK])
+    assert generate(only_unknown, [[]], sizes(only_unknown), config, forbid=[UNK]) == [dead]
+    table = torch.full((4, 4, 4), -math.inf)
+    table[:, STOP, 2] = table[:, 2, 3] = table[:, 3, 3] = 0.0
+    table[3, 3] = -math.inf  # 2 3 3, and then nothing
+    texts = generate(Trigram(table), [[], [3, 3], [2]], Sizes(4), config)
+    assert [(text.ids, text.stopped, text.dead_end) for text in texts] == [
+        ([2, 3, 3], False, True),
+        ([], False, True),
+        ([3, 3], False, True),
+    ]
+    met: list[int] = []
+    assert list(stream(Trigram(table), [], Sizes(4), config, at_dead_end=lambda: met.append(1))) == [2, 3, 3]
+    assert met == [1]
+
+
+def test_a_row_in_a_dead_end_does_not_stop_the_others() -> None:
+    table = torch.full((5, 5, 5), -math.inf)
+    table[:, 2, 3] = table[:, 3, 4] = table[:, 4, STOP] = 0.0
+    texts = generate(Trigram(table), [[1], [2]], Sizes(5), GREEDY)
+    assert texts[0].dead_end and texts[1] == Generated([3, 4], 0.0, True)
+
+
+@pytest.mark.parametrize("config", [Config(), GREEDY, Config(beam=3)])
+def test_broken_weights_are_named(config: Config) -> None:
     for bad in (math.nan, math.inf):
         broken = always([0.0, 0.0, bad, 0.0])
         with pytest.raises(SegueError, match="NaN"):
             generate(broken, [[]], sizes(broken), config)
-
-
-def test_a_later_dead_end_says_where() -> None:
-    table = torch.full((4, 4, 4), -math.inf)
-    table[:, STOP, 2] = table[:, 2, 3] = table[:, 3, 3] = 0.0
-    table[3, 3] = -math.inf
-    with pytest.raises(SegueError, match="After 3 written tokens of text 1"):
-        generate(Trigram(table), [[]], Sizes(4), GREEDY)
 
 
 def test_dropout_and_gradients_are_off_and_come_back() -> None:

@@ -101,7 +101,7 @@ def test_the_way_is_what_a_network_with_a_window_is_given(adapted: Any) -> None:
     read(reader, drawn(1, 40))
     assert tuple(map(max, zip(*given, strict=True))) == (12, 6)
     assert reader.way == "a window of 12 tokens, moved on by up to 6"
-    assert adapted(make("rnn_lm")).way == "state carried"
+    assert adapted(make("rnn_lm")).way == "each token after all those before it"
 
 
 @pytest.mark.parametrize("kind", SMALL)

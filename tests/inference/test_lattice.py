@@ -82,7 +82,7 @@ def token_by_token(run: segue.Run, text: str) -> float:
 @pytest.mark.parametrize("kind", CASES)
 def test_every_path_is_scored_as_the_text_that_it_is(runs: dict[str, segue.Run], kind: str) -> None:
     run = runs[kind]
-    found = run.score_paths(LATTICE)
+    found = run.score_paths(LATTICE, end=True)
     words = product(("cow ", "caw ", ""), ("grass", "green glass"))
     expected = {f"the {first}eats {second}": 0.0 for first, second in words}
     expected = {text: token_by_token(run, text) for text in expected}
@@ -94,7 +94,7 @@ def test_unknown_words_pay_for_their_spelling(tmp_path: Path) -> None:
     """Else every unknown word would have the probability of UNK."""
     settings = {"data.unit": "line", "tokens.kind": "word"}
     run = segue.train("ngram", [*TEXTS, *(f"a {word}" for word in "xyzuvw")], tmp_path / "words", settings)
-    best, worst = run.score_paths("the (cow|zebroid)")
+    best, worst = run.score_paths("the (cow|zebroid)", end=True)
     assert (best.text, worst.text) == ("the cow", "the zebroid")
     assert worst.bits > -worst.logprob / math.log(2) + 10
 
@@ -105,9 +105,9 @@ def test_the_command_prints_the_best_paths_first(
     run = runs["ngram"]
     file = run.path.parent / "lattice.txt"
     file.write_text(f"{LATTICE}\nhay\n")
-    assert main(["score", str(run.path), str(file), "--lattice", "--top", "2", "--json"]) == 0
+    assert main(["score", str(run.path), str(file), "--lattice", "--end", "--top", "2", "--json"]) == 0
     first, second = (json.loads(line) for line in capsys.readouterr().out.splitlines())
-    own = run.score_paths(LATTICE)
+    own = run.score_paths(LATTICE, end=True)
     assert first["lattice"] == LATTICE and first["count"] == 6 and len(first["paths"]) == 2
     assert [(path["text"], path["logprob"]) for path in first["paths"]] == [(one.text, one.logprob) for one in own[:2]]
     assert first["paths"][0]["perplexity"] == pytest.approx(np.exp(-own[0].logprob / len(own[0].tokens)))

@@ -123,7 +123,9 @@ def test_every_token_is_asked_once_with_its_neighbour(tokens: int, row: int, tmp
     scored = score_held_out(model, held_of(ids, np.ones(tokens), tmp_path), 40, row=row)
     assert sorted(model.asked) == sorted(zip([0, *ids[:-1].tolist()], ids.tolist(), strict=True))
     assert scored.tokens == tokens
-    assert scored.way == "one stream, state carried" if tokens < 2 * row else "rows" in scored.way
+    assert (
+        scored.way == "one stream, each token after all those before it" if tokens < 2 * row else "rows" in scored.way
+    )
 
 
 @pytest.mark.parametrize("row", [1 << 17, 1000, 37])
@@ -245,7 +247,9 @@ def test_a_long_unit_is_read_in_rows(tmp_path: Path) -> None:
     many, one = (score_held_out(model, held, 9, row=row) for row in (100, 1 << 17))
     assert many.nats == pytest.approx(one.nats, rel=1e-12)
     assert one.way == "each document by itself"
-    assert many.way == "each document by itself, long ones in up to 12 rows, each begun 1024 tokens before its own"
+    assert (
+        many.way == "each document by itself, long ones in up to 12 rows, each with 1,024 tokens before it for context"
+    )
 
 
 def test_one_unit_is_one_stream_with_and_without_carry(tmp_path: Path) -> None:
@@ -277,7 +281,11 @@ def test_a_model_that_learns_from_what_it_reads_takes_units_in_order(carry: bool
     assert places == sorted(places) and len(places) == (1 if carry else len(LENGTHS))
     scored = score_held_out(CacheLm(9), held, 9)
     assert np.isfinite(scored.nats)
-    kept = "one stream, state carried" if carry else "each line by itself, in order, keeping what it has learnt"
+    kept = (
+        "one stream, each token after all those before it"
+        if carry
+        else "each line by itself, in order, keeping what it has learnt"
+    )
     assert scored.way == kept
     one = CacheLm(9)
     units = [ids] if carry else units_of(LENGTHS)

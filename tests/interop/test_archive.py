@@ -12,7 +12,7 @@ import segue
 from segue.cli import main
 from segue.interop.archive import FILES, export_zip, import_zip
 
-ROWS = [("a fine film", "good"), ("a dull film", "bad")] * 10
+ROWS = [("good", "a fine film"), ("bad", "a dull film")] * 10
 
 
 @pytest.fixture(scope="module")

@@ -84,7 +84,7 @@ def total(model: dict[str, tuple[float, float]], text: str, order: int) -> float
 
 
 def log10s(run: segue.Run) -> list[float]:
-    return [line.logprob / math.log(10) for line in run.score(TEXTS)]
+    return [line.logprob / math.log(10) for line in run.score(TEXTS, end=True)]
 
 
 # Out
@@ -137,7 +137,7 @@ def test_what_has_no_backoff_form_is_refused(smoothing: str, tmp_path: Path) -> 
 
 
 def test_other_models_are_refused(tmp_path: Path) -> None:
-    rows = [("a fine film", "good"), ("a dull film", "bad")] * 4
+    rows = [("good", "a fine film"), ("bad", "a dull film")] * 4
     run = segue.train("bow", rows, tmp_path / "bow", {"train.steps": 1})
     with pytest.raises(segue.InputError, match="is a bow"):
         export_arpa(run.path, tmp_path / "a.arpa")
@@ -153,7 +153,9 @@ def test_words_that_arpa_cannot_spell_come_back(tmp_path: Path, capsys: pytest.C
     import_arpa(tmp_path / "a.arpa", tmp_path / "again")
     again = segue.load(tmp_path / "again")
     for line in ("a <unk> b", "c\\d </s> <s>"):
-        assert next(again.score([line])).logprob == pytest.approx(next(run.score([line])).logprob, abs=1e-5)
+        assert next(again.score([line], end=True)).logprob == pytest.approx(
+            next(run.score([line], end=True)).logprob, abs=1e-5
+        )
     assert again.unknown("a <unk> <s> </s>") == []
 
 
@@ -165,7 +167,7 @@ def test_the_tokens_come_back(tmp_path: Path, kind: str) -> None:
     again = segue.load(tmp_path / "again")
     assert again.tokenizer.kind == kind
     for text in ("Return the value of the key", "a  b" if kind != "space" else "a b"):
-        line, other = next(run.score([text])), next(again.score([text]))
+        line, other = next(run.score([text], end=True)), next(again.score([text], end=True))
         assert other.tokens == line.tokens and other.logprob == pytest.approx(line.logprob, abs=1e-4)
     assert again.generate("The ", max_tokens=30, seed=1) == run.generate("The ", max_tokens=30, seed=1)
 
@@ -186,7 +188,7 @@ def test_characters(tmp_path: Path) -> None:
     (tmp_path / "a.arpa").write_bytes(written)
     spelt = " ".join("the hat").replace("   ", " \\u{20} ")
     assert total(entries(tmp_path / "a.arpa"), spelt, 3) * math.log(10) == pytest.approx(
-        next(run.score(["the hat"])).logprob, abs=1e-5
+        next(run.score(["the hat"], end=True)).logprob, abs=1e-5
     )
     import_arpa(tmp_path / "a.arpa.gz", tmp_path / "again")
     export_arpa(tmp_path / "again", tmp_path / "b.arpa")
@@ -253,7 +255,9 @@ def test_numbers_by_hand(ends: str, tmp_path: Path) -> None:
         "": [-0.5 - 0.7],
     }
     for text, numbers in by_hand.items():
-        assert np.array(next(run.score([text])).logprobs) / math.log(10) == pytest.approx(numbers, abs=1e-7), text
+        assert np.array(next(run.score([text], end=True)).logprobs) / math.log(10) == pytest.approx(
+            numbers, abs=1e-7
+        ), text
     p = run.model.distribution([0, 3])  # after <s> a: </s>, <unk>, b, a
     assert np.log10(p) == pytest.approx([-0.0625 + 0.125 - 0.7, 0.0625 - 1.0, -0.125, 0.0625 - 0.6], abs=1e-7)
 
@@ -274,7 +278,7 @@ def test_without_unk_an_unknown_word_has_probability_0(tmp_path: Path, capsys: p
     assert main(["import", str(path), "--out", str(tmp_path / "run")]) == 0
     assert "there is no <unk>" in capsys.readouterr().out
     run = segue.load(tmp_path / "run")
-    assert next(run.score(["a x"])).logprob == -math.inf
+    assert next(run.score(["a x"], end=True)).logprob == -math.inf
     result = run.evaluate(["a b", "a x"])
     assert result["zero_probability_tokens"] == result["unknown_tokens"] == 1
 
@@ -290,9 +294,9 @@ def test_an_imported_run_is_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[
     path, text = str(run.path), tmp_path / "text.txt"
     text.write_text("a b\nb x\n")
     result = run.evaluate(str(text))
-    nats = -sum(line.logprob for line in run.score(["a b", "b x"]))
+    nats = -sum(line.logprob for line in run.score(["a b", "b x"], end=True))
     assert result["perplexity"] == pytest.approx(math.exp(nats / 6))
-    assert result["bits_per_byte"] == pytest.approx(sum(line.bits for line in run.score(["a b", "b x"])) / 8)
+    assert result["bits_per_byte"] == pytest.approx(sum(line.bits for line in run.score(["a b", "b x"], end=True)) / 8)
     assert result["spelling_bits_per_byte"] > 0
     assert run.generate("a", max_tokens=3, seed=1) == run.generate("a", max_tokens=3, seed=1)
     assert run.next_tokens("a", 1)[0][0] == "b"
@@ -304,7 +308,7 @@ def test_an_imported_run_is_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[
         ["import", str(tmp_path / "a.zip"), "--out", str(tmp_path / "b")],
     ):
         assert main(words) == 0, words
-    assert next(segue.load(tmp_path / "b").score(["a b"])) == next(run.score(["a b"]))
+    assert next(segue.load(tmp_path / "b").score(["a b"], end=True)) == next(run.score(["a b"], end=True))
     assert main(["import", str(tmp_path / "given.arpa"), "--out", path]) == 2  # nothing is overwritten
     assert main(["export", path, "--to", "arpa", str(text)]) == 2
     assert "nothing is overwritten" in capsys.readouterr().err

@@ -46,6 +46,16 @@ def test_an_unknown_format_is_refused_with_the_nearest(tmp_path: Path) -> None:
         export_run(tmp_path, tmp_path / "a", "arpaa", None)
 
 
+def test_an_import_has_a_default_place_by_the_name_of_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("words.v1.vec").write_text("2 2\ncow 1 0\nhay 0 1\n")
+    for place in ("runs/words", "runs/words-2"):
+        assert main(["import", "words.v1.vec"]) == 0
+        assert f"The run: {place}" in capsys.readouterr().out and (tmp_path / place / "recipe.toml").exists()
+
+
 def test_the_help_names_every_format(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", "--help"]) == 0
     said = " ".join(capsys.readouterr().out.replace("│", " ").split())

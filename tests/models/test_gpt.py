@@ -22,7 +22,8 @@ from segue.inference.score import stream_logprobs
 from segue.layers.probe import record
 from segue.models.base import Sizes
 from segue.models.gpt import SHAPES, Gpt
-from segue.recipe import load_recipe, recipe_names
+from segue.models.names import recipe_names
+from segue.recipe import load_recipe
 
 V, CONTEXT = 11, 8
 SMALL = {"layers": 2, "width": 8, "heads": 2, "context": CONTEXT}

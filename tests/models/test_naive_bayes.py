@@ -83,7 +83,7 @@ def test_a_class_without_a_row_is_never_predicted() -> None:
 
 
 def test_from_rows_to_labels(tmp_path: Path) -> None:
-    data = [("a fine film", "good"), ("what a dull film", "bad")] * 20
+    data = [("good", "a fine film"), ("bad", "what a dull film")] * 20
     run = segue.train("naive_bayes", data, tmp_path / "run", {"data.validation": 0.2})
     assert [p.label for p in run.predict(["a fine one", "a dull one"])] == ["good", "bad"]
     assert run.evaluate(data)["accuracy"] == 1

@@ -25,7 +25,7 @@ def reviews(rows: int, seed: int) -> list[tuple[str, str]]:
     for _ in range(rows):
         words = draw.choice(FILM, 3).tolist()
         score = sum({"good": 1, "fine": 1, "warm": 1}.get(word, -1) for word in words)
-        out.append((f"It's {words[0]}, {words[1]} and {words[2]}ish!", "pos" if score > 0 else "neg"))
+        out.append(("pos" if score > 0 else "neg", f"It's {words[0]}, {words[1]} and {words[2]}ish!"))
     return out
 
 
@@ -39,7 +39,7 @@ def accuracy(run: Run, data: list[tuple[str, str]]) -> float:
 
 
 def test_scores_are_those_of_scikit_learns_pipeline(tmp_path: Path) -> None:
-    data, held = reviews(200, 0), [text for text, _ in reviews(50, 1)]
+    data, held = reviews(200, 0), [text for _, text in reviews(50, 1)]
     run = trained(tmp_path / "run", data, words=2, characters=4, split=False, cost=1.0)
     words = TfidfVectorizer(ngram_range=(1, 2), token_pattern=r"[^\s]+", sublinear_tf=True)
     letters = TfidfVectorizer(
@@ -47,7 +47,7 @@ def test_scores_are_those_of_scikit_learns_pipeline(tmp_path: Path) -> None:
     )
     union = make_union(words, letters)
     svm = LinearSVC(C=1.0, dual=True, tol=1e-6, max_iter=50_000)
-    svm.fit(union.fit_transform([text for text, _ in data]), [label for _, label in data])
+    svm.fit(union.fit_transform([text for _, text in data]), [label for label, _ in data])
     expected = svm.decision_function(union.transform(held))
     p = np.array([prediction.probabilities for prediction in run.predict(held)])
     scores = np.log(p[:, 1] / p[:, 0]) / run.model.linear.choice.scale
@@ -55,7 +55,7 @@ def test_scores_are_those_of_scikit_learns_pipeline(tmp_path: Path) -> None:
 
 
 def test_features_can_be_read(tmp_path: Path) -> None:
-    data = [("Don't go", "a"), ("do go there now", "b")] * 3
+    data = [("a", "Don't go"), ("b", "do go there now")] * 3
     features = trained(tmp_path / "run", data, pairs=3, characters=2).model.features()
     words = {"don", "'t", "go", "do", "there", "now", "don 't", "'t go", "do go", "go there", "there now"}
     pairs = {"don … go", "do … there", "do … now", "go … now"}
@@ -70,7 +70,7 @@ def nothing_but_pairs(rows: int, seed: int) -> list[tuple[str, str]]:
     out = []
     for i in range(rows):
         first, last = draw.choice(["not", "really"]), draw.choice(["bad", "good"])
-        out.append((f"{first} w{seed}x{i} {last}", "pos" if (first == "not") == (last == "bad") else "neg"))
+        out.append(("pos" if (first == "not") == (last == "bad") else "neg", f"{first} w{seed}x{i} {last}"))
     return out
 
 
@@ -85,7 +85,7 @@ def test_pairs_of_words_see_what_bigrams_cannot(tmp_path: Path) -> None:
 def test_characters_see_words_that_were_never_seen(tmp_path: Path) -> None:
     def made(seed: int) -> list[tuple[str, str]]:
         draw = np.random.default_rng(seed)
-        return [(f"{'un' * (i % 2)}{''.join(draw.choice(list('aeiokst'), 6))}", "ba"[i % 2]) for i in range(200)]
+        return [("ba"[i % 2], f"{'un' * (i % 2)}{''.join(draw.choice(list('aeiokst'), 6))}") for i in range(200)]
 
     words = trained(tmp_path / "words", made(0), characters=0)
     letters = trained(tmp_path / "letters", made(0), characters=3)
@@ -96,7 +96,7 @@ def test_rare_features_are_left_out(tmp_path: Path) -> None:
     data = reviews(100, 0)
     few, all_ = (trained(tmp_path / str(least), data, min_rows=least).model for least in (20, 1))
     assert set(few.features()) < set(all_.features())
-    counts = {f: sum(f in text.lower() for text, _ in data) for f in FILM}
+    counts = {f: sum(f in text.lower() for _, text in data) for f in FILM}
     assert {f for f in FILM if counts[f] >= 20} <= set(few.features())
 
 
@@ -106,7 +106,7 @@ def test_class_weights_find_the_rare_class(tmp_path: Path) -> None:
     def made(rows: int) -> list[tuple[str, str]]:
         labels = draw.random(rows) < 0.08
         return [
-            (" ".join(draw.choice(["x", "y", "y"] if rare else ["x", "x", "y"], 5)), "ab"[rare]) for rare in labels * 1
+            ("ab"[rare], " ".join(draw.choice(["x", "y", "y"] if rare else ["x", "x", "y"], 5))) for rare in labels * 1
         ]
 
     data, held = made(500), made(500)
@@ -119,7 +119,7 @@ def test_class_weights_find_the_rare_class(tmp_path: Path) -> None:
 
 
 def test_sensible_where_there_is_little_to_see(tmp_path: Path) -> None:
-    data = [("", "a"), ("🙂🙂 שלום עולם", "b"), ("one example", "c")] + [("much the same", "d")] * 30 + [("", "a")] * 5
+    data = [("a", ""), ("b", "🙂🙂 שלום עולם"), ("c", "one example")] + [("d", "much the same")] * 30 + [("a", "")] * 5
     run = trained(tmp_path / "run", data)
     texts = ["", "שלום עולם 🙂", "one example", "much the same", "never seen: ¿qué?", "x" * 100_000]
     found = list(run.predict(texts))
@@ -134,14 +134,14 @@ def test_the_kind_of_tokens_is_its_own() -> None:
 
 
 def test_a_long_row_is_read_to_its_end(tmp_path: Path) -> None:
-    data = [("so so " * 3_000 + word, word) for word in ("good", "bad")] * 10
+    data = [(word, "so so " * 3_000 + word) for word in ("good", "bad")] * 10
     assert accuracy(trained(tmp_path / "run", data, weighing="binary"), data) == 1
 
 
 def test_a_text_without_a_known_feature_gets_the_shares_of_the_classes(tmp_path: Path) -> None:
     data = reviews(120, 5)
     run = trained(tmp_path / "run", data)
-    share = sum(label == "neg" for _, label in data) / len(data)
+    share = sum(label == "neg" for label, _ in data) / len(data)
     for answer in run.predict(["", "日本"]):
         assert answer.probabilities == pytest.approx((share, 1 - share))
     again = Run.open(tmp_path / "run")

@@ -12,8 +12,9 @@ from segue.batches.batch import IGNORE, Batch
 from segue.errors import InputError
 from segue.layers.losses import target_logprobs
 from segue.models.base import Sizes
+from segue.models.names import recipe_names
 from segue.models.rnn_lm import Drop, LayerByLayer, Penalty, RnnLm
-from segue.recipe import load_recipe, recipe_names
+from segue.recipe import load_recipe
 
 V = 11
 CONFIGS = [

@@ -45,7 +45,7 @@ def test_a_small_text_makes_a_sensible_model(text: str, smoothing: str, tmp_path
             assert p.sum() == pytest.approx(1, abs=1e-9)
         assert followers(run.model, run.tokenizer, ids).tokens[0].probability == p.max()
     assert example(run.model, run.tokenizer).lines and len(holdings(run.model)) == 5
-    assert [len(line.tokens) for line in run.score(["", "cow"])] == [1, 2]
+    assert [len(line.tokens) for line in run.score(["", "cow"], end=True)] == [1, 2]
     assert isinstance(run.generate("", max_tokens=5, seed=0), str)
 
 

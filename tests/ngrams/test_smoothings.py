@@ -12,8 +12,9 @@ import segue
 from segue.cli import main
 from segue.look.page.charts import Axes, Line, line_chart
 from segue.look.page.report import Curve, Entry, Page, render
+from segue.models.names import recipe_names
 from segue.models.ngram import Ngram
-from segue.recipe import load_recipe, recipe_names
+from segue.recipe import load_recipe
 
 RECIPES = {name: load_recipe(name) for name in recipe_names("ngram")}
 TEXT = "the cow eats the green grass.\na big dog sees the small cow and runs.\n\n" * 60
@@ -89,6 +90,6 @@ def test_the_picture_needs_two_orders_and_finite_figures() -> None:
 
 def test_orders_stand_at_whole_numbers() -> None:
     lines = [Line("a", 0, [1, 2, 3], [3.0, 2.0, 1.0]), Line("b", 1, [3], [2.0])]
-    for narrow in (False, True):
-        chart = line_chart(lines, Axes("order", "bits per byte", True, whole=True), narrow)
+    for size in ("wide", "narrow"):
+        chart = line_chart(lines, Axes("order", "bits per byte", True, whole=True), size)
         assert re.findall(r'text-anchor="middle">([^<]*)<', chart) == ["1", "2", "3"]

@@ -71,7 +71,7 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, Any]
 def test_every_family_sees_the_same(kind: str, carry: bool, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, test = str(place / f"{name_of(kind)}-{str(carry).lower()}"), str(place / "test.txt")
     evaluated = segue.evaluate(run, test)
-    lines = said(capsys, "score", run, test)
+    lines = said(capsys, "score", run, test, "--end")
     assert len(lines) == 200 and sum(line["bytes"] for line in lines) == evaluated["bytes"] == 400
     assert sum(line["bits"] for line in lines) == pytest.approx(evaluated["bits_per_byte"] * 400, rel=1e-4)
     trained = json.loads((place / run / "result.json").read_text())  # validated in training by the same rule
@@ -122,7 +122,7 @@ def test_blank_lines_and_paragraphs(tmp_path: Path, capsys: pytest.CaptureFixtur
         settings = [f"data.unit={unit}", *more, "train.steps=3", "model.width=8", "data.validation=0.2"]
         run = segue.train("rnn_lm", str(text), tmp_path / unit, settings)
         units = text.read_text().split("\n" if unit == "line" else "\n\n")[:-1]
-        bits = sum(line.bits for line in run.score(units))
+        bits = sum(line.bits for line in run.score(units, end=True))
         result = run.evaluate(str(text))
         assert bits == pytest.approx(result["bits_per_byte"] * result["bytes"], rel=1e-4)
         assert result["bytes"] == len(text.read_text()) and result["way"].startswith(f"each {unit} by itself")
@@ -131,9 +131,9 @@ def test_blank_lines_and_paragraphs(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_certain_tokens_cost_zero_bits(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = str(place / "train.txt")
     run = segue.train("ngram", text, place / "sure", ["data.unit=line", "model.smoothing=maximum_likelihood"])
-    (line,) = run.score(["a"])
+    (line,) = run.score(["a"], end=True)
     assert line.token_bits[-1] == 0.0 and str(line.token_bits[-1]) == "0.0"
     (place / "one.txt").write_text("a\n")
     capsys.readouterr()
-    assert main(["score", str(place / "sure"), str(place / "one.txt")]) == 0
+    assert main(["score", str(place / "sure"), str(place / "one.txt"), "--end"]) == 0
     assert "-0.000" not in capsys.readouterr().out

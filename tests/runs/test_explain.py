@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal, get_args, get_origin
 
 import pytest
+from rich.console import Console
 
+from segue import tasks
 from segue.cli import main
-from segue.models import kinds
+from segue.look import terminal
+from segue.models import kinds, task_of
+from segue.recipe import hints_of, load_recipe
 
 OWN = '''"""A log-bilinear language model of my own."""
 
@@ -83,3 +88,65 @@ def test_the_norm_that_the_published_gpt_lacks_is_explained(capsys: pytest.Captu
     assert main(["explain", "gpt", "model.size=gpt", "model.norm=post"]) == 0
     said = capsys.readouterr().out
     assert f"{ours:,}" not in said and "post-LN and has none" not in said
+
+
+def narrow(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    monkeypatch.setattr(terminal, "_console", lambda: Console(highlight=False, width=width))
+
+
+@pytest.mark.parametrize("width", [40, 80])
+@pytest.mark.parametrize("kind", ["gpt", "ngram", "rnn_tagger"])
+def test_explain_fits_the_terminal(
+    kind: str, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    narrow(monkeypatch, width)
+    assert main(["explain", kind]) == 0
+    for line in capsys.readouterr().out.split("\n"):
+        assert len(line.rstrip()) <= width or line.startswith("    ") or " = " in line, line
+
+
+@pytest.mark.parametrize(
+    ("kind", "there", "missing"),
+    [
+        ("ngram", ["data.unit", "decode.seed"], ["batches.", "data.label", "[batches]"]),
+        ("word2vec", ["data.unit"], ["batches.", "decode.", "[decode]"]),
+        ("naive_bayes", ["data.label", "batches.length"], ["batches.size", "data.unit", "decode."]),
+        ("bow", ["batches.size", "batches.tokens"], ["batches.vary", "data.carry"]),
+        ("rnn_lm", ["batches.vary", "decode.top_p"], ["batches.tokens", "data.label"]),
+        ("rnn_seq2seq", ["decode.beam", "batches.tokens"], ["decode.top_p", "data.label"]),
+    ],
+)
+def test_only_what_a_model_reads_is_explained(
+    kind: str, there: list[str], missing: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", kind]) == 0
+    lines = capsys.readouterr().out.split("\n")
+    for name in there:
+        assert any(line.startswith(name) for line in lines), name
+    for name in missing:
+        assert not any(line.startswith(name) for line in lines), name
+
+
+def test_every_choice_that_is_checked_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    recipe = load_recipe("rnn_tagger")
+    sections = (recipe.data, recipe.tokens, recipe.batches, recipe.model, recipe.train, recipe.train.optimizer)
+    hints = [(name, hint) for section in sections for name, hint in hints_of(type(section)).items()]
+    choices = {name: get_args(hint) for name, hint in hints if get_origin(hint) is Literal}
+    assert {"format", "label", "kind", "name", "schedule", "cell"} <= set(choices)
+    assert main(["explain", "rnn_tagger"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    for name, values in choices.items():
+        if name not in ("unit", "blank_lines", "noise", "kind", "label"):  # not read, or a model takes fewer
+            assert f"Choices: {', '.join(values)}" in said, name
+    assert f"Choices: {', '.join(recipe.model_class.labels)}" in said
+
+
+def test_models_stand_by_their_task(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    narrow(monkeypatch, 80)
+    assert main(["models"]) == 0
+    said = capsys.readouterr().out
+    groups = {block.partition(":")[0]: block for block in said.split("\n\n")}
+    assert list(groups) == tasks.names()
+    for kind in kinds():
+        assert f"\n  {kind} " in groups[task_of(kind)]
+    assert all(len(line) <= 80 for line in said.split("\n"))

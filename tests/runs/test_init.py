@@ -26,7 +26,7 @@ SMALL = {"width": 8, "embedding": 8, "layers": 1, "heads": 2}
 TINY = {"train.steps": 2, "batches.size": 4, "data.validation": 0.1}
 ROWS: dict[str, Callable[[Example], Any]] = {
     "text": lambda example: example.text,
-    "labelled": lambda example: (example.text, example.label),
+    "labelled": lambda example: (example.label, example.text),
     "tagged": lambda example: (list(example.words), list(example.tags)),
     "parallel": lambda example: (example.text, example.target),
 }

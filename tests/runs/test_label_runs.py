@@ -25,19 +25,19 @@ FILL = ["the", "a", "some", "of"]
 SMALL = {"model.embedding": 16, "train.steps": 150, "train.optimizer.rate": 0.02}
 
 
-def several(count: int = 300) -> list[tuple[str, list[str]]]:
+def several(count: int = 300) -> list[tuple[list[str], str]]:
     draw, rows = random.Random(0), []
     for _ in range(count):
         labels = [name for name in WORDS if draw.random() < 0.4]
         words = [draw.choice(WORDS[name]) for name in labels] + draw.choices(FILL, k=3)
-        rows.append((" ".join(draw.sample(words, len(words))), labels))
+        rows.append((labels, " ".join(draw.sample(words, len(words)))))
     return rows
 
 
-def numbers(count: int = 300) -> list[tuple[str, float]]:
+def numbers(count: int = 300) -> list[tuple[float, str]]:
     draw = random.Random(0)
     texts = [draw.choices(["good", "bad", "film"], k=5) for _ in range(count)]
-    return [(" ".join(words), 1000 + 50 * (words.count("good") - words.count("bad"))) for words in texts]
+    return [(1000 + 50 * (words.count("good") - words.count("bad")), " ".join(words)) for words in texts]
 
 
 def trained(kind: str, data: Any, out: Path, **settings: Any) -> Any:
@@ -77,9 +77,9 @@ def test_a_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert again["rows"] == 40
 
 
-def _written(rows: list[tuple[str, float]], folder: Path) -> Path:
+def _written(rows: list[tuple[float, str]], folder: Path) -> Path:
     path = folder / "held.tsv"
-    path.write_text("".join(f"{label}\t{text}\n" for text, label in rows))
+    path.write_text("".join(f"{label}\t{text}\n" for label, text in rows))
     return path
 
 

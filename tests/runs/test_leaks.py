@@ -62,7 +62,7 @@ def test_a_part_of_the_text_is_enough(place: Path, tmp_path: Path) -> None:
 
 
 def test_rows_are_looked_up_too(tmp_path: Path) -> None:
-    rows = [(f"film number {i} was {word}", word) for i in range(60) for word in ("good", "bad")]
+    rows = [(word, f"film number {i} was {word}") for i in range(60) for word in ("good", "bad")]
     run = segue.train("naive_bayes", rows[:80], tmp_path / "run", {"data.validation": 0})
     assert "leak" not in run.evaluate(rows[80:])
     assert run.evaluate(rows[60:100])["leak"]["share"] == 0.5

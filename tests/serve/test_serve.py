@@ -13,14 +13,17 @@ import sys
 import threading
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 import pytest
+import uvicorn
 from fastapi.testclient import TestClient
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.exceptions import HTTPException
 
 import segue
 from segue import serve as package
@@ -28,14 +31,15 @@ from segue.cli import main
 from segue.errors import InputError, SegueError
 from segue.inference import decode
 from segue.models.base import TaskName
+from segue.serve import connection
 from segue.serve import engine as limits
-from segue.serve.app import MAX_BODY, STATIC, create_app
+from segue.serve.app import MAX_BODY, STATIC, _counted, create_app
 from segue.serve.engine import Engine, Growth, Served
 
 TEXTS = ["the cows eat grass", "the dog sees a cow", "a café für die Ärzte €", "grass is green"] * 8
 SMALL = {"model.width": 8, "train.steps": 3, "data.validation": 0}
 COUNTED = {"data.validation": 0, "data.unit": "line"}
-REVIEWS = [("a fine film", "good"), ("a dull film", "bad")] * 20
+REVIEWS = [("good", "a fine film"), ("bad", "a dull film")] * 20
 TAGGED = [(["the", "cow", "eats"], ["D", "N", "V"]), (["a", "dog"], ["D", "N"])] * 10
 PAIRS = [("the cow", "die Kuh"), ("a dog", "ein Hund")] * 10
 
@@ -192,7 +196,7 @@ def test_score_gives_every_token_its_bits(client: TestClient, engine: Engine) ->
     text = "the cows sleep"
     for name in WRITERS:
         answer = ask(client, "score", run=name, text=text)
-        (line,) = engine[name].run.score([text])
+        (line,) = engine[name].run.score([text], end=True)
         assert "".join(row["token"] for row in answer["tokens"]) == text
         assert [row["logprob"] for row in answer["tokens"]] == line.logprobs
         assert sum(row["bits"] for row in answer["tokens"]) == pytest.approx(answer["bits"]) == pytest.approx(line.bits)
@@ -242,7 +246,7 @@ def test_predict_takes_settings_of_decoding_and_says_them(client: TestClient, en
 def test_the_words_that_mattered_are_given_when_asked_for(client: TestClient, engine: Engine) -> None:
     texts = ["a fine film", "dull", ""]
     rows = ask(client, "predict", run="classes", texts=texts, explain=True)["predictions"]
-    for row, (own, words) in zip(rows, engine["classes"].run.explain(texts), strict=True):
+    for row, (own, words) in zip(rows, engine["classes"].run.predict(texts, explain=True), strict=True):
         assert row["label"] == own.label
         assert [word["word"] for word in row["words"]] == [word.word for word in words]
         assert [word["drop"] for word in row["words"]] == pytest.approx([word.drop for word in words])
@@ -344,7 +348,7 @@ def test_a_run_that_is_not_there(client: TestClient) -> None:
     assert refused(client, "next", run="chars") == "There is no run 'chars' here. Did you mean 'char'?"
     body = b'{"run": "\\ud800", "prompt": "a"}'
     response = client.post("/api/generate", content=body, headers={"Content-Type": "application/json"})
-    assert response.status_code == 400 and "There is no run '?'" in response.json()["error"]
+    assert response.status_code == 400 and b"There is no run '\\ud800'" in response.content
 
 
 @pytest.mark.parametrize(
@@ -452,6 +456,81 @@ def test_who_goes_away_ends_the_writing(engine: Engine, monkeypatch: pytest.Monk
     assert begun[0].gi_frame is None
 
 
+def asked_and_left(engine: Engine, path: str, body: dict[str, Any]) -> int:
+    """Send a request to the app and close the connection at once; return the status of the answer that nobody reads."""
+    content = json.dumps(body).encode()
+    headers = {"host": "localhost", "content-type": "application/json", "content-length": str(len(content))}
+    scope = {
+        **{"type": "http", "method": "POST", "path": f"/api/{path}", "query_string": b"", "http_version": "1.1"},
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+    }
+    messages = [{"type": "http.request", "body": content}]
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return messages.pop() if messages else {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def talk() -> None:
+        await create_app(engine)(scope, receive, send)
+        await engine[body["run"]].do(lambda: None)  # what was begun has ended by now
+
+    asyncio.run(talk())
+    return int(sent[0]["status"])
+
+
+@pytest.mark.parametrize(
+    ("path", "work", "body"),
+    [
+        ("generate", "_write_many", {"run": "char", "n": 16, "max_tokens": 4096}),
+        ("predict", "_predictions", {"run": "classes", "texts": ["a fine film " * 100] * 32, "explain": True}),
+    ],
+)
+def test_who_goes_away_ends_the_work(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, path: str, work: str, body: dict[str, Any]
+) -> None:
+    whole, steps, begun = getattr(Served, work), [], []
+
+    def counted(*arguments: Any) -> Any:
+        begun.append(whole(*arguments))
+        for step in begun[-1]:
+            steps.append(step)
+            yield step
+
+    monkeypatch.setattr(Served, work, counted)
+    assert asked_and_left(engine, path, body) == 499
+    assert len(steps) < 10 and not any(steps)
+
+
+def test_explaining_stops_between_two_readings(engine: Engine) -> None:
+    read: list[int] = []
+
+    def check() -> None:
+        read.append(1)
+        if len(read) == 70:
+            raise SegueError("enough")
+
+    with pytest.raises(SegueError, match="enough"):
+        run = engine["classes"].run
+        list(run.explain_examples([run.asked("a fine film " * 40)], check))
+    assert len(read) == 70
+
+
+def test_others_get_their_turn_while_texts_are_written(engine: Engine) -> None:
+    served, ended = engine["char"], []
+
+    async def talk() -> None:
+        long = asyncio.create_task(served.generate("the ", 4, {"max_tokens": 4096}))
+        long.add_done_callback(lambda _: ended.append("long"))
+        await served.do(ended.append, "short")
+        long.cancel()
+
+    asyncio.run(talk())
+    assert ended[0] == "short"
+
+
 # To this machine alone
 
 
@@ -488,6 +567,88 @@ def test_pages_of_other_sites_are_refused(client: TestClient) -> None:
 def test_a_request_that_is_too_long_is_not_read(client: TestClient) -> None:
     assert client.post("/api/next", content=b" " * (MAX_BODY + 1)).status_code == 413
     assert client.post("/api/next", content=iter([b"{}"])).status_code == 411
+
+
+def test_a_request_has_one_length(client: TestClient) -> None:
+    both = {"Content-Length": "4", "Transfer-Encoding": "chunked"}
+    response = client.post("/api/next", content=b"{}", headers=both)
+    assert response.status_code == 400 and "both" in response.json()["error"]
+    assert response.headers["connection"] == "close"
+
+
+def test_what_arrives_is_counted_whatever_was_said() -> None:
+    parts = [{"type": "http.request", "body": b" " * (MAX_BODY // 2), "more_body": True}] * 3
+
+    async def receive() -> Any:
+        return parts.pop()
+
+    async def read() -> None:
+        counted = _counted(receive)
+        await counted()
+        await counted()
+        with pytest.raises(HTTPException, match="bytes"):
+            await counted()
+
+    asyncio.run(read())
+
+
+def test_many_headers_are_refused(client: TestClient) -> None:
+    assert client.get("/api/runs", headers=[(f"x-{i}", "1") for i in range(80)]).status_code == 200
+    assert client.get("/api/runs", headers=[(f"x-{i}", "1") for i in range(10_000)]).status_code == 431
+
+
+@pytest.mark.parametrize("host", ["localhost#@evil.com", "localhost:x", "evil@localhost", "[::1", "localhost\\", "a b"])
+def test_a_host_that_is_no_name(client: TestClient, host: str) -> None:
+    assert client.get("/api/runs", headers={"Host": host}).status_code == 403
+
+
+@pytest.mark.parametrize("origin", ["http://[", "http://]", "null", "", "http://[::1]x:9"])
+def test_an_origin_that_is_no_site(client: TestClient, origin: str) -> None:
+    assert client.get("/api/runs", headers={"Origin": origin}).status_code == 403
+    first = [("Origin", "http://localhost:8000"), ("Origin", origin)]
+    assert client.get("/api/runs", headers=first).status_code == 403
+
+
+def test_a_path_that_is_not_there(client: TestClient) -> None:
+    response = client.post("/v1/completions", json={})
+    assert response.status_code == 404 and "/openapi.json" in response.json()["error"]
+
+
+def test_a_key_of_another_request_is_told_what_is_expected(client: TestClient) -> None:
+    assert refused(client, "next", run="char", text="a").endswith("Expected: run, context, top.")
+
+
+# Connections
+
+
+def test_connections_are_limited_in_number_and_time(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "REQUEST_SECONDS", 0.3)
+    monkeypatch.setattr(connection.Connection, "most", 3)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = listening.getsockname()
+        server = uvicorn.Server(package._settings(create_app(engine)))
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()
+        idle = [socket.create_connection(address, timeout=10) for _ in range(3)]
+        idle[0].sendall(b"POST /api/next HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{")
+        idle[1].sendall(b"GET / HT")
+        with socket.create_connection(address, timeout=10) as refused:
+            assert refused.recv(100).startswith(b"HTTP/1.1 503 ")
+        for one in idle:  # nothing more comes: each is closed, and there is room again
+            with one, suppress(ConnectionResetError):
+                assert one.recv(100) == b""
+        with urllib.request.urlopen(f"http://127.0.0.1:{address[1]}/api/runs", timeout=10) as response:
+            assert len(strict(response.read())) == len(RUNS)
+        server.should_exit = True
+        thread.join(10)
+
+
+def test_descriptors_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection.Connection, "most", 500)
+    monkeypatch.setattr(connection, "free_descriptors", lambda: 40)
+    settings = package._settings(None)
+    # What is accepted before one connection is looked at, in three rounds of the loop, still finds descriptors.
+    assert connection.Connection.most + 3 * settings.backlog < 40
 
 
 # The page
@@ -579,7 +740,7 @@ def test_bad_input_ends_with_one_message(
     assert "port 70000" in said(run, "--port", "70000")
     assert "192.0.2.1" in said(run, "--host", "192.0.2.1", "--port", "0")
     monkeypatch.setattr(package, "find_spec", lambda name: None)
-    assert "pip install 'segue[serve]'" in said(run)
+    assert "pip install '.[serve]'" in said(run)
 
 
 def test_the_server_itself(engine: Engine) -> None:

@@ -85,12 +85,12 @@ def batches_of(store: Store, size: int) -> Batches:
 def test_classes(tmp_path: Path) -> None:
     texts = ["fine film", "a dull film", "grass"]
     corpus = corpus_of(tmp_path, "good\tfine film\nbad\ta dull film\ngood\tgrass\n")
-    tokenizer = Tokenizer.train(Tokens(kind="word", min_count=1), [" " + text for text in texts])
+    tokenizer = Tokenizer.train(Tokens(kind="word", min_count=1), texts)
     store = TASK.store(corpus, "all", codec_of(("bad", "good"), tokenizer=tokenizer), tmp_path / "store").store
     assert store.columns["label"].flat.tolist() == [1, 0, 1]
     # The first word has a blank before it, so that it is the same word wherever it stands.
     rows = store.columns["text"].rows()
-    assert [row.tolist() for row in rows] == [tokenizer.encode(" " + text).tolist() for text in texts]
+    assert [row.tolist() for row in rows] == [tokenizer.encode(text).tolist() for text in texts]
     assert rows[0][1] == rows[1][2]
 
 
@@ -186,7 +186,7 @@ def bow(sizes: Sizes) -> Bow:
 
 
 def opened(kind: str = "word", limit: int = 100, make: Any = bow) -> Opened:
-    tokenizer = Tokenizer.train(Tokens(kind=kind, min_count=1), [" " + " ".join(WORDS)])
+    tokenizer = Tokenizer.train(Tokens(kind=kind, min_count=1), [" ".join(WORDS)])
     codec = codec_of(LABELS, tokenizer=tokenizer)
     return Opened(make(codec.sizes), codec, Decode(), limit, TASK)
 
@@ -201,7 +201,7 @@ def test_labels_are_those_of_the_sums_of_the_words_vectors() -> None:
     texts = [" ".join(draw.choice(WORDS, draw.integers(1, 7))) for _ in range(150)]
     W = one.model.weight.weight.detach()
     for text, answer in zip(texts, answers(one, *texts), strict=True):
-        p = W[torch.tensor(one.codec.tokenizer.encode(" " + text)).long()].sum(0).softmax(-1)
+        p = W[torch.tensor(one.codec.tokenizer.encode(text)).long()].sum(0).softmax(-1)
         assert answer.label == LABELS[int(p.argmax())]
         assert answer.probabilities == pytest.approx(p.tolist(), abs=1e-5)
         assert sum(answer.probabilities) == pytest.approx(1.0, abs=1e-5)
@@ -211,9 +211,9 @@ def test_a_word_is_the_same_at_the_head_of_a_text() -> None:
     """The blank before a word belongs to it; the first word gets one, as in training."""
     one = opened()
     alone, after = answers(one, "one", " one")
-    ids = one.codec.tokenizer.encode(" one")
+    ids = one.codec.tokenizer.encode("one")
     assert one.codec.tokenizer.unk not in ids
-    assert alone.probabilities != after.probabilities  # two blanks are two tokens
+    assert alone.probabilities != after.probabilities  # a blank that is there is a token of its own
     W = one.model.weight.weight.detach()
     assert alone.probabilities == pytest.approx(W[ids[0]].softmax(-1).tolist(), abs=1e-5)
 

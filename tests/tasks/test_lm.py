@@ -11,6 +11,7 @@ import pytest
 import segue
 from segue.inference.evaluation import compare
 from segue.inference.score import BLOCK, Scored
+from segue.recipe import load_recipe
 from segue.tasks.lm import of_scored
 
 
@@ -83,3 +84,37 @@ def test_files_are_documents_of_the_same_blocks_whatever_the_tokens(tmp_path: Pa
         assert sizes.sum() == run.evaluation.result["bytes"] and (sizes % BLOCK == 0)[:-1].all()
         (tmp_path / f"{kind}.sizes").write_text(str(sizes.tolist()))
     assert (tmp_path / "char.sizes").read_text() == (tmp_path / "word.sizes").read_text()
+
+
+PTB = "no it was n't <unk> monday\nthe <unk> of N points fell N points\n" * 20
+AS_PUBLISHED = "data.unit=line data.canonical=true tokens.kind=space"
+
+
+@pytest.mark.parametrize(
+    ("text", "recipe", "told"),
+    [
+        (PTB, "ngram/bigram", True),
+        (PTB, "ngram/ptb", False),
+        (PTB, "ngram/kn7", False),  # characters are never cut
+        (PTB.replace("<unk>", "black"), "ngram/bigram", False),
+    ],
+)
+def test_text_that_is_tokenised_already_is_told(text: str, recipe: str, told: bool, tmp_path: Path) -> None:
+    """At the beginning, and in the ledger."""
+    (tmp_path / "text.txt").write_text(text, encoding="utf-8")
+    said: list[str] = []
+    run = segue.train(
+        recipe, tmp_path / "text.txt", tmp_path / "run", progress=lambda what, share, note="": said.append(what)
+    )
+    notes = [*run.ledger_summary(), *(one for one in said if one.endswith("."))]
+    assert [AS_PUBLISHED in note for note in notes if "tokenised already" in note] == [True, True][: 2 * told]
+
+
+@pytest.mark.parametrize("name", ["ptb", "wikitext2"])
+def test_recipes_of_tokenised_text_read_it_as_published(name: str) -> None:
+    """Words between blanks, an end after each line, no line's history before it; and AS_PUBLISHED is just that."""
+    recipe = load_recipe(f"ngram/{name}")
+    assert (recipe.data.unit, recipe.data.canonical, recipe.tokens.kind) == ("line", True, "space")
+    assert (recipe.data.carry, recipe.model.order, recipe.model.smoothing) == (False, 5, "modified_kneser_ney")
+    set_by_hand = load_recipe("ngram/fivegram", AS_PUBLISHED.split())
+    assert (set_by_hand.data, set_by_hand.tokens) == (load_recipe("ngram/ptb").data, load_recipe("ngram/ptb").tokens)

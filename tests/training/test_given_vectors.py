@@ -169,7 +169,7 @@ def rows(task: str) -> list[Any]:
         return [(line, [TAGS.get(word, "X") for word in line]) for line in lines]
     texts = [" ".join(line) for line in lines]
     if task == "classify":
-        return [(text, "yes" if line[0] == "house" else "no") for text, line in zip(texts, lines, strict=True)]
+        return [("yes" if line[0] == "house" else "no", text) for text, line in zip(texts, lines, strict=True)]
     return list(zip(texts, texts, strict=True)) if task == "seq2seq" else texts
 
 

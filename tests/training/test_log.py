@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 import math
+import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -173,3 +175,16 @@ def test_the_bar_passes_sentences_on(capsys: pytest.CaptureFixture[str]) -> None
     bar("training", 1.0)
     bar.close()
     assert "Checkpoint [x] is damaged." in capsys.readouterr().err
+
+
+def test_progress_that_nobody_reads_any_more_is_dropped() -> None:
+    """As in `segue train … 2>&1 | head -1`: the training goes on."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w", buffering=1) as closed:
+        say = Lines(closed, every=0.0)
+        say("A sentence.", 0.0)
+        say("training", 0.5)
+        say("training", 1.0)
+        with suppress(OSError):  # what Python still holds cannot be written either
+            closed.close()

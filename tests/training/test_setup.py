@@ -10,8 +10,9 @@ import sys
 import pytest
 
 from segue.models.base import Sizes
+from segue.models.names import recipe_names
 from segue.models.network import on_meta
-from segue.recipe import load_recipe, recipe_names
+from segue.recipe import load_recipe
 
 FAULTS = """
 import resource

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 if TYPE_CHECKING:
     from segue.batches.batch import Batch
 
-CARRIED = "state carried"
+CARRIED = "each token after all those before it"
 
 
 class Scorer(ABC):

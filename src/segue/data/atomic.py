@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from segue.errors import InputError
+
 
 @contextmanager
 def atomic_file(path: Path, beside: Path | None = None) -> Iterator[Path]:
@@ -35,11 +37,13 @@ def atomic_folder(path: Path, beside: Path | None = None) -> Iterator[Path]:
         beside.mkdir(parents=True)
         yield beside
         beside.replace(path)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(beside, ignore_errors=True)
         with suppress(OSError):  # someone else may have put something there
             for folder in made:
                 folder.rmdir()
+        if isinstance(error, InputError) and str(beside) in str(error):
+            raise InputError(str(error).replace(str(beside), str(path))) from None  # the reader knows only `path`
         raise
 
 

@@ -6,8 +6,10 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
+"""The words for common delimiters (data.delimiter)."""
 Label = Literal["class", "classes", "number", "iob1", "bio", "bioes"]
-Format = Literal["auto", "text", "tsv", "csv", "jsonl", "conll", "parallel"]
+Format = Literal["auto", "text", "tsv", "csv", "json", "jsonl", "fasttext", "conll", "parallel"]
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,8 @@ class Config:
     """A corpus's name, a file, a folder, a glob, SOURCE,TARGET, or corpora to mix by weight: wiki.txt:3+news.txt:1."""
     format: Format = "auto"
     """How files are written; auto decides by the extension (the one before .gz or .xz) and by what the model reads."""
+    delimiter: str = "auto"
+    """Between the columns of a csv: comma, semicolon, tab, pipe or any one character; auto sees it from the file."""
     columns: str = ""
     """Columns by name, or by number from 1: label,text (label,text,text2 for pairs); word,tag; source,target; text."""
     label: Label = "class"
@@ -47,6 +51,10 @@ class Config:
         if self.seed < 0:
             raise ValueError(f"data.seed is {self.seed}; expected 0 or more")
         _check_encoding(self.encoding)
+        if self.delimiter not in ("auto", *DELIMITERS) and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
+            raise ValueError(
+                f"data.delimiter is {self.delimiter!r}; expected auto, {', '.join(DELIMITERS)} or one character"
+            )
         for name in ("validation", "test"):
             object.__setattr__(self, name, _share_or_path(name, getattr(self, name)))
         held_out = sum(share for share in (self.validation, self.test) if isinstance(share, float))
@@ -54,6 +62,11 @@ class Config:
             raise ValueError(f"data.validation and data.test hold out {held_out:g} of the text; leave some to train on")
         if _FOLD.fullmatch(str(self.test)) and not self.fold():
             raise ValueError(f"data.test is '{self.test}'; expected which/of, from 1/10 to 10/10 for ten folds")
+
+    @property
+    def separator(self) -> str:
+        """The character that data.delimiter names; "" if it is to be seen from the file."""
+        return "" if self.delimiter == "auto" else DELIMITERS.get(self.delimiter, self.delimiter)
 
     @property
     def pairs(self) -> bool:

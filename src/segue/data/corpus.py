@@ -8,7 +8,9 @@ split as often as it is asked to. Running text may come from several corpora, wi
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
 from itertools import chain
@@ -19,6 +21,7 @@ import numpy as np
 from segue.data.builtin import MADE
 from segue.data.config import Config
 from segue.data.example import Example
+from segue.data.files import describe_file
 from segue.data.ledger import LISTED_ROWS, Ledger, Repeats
 from segue.data.one_corpus import Part
 from segue.data.shapes import Shape
@@ -28,6 +31,10 @@ from segue.errors import InputError
 __all__ = ["SPLITS", "Config", "Corpus", "Example"]
 
 SPLITS = ("train", "validation", "test")
+SMALL = 1 << 20
+"""Bytes. The checksum of a smaller file is computed whenever the file may have changed: it costs a millisecond."""
+_TICK = 2_000_000_000
+"""Nanoseconds. The time of a file is this coarse in some file systems."""
 LEAST_OVERLAP = 32
 """Characters. A shorter line of running text (a brace, a heading) may recur without being a leak."""
 
@@ -44,6 +51,7 @@ class Corpus:
         self.parts = self._open(config.path, config)
         whole = replace(config, validation=0.0, test=0.0)
         self._held_out_files = {split: self._open(path, whole) for split, path in config.held_out_files().items()}
+        self._opened = time.time_ns()
         for part in chain(self.parts, *self._held_out_files.values()):
             part.count(progress)
         self.counts = {split: sum(self._size(part, split) for part in self.parts_of(split)) for split in SPLITS}
@@ -58,17 +66,36 @@ class Corpus:
 
     def _stamped(self) -> dict[str, tuple[int, int]]:
         """Size and time of change of each file; a corpus that is built in has none."""
-        stats = {str(file["path"]): Path(file["path"]) for file in self.ledger.files}
-        return {name: (path.stat().st_size, path.stat().st_mtime_ns) for name, path in stats.items() if path.is_file()}
+        paths = {str(file["path"]): Path(file["path"]) for file in self.ledger.files}
+        stats = {name: path.stat() for name, path in paths.items() if path.is_file()}
+        return {name: (stat.st_size, stat.st_mtime_ns) for name, stat in stats.items()}
 
     def check_unchanged(self) -> None:
-        """Refuse to go on if a file has changed since it was counted: every pass reads it from the disk again."""
+        """Refuse to go on if a file is not the one in the ledger any more: every pass reads it from the disk again.
+        Checksums are computed of files whose size or time has changed since they were counted, of those that were
+        changed while they were counted or shortly before (their time may be the same), and of small ones."""
         now = self._stamped()
-        if changed := next((name for name, stamp in self._stamps.items() if now.get(name) != stamp), None):
-            raise InputError(
-                f"{changed} has changed while the run was made, so that its figures would be of another text than the "
-                "ledger names. Restore the file, and train again or go on with --resume."
-            )
+        for file in self.ledger.files:
+            name = str(file["path"])
+            if (stamp := self._stamps.get(name)) is None:
+                continue
+            sure = now.get(name) == stamp and stamp[1] < self._opened - _TICK and stamp[0] > SMALL
+            if not sure and (name not in now or describe_file(Path(name))["sha256"] != file["sha256"]):
+                raise InputError(
+                    f"{name} has changed while the run was made, so that its figures would be of another text than the "
+                    "ledger names. Restore the file, and train again or go on with --resume."
+                )
+
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Check the files before and after they are read in the `with` block; an error in it may be due to a change."""
+        self.check_unchanged()
+        try:
+            yield
+        except Exception:
+            self.check_unchanged()
+            raise
+        self.check_unchanged()
 
     @property
     def weights(self) -> list[Fraction] | None:

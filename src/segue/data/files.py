@@ -1,7 +1,8 @@
 """Read files as checked text: plain, gz or xz, in blocks of about 1 MB, so that memory does not grow with the file.
 
-Lines end with "\\n" or "\\r\\n" and with nothing else; the latter becomes the former, and the ledger says so. What is
-not text (bytes that do not decode, NUL bytes, a line without end) is refused with the file and the line.
+Lines end with "\\n" or "\\r\\n" and with nothing else; the latter becomes the former, and the ledger says so (but not
+of a csv, whose lines end so by its standard, RFC 4180). What is not text (bytes that do not decode, NUL bytes, a line
+without end) is refused with the file and the line.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 import codecs
 import gzip
 import hashlib
+import io
 import lzma
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import IO, Any
 
@@ -53,16 +56,29 @@ def lines(blocks: Iterator[str], split: Callable[[str], list[str]] | None = None
         yield from split(rest) if split else [rest]
 
 
-def blocks(path: Path, encoding: str, ledger: Ledger, tick: Tick | None = None) -> Iterator[str]:
-    """Yield the file's text, checked, with "\\n" line ends and without a byte order mark."""
-    return _Text(path, encoding, ledger).blocks(tick)
+def blocks(
+    path: Path,
+    encoding: str,
+    ledger: Ledger,
+    tick: Tick | None = None,
+    *,
+    opened: IO[bytes] | None = None,
+    longest: int = LONGEST_LINE,
+    note_line_ends: bool = True,
+) -> Iterator[str]:
+    """Yield the file's text, checked, with "\\n" line ends and without a byte order mark. `opened` is read in place of
+    the file (standard input); `path` is then its name in messages. `longest`: characters in a line (0: any number)."""
+    return _Text(path, encoding, ledger, opened, longest, note_line_ends).blocks(tick)
 
 
 class _Text:
     """Reads one file once, and keeps the current line number."""
 
-    def __init__(self, path: Path, encoding: str, ledger: Ledger) -> None:
+    def __init__(
+        self, path: Path, encoding: str, ledger: Ledger, opened: IO[bytes] | None, longest: int, note_line_ends: bool
+    ) -> None:
         self.path, self.encoding, self.ledger = path, encoding, ledger
+        self.opened, self.longest, self.note_line_ends = opened, longest, note_line_ends
         self.decoder = codecs.getincrementaldecoder(encoding)()
         self.bytes_read = 0
         self.line = 1
@@ -70,8 +86,8 @@ class _Text:
 
     def blocks(self, tick: Tick | None) -> Iterator[str]:
         carriage_return, begun = "", False
-        with self._open() as raw:
-            stream = self._unpacked(raw)
+        with nullcontext(self.opened) if self.opened else self._open() as raw:
+            stream = raw if self.opened else self._unpacked(raw)
             while True:
                 packed = self._read(stream)
                 text = carriage_return + self._decode(packed)
@@ -105,6 +121,9 @@ class _Text:
 
     def _read(self, stream: IO[bytes]) -> bytes:
         try:
+            # A pipe gives what it has, so that answers need not wait for a whole block.
+            if self.opened and isinstance(stream, io.BufferedReader):
+                return stream.read1(BLOCK)
             return stream.read(BLOCK)
         except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
             kind = COMPRESSED[self.path.suffix.lower()]
@@ -139,7 +158,8 @@ class _Text:
     def _unix(self, text: str) -> str:
         if "\r\n" not in text:
             return text
-        self.ledger.note('"\\r\\n" was read as a line end', str(self.path))
+        if self.note_line_ends:
+            self.ledger.note('"\\r\\n" was read as a line end', str(self.path))
         return text.replace("\r\n", "\n")
 
     def _check(self, text: str) -> None:
@@ -152,9 +172,9 @@ class _Text:
             )
         first = text.find("\n")
         self.line_length += len(text) if first < 0 else first
-        if self.line_length > LONGEST_LINE:
+        if self.longest and self.line_length > self.longest:
             raise InputError(
-                f"{self.path}, line {self.line}: the line is longer than {LONGEST_LINE:,} characters (10 MB). Expected "
+                f"{self.path}, line {self.line}: the line is longer than {self.longest:,} characters (10 MB). Expected "
                 "shorter lines; break it, for example with `fold -s -w 1000`, or leave the file out if it is not text."
             )
         if first >= 0:

@@ -68,6 +68,8 @@ class Ledger:
     bad_first: list[dict[str, Any]] = field(default_factory=list)
     noted: dict[str, list[str]] = field(default_factory=dict)
     """A remark, and the files that it is about."""
+    unsaid: list[str] = field(default_factory=list)
+    """Sentences about how files are read, for the progress line; whoever says them takes them out."""
     tokens_cut: int = 0
     unknown_rate: float | None = None
     overlap: dict[str, float] | None = None
@@ -91,6 +93,12 @@ class Ledger:
         paths = self.noted.setdefault(remark, [])
         if path not in paths[-1:]:
             paths.append(path)
+
+    def choose(self, remark: str, path: str) -> None:
+        """Keep a remark about how a file is read, and have it said at once."""
+        if path not in self.noted.get(remark, []):
+            self.unsaid.append(f"{path}: {remark}.")
+        self.note(remark, path)
 
     def notes(self) -> list[str]:
         return [f"{remark}: {_some(paths)}" for remark, paths in self.noted.items()]

@@ -43,6 +43,10 @@ class Part:
             units += example.ends
             characters += len(example.text) + len(example.target)
             empty = empty and not example.text.strip()
+        while self.ledger.unsaid:
+            sentence = self.ledger.unsaid.pop(0)
+            if progress:
+                progress(sentence, 1.0)
         if empty:
             skipped = f"; {self.ledger.bad_rows} bad rows were skipped" if self.ledger.bad_rows else ""
             raise InputError(f"{self.name} holds no text{skipped}. Expected text; check the file and data.columns.")

@@ -1,28 +1,43 @@
 """How rows of data look: running text, texts with labels, words with tags, or texts with translations.
 
-A shape says which columns a table has, which keys a JSON object has, how its files may be written, and how the values
-of a row become an `Example`. The rest of data/ asks the shape and knows no task. To add a shape, write an instance
-here and put it into SHAPES.
+A shape says which columns a table has, which keys a JSON object has, which other names for them are usual, how its
+files may be written, and how the values of a row become an `Example`. The rest of data/ asks the shape and knows no
+task. To add a shape, write an instance here and put it into SHAPES.
 """
 
 from __future__ import annotations
 
+import csv
 import json
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple
 
 from segue.data.config import Config, Format
 from segue.data.example import Example, joined, names_of
+from segue.data.tables import is_fasttext, json_rows, see_delimiter
 from segue.data.units import tidy
+from segue.errors import InputError
 
+Kind = Literal["text", "label", ""]
+"""What a column holds: long, varied texts; few short labels; or something else."""
 Values = list[Any]
 """The values of a row in the order of the shape's fields: strings, or lists of strings for words and tags."""
 
 ANY_OTHER = "*"
 TWO_FILES = "SOURCE,TARGET"
 _TABLES: dict[str, Format] = {".tsv": "tsv", ".csv": "csv"}
-_OBJECTS: dict[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl"}
+_OBJECTS: dict[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json"}
+_FASTTEXT: dict[str, Format] = {".fasttext": "fasttext"}
 _CONLL = (".conll", ".conllu", ".iob")
+_LABEL_NAMES = (
+    *("labels", "class", "category", "sentiment", "stars", "rating", "target", "polarity", "topic", "emotion"),
+    *("intent", "score", "gold"),
+)
+_TEXT_NAMES = (
+    *("review", "sentence", "content", "body", "comment", "message", "tweet", "document", "utterance", "question"),
+    *("description", "headline", "feedback", "abstract", "query", "post"),
+)
 _LARGEST = 1e18
 """A float32 still holds the square of a number below this."""
 
@@ -53,13 +68,34 @@ class Shape(NamedTuple):
     """Whether two rows with the same text may contradict each other."""
     optional: tuple[str, ...] = ()
     """Columns that data.columns may name beyond `fields`."""
-    listed: tuple[str, ...] = ()
-    """The keys in the order in which a row of a Python list gives their values, if it is not that of `keys`."""
+    also: tuple[tuple[str, ...], ...] = ()
+    """For each field, other names that columns and keys usually have for it."""
+    kinds: tuple[Kind, ...] = ()
+    """For each field, what its column holds."""
+    question: tuple[int, ...] = (0,)
+    """The fields that a model reads; it predicts the others."""
+
+    def asked_fields(self, config: Config) -> list[int]:
+        """The numbers of the fields that a prediction needs."""
+        pair = range(len(self.fields), len(self.fields) + len(self.optional)) if config.pairs and self.optional else ()
+        return [*self.question, *pair]
 
 
 def guess(extension: str, lines: list[str]) -> Shape:
     """The shape of a file, by its extension and its first lines; running text if they do not tell."""
     return next(shape for shape in SHAPES if shape.fits(extension, lines))
+
+
+_WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+")
+
+
+def named(own: str, also: Sequence[str], names: Sequence[str]) -> Iterator[list[int]]:
+    """Which of the names are the field's own; then which are another usual name; then which end with one of these
+    words: reviewText, star_rating."""
+    yield [i for i, name in enumerate(names) if name == own]
+    usual = {own, *also}
+    yield [i for i, name in enumerate(names) if name.strip().lower() in usual]
+    yield [i for i, name in enumerate(names) if (_WORD.findall(name) or [""])[-1].lower() in usual]
 
 
 def json_object(line: str) -> dict[str, Any] | str:
@@ -71,14 +107,28 @@ def json_object(line: str) -> dict[str, Any] | str:
     return found if isinstance(found, dict) else "is not a JSON object"
 
 
-def _names(extension: str, lines: list[str]) -> set[str]:
+def _names(extension: str, lines: list[str]) -> list[str]:
     """The keys of the first JSON object, or the cells of a table's first row, which may be a header."""
     if not lines:
-        return set()
+        return []
     if extension in _OBJECTS:
-        found = json_object(lines[0])
-        return set() if isinstance(found, str) else set(found)
-    return set(lines[0].split("\t" if extension == ".tsv" else ",")) if extension in _TABLES else set()
+        return list(_first_object(extension, lines))
+    if extension == ".tsv":
+        return lines[0].split("\t")
+    return next(csv.reader(lines[:1], delimiter=see_delimiter(lines)), []) if extension in _TABLES else []
+
+
+def _first_object(extension: str, lines: list[str]) -> dict[str, Any]:
+    try:
+        _, found = next(json_rows("", iter(["\n".join(lines if extension == ".json" else lines[:1])])), (0, None))
+    except InputError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _has(shape: Shape, names: Sequence[str]) -> bool:
+    """Whether every field of a shape has a column or key, by its own name or another usual one."""
+    return all(any(named(key, also, names)) for key, also in zip(shape.keys, shape.also, strict=True))
 
 
 def _strings(found: dict[str, Any], keys: Sequence[str], config: Config) -> Values | str:
@@ -90,6 +140,14 @@ def _only_strings(values: Values, keys: Sequence[str]) -> Values | str:
         if not isinstance(value, str):
             return f"has no '{key}'" if value is None else f"has a '{key}' that is not a string"
     return values
+
+
+def question_values(shape: Shape, found: dict[str, Any], keys: Sequence[str]) -> Values | str:
+    """Take the values of these keys, to predict the rest from them: texts, or of words a list or a text."""
+    values = [found.get(key) for key in keys]
+    if shape is TAGGED and isinstance(words := values[0], list):
+        return values if all(isinstance(word, str) and word for word in words) else f"has no words in '{keys[0]}'"
+    return _only_strings(values, keys)
 
 
 def _tidied(text: str, config: Config) -> str:
@@ -107,13 +165,15 @@ TEXT = Shape(
     name="text",
     fields=("text",),
     keys=("text",),
-    formats={**_OBJECTS, **_TABLES, ANY_OTHER: "text"},
+    formats={**_OBJECTS, **_TABLES, **_FASTTEXT, ANY_OTHER: "text"},
     expected="text",
     example=_running_example,
     from_json=_strings,
     fits=lambda extension, lines: True,
     shown=lambda example, split: split(example.text),
     running=True,
+    also=(_TEXT_NAMES,),
+    kinds=("text",),
 )
 
 
@@ -135,6 +195,8 @@ def _labelled_example(values: Values, config: Config) -> Example | str:
 
 
 def _is_number(label: str) -> bool:
+    if "_" in label:  # Python would read 1_000 as 1000
+        return False
     try:
         return abs(float(label)) < _LARGEST
     except ValueError:
@@ -156,22 +218,27 @@ def _as_in_a_table(label: Any, config: Config) -> Any:
 
 
 def _looks_labelled(extension: str, lines: list[str]) -> bool:
-    return extension in _TABLES or set(LABELLED.keys) <= _names(extension, lines)
+    """By the extension of a table with several columns, by the keys, or by fastText's labels."""
+    if extension in _OBJECTS:
+        return _has(LABELLED, _names(extension, lines))
+    return len(_names(extension, lines)) != 1 if extension in _TABLES else is_fasttext(lines)
 
 
 LABELLED = Shape(
     name="labelled",
     fields=("label", "text"),
     keys=("label", "text"),
-    formats={**_TABLES, **_OBJECTS},
-    expected="a label and a text in each row (data.format=tsv, csv or jsonl)",
+    formats={**_TABLES, **_OBJECTS, **_FASTTEXT},
+    expected="a label and a text in each row (data.format=tsv, csv, json, jsonl or fasttext)",
     example=_labelled_example,
     from_json=_label_and_texts,
     fits=_looks_labelled,
     shown=lambda example, split: f"{example.label}: {split(example.text)}",
     labelled=True,
     optional=("text2",),
-    listed=("text", "label"),
+    also=(_LABEL_NAMES, _TEXT_NAMES),
+    kinds=("label", "text"),
+    question=(1,),
 )
 
 
@@ -200,7 +267,7 @@ def _looks_tagged(extension: str, lines: list[str]) -> bool:
     """By the extension, by the keys, or by sentences of single words in a table, with a blank line between them."""
     if extension == ".tsv":
         return "" in lines and all("\t" in line and " " not in line for line in lines if line)
-    return extension in _CONLL or (extension in _OBJECTS and set(TAGGED.keys) <= _names(extension, lines))
+    return extension in _CONLL or (extension in _OBJECTS and set(TAGGED.keys) <= set(_names(extension, lines)))
 
 
 TAGGED = Shape(
@@ -216,6 +283,7 @@ TAGGED = Shape(
     fits=_looks_tagged,
     shown=lambda example, split: " ".join(map("/".join, zip(example.words, example.tags, strict=True))),
     labelled=True,
+    also=(("tokens",), ("pos_tags", "ner_tags", "labels")),
 )
 
 
@@ -230,7 +298,7 @@ def _parallel_example(values: Values, config: Config) -> Example:
 def _looks_parallel(extension: str, lines: list[str]) -> bool:
     """By the names source and target, unless the row also has a label and a text, or words and tags: then they are
     just further columns, such as where a review comes from."""
-    names = _names(extension, lines)
+    names = set(_names(extension, lines))
     return set(PARALLEL.keys) <= names and not any(set(shape.keys) <= names for shape in (LABELLED, TAGGED))
 
 
@@ -244,6 +312,8 @@ PARALLEL = Shape(
     from_json=_strings,
     fits=_looks_parallel,
     shown=lambda example, split: f"{split(example.text)} -> {split(example.target)}",
+    also=(("src", "input"), ("tgt", "output", "translation")),
+    kinds=("text", "text"),
 )
 
 

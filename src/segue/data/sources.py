@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import hashlib
+import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from segue.data.files import blocks, describe_file, extension, lines
 from segue.data.ledger import Ledger
 from segue.data.readers import Reader
 from segue.data.shapes import ANY_OTHER, PARALLEL, TEXT, Shape, guess
+from segue.data.tables import is_fasttext
 from segue.data.units import units
 from segue.errors import InputError, nearest
 
@@ -137,7 +139,7 @@ def open_source(path: str, config: Config, shape: Shape, ledger: Ledger) -> Sour
 
 
 def guess_shape(path: str, form: Format = "auto", encoding: str = "utf-8") -> Shape:
-    """The shape of the data that a path names, by its extension (or format) and its first lines.
+    """The shape of the data that a path names, by its extension (or data.format) and its first lines.
 
     In a folder or a glob, one file of each extension is looked into; it is running text if they do not agree.
     """
@@ -155,9 +157,11 @@ def guess_shape(path: str, form: Format = "auto", encoding: str = "utf-8") -> Sh
 
 
 def _first_lines(path: Path, encoding: str, count: int = 200) -> list[str]:
-    """None if the file cannot be read: the reader of the whole file will say what is wrong with it."""
+    """The first lines; none if the file cannot be read: the reader of the whole file will say what is wrong with it."""
     try:
-        return list(islice(lines(blocks(path, encoding, Ledger())), count)) if path.is_file() else []
+        text = blocks(path, encoding, Ledger(), longest=0) if path.is_file() else iter(())
+        # One block is enough, and a json file may be one line.
+        return list(islice(lines(islice(text, 1)), count))
     except (InputError, OSError, ValueError):
         return []
 
@@ -168,7 +172,7 @@ def _is_pair(path: str) -> bool:
 
 def _files(path: str, config: Config, shape: Shape, ledger: Ledger) -> Files:
     paths = _find(path, shape, config, ledger)
-    return Files(paths, tuple(_format(found, config, shape) for found in paths), config, shape)
+    return Files(paths, tuple(format_of(found, config, shape) for found in paths), config, shape)
 
 
 @dataclass(frozen=True)
@@ -268,11 +272,13 @@ def _find(path: str, shape: Shape, config: Config, ledger: Ledger) -> tuple[Path
             raise InputError(f"{path} is empty. Expected {shape.expected}; check that the file was written.")
         return (place,)
     if place.is_dir():
-        found = [file for file in sorted(place.rglob("*")) if not _hidden(file.relative_to(place))]
+        found = [file for file in sorted(_walk(place, ledger)) if not _hidden(file.relative_to(place))]
     elif place.exists():
         raise InputError(f"{path} is neither a file nor a folder. Expected one, since it is read twice; save it first.")
     elif glob.has_magic(path):
         found = sorted(map(Path, glob.glob(path, recursive=True)))  # noqa: PTH207 (Path.glob takes no absolute pattern)
+        if "**" in path:
+            list(_walk(Path(path.partition("**")[0] or "."), ledger))  # for the folders that may not be read
     else:
         raise InputError(f"{path} does not exist. Expected a file, a folder, a glob or a corpus's name.{_near(place)}")
     kept = tuple(file for file in found if file.is_file() and _is_wanted(file, shape, config, ledger))
@@ -280,6 +286,16 @@ def _find(path: str, shape: Shape, config: Config, ledger: Ledger) -> tuple[Path
         kind = "folder" if place.is_dir() else "glob"
         raise InputError(f"the {kind} {path} has no text in it ({len(found)} names found). Expected {shape.expected}.")
     return kept
+
+
+def _walk(place: Path, ledger: Ledger) -> Iterator[Path]:
+    """All that is in a folder and in the folders in it; the ledger names those that may not be read."""
+
+    def note(error: OSError) -> None:
+        ledger.note(f"cannot be read ({error.strerror}), left out", str(error.filename))
+
+    for folder, folders, names in os.walk(place, onerror=note):
+        yield from (Path(folder, name) for name in (*folders, *names))
 
 
 def _hidden(inside: Path) -> bool:
@@ -290,11 +306,16 @@ def _is_wanted(file: Path, shape: Shape, config: Config, ledger: Ledger) -> bool
     """Whether a file of a folder or glob is not empty and may hold rows of this shape; if not, note it."""
     if file.stat().st_size == 0:
         ledger.note("empty, left out", str(file))
-    elif extension(file) in NOT_TEXT or (config.format == "auto" and not _by_extension(file, shape)):
+    elif extension(file) in NOT_TEXT or not _known(file, shape, config):
         ledger.note("left out by its extension", str(file))
     else:
         return True
     return False
+
+
+def _known(file: Path, shape: Shape, config: Config) -> bool:
+    """Whether it is known how a file is written."""
+    return config.format != "auto" or bool(_by_extension(file, shape)) or looks_like_fasttext(file, config, shape)
 
 
 def _near(place: Path) -> str:
@@ -304,8 +325,8 @@ def _near(place: Path) -> str:
     return hint if "Did you mean" in hint else " Check the spelling; `segue data` lists the corpora."
 
 
-def _format(path: Path, config: Config, shape: Shape) -> Format:
-    """How a file is written: data.format, or decided by its extension."""
+def format_of(path: Path, config: Config, shape: Shape) -> Format:
+    """How a file is written: data.format, or decided by its extension, or fastText's by its first lines."""
     if config.format == "parallel" and shape is PARALLEL:
         raise InputError(f"data.format=parallel reads two files, but {path} is one. Expected SOURCE,TARGET.")
     if config.format != "auto":
@@ -313,6 +334,8 @@ def _format(path: Path, config: Config, shape: Shape) -> Format:
             raise InputError(f"data.format is {config.format}, but this model reads {shape.expected}.")
         return config.format
     form = _by_extension(path, shape)
+    if form in (None, "text") and looks_like_fasttext(path, config, shape):
+        return "fasttext"
     if form is None:
         raise InputError(
             f"{path}: its extension '{extension(path)}' does not say how it is written. Expected {shape.expected}."
@@ -322,6 +345,11 @@ def _format(path: Path, config: Config, shape: Shape) -> Format:
 
 def _by_extension(path: Path, shape: Shape) -> Format | None:
     return shape.formats.get(extension(path), shape.formats.get(ANY_OTHER))
+
+
+def looks_like_fasttext(path: Path, config: Config, shape: Shape) -> bool:
+    """Whether the first lines of a file begin with fastText's labels, and the shape can have them."""
+    return "fasttext" in shape.formats.values() and is_fasttext(_first_lines(path, config.encoding, 5))
 
 
 def _parallel(path: str, config: Config, shape: Shape) -> Parallel:

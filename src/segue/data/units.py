@@ -1,7 +1,8 @@
 """Cut running text into units: lines, paragraphs, or documents in pieces of about 1 MB.
 
-A piece ends only before a blank, tab or line end that follows a character which is none, so that a tokenizer gives the
-same tokens for the pieces one by one as for the whole.
+A piece ends only before a line end, or a blank or tab where no line end is near, that follows a character which is
+none, so that a tokenizer gives the same tokens for the pieces one by one as for the whole. (Word tokens have one blank
+more where a piece begins within a line, which only a line of a megabyte makes happen.)
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from segue.errors import InputError
 PIECE = 1 << 20
 _UNTIDY = ("  ", " \n", "\n ", *"\t\r\v\f\x1c\x1d\x1e\x1f")
 """An ASCII text that contains any of these is not tidy."""
-_WORD_END = re.compile(r"\S(?=[ \n\t])")
+_WORD_ENDS = re.compile(r"\S(?=\n)"), re.compile(r"\S(?=[ \n\t])")
+"""Where a piece may end: best at the end of a line, else of a word."""
 
 
 def units(blocks: Iterator[str], path: str, config: Config, ledger: Ledger, first_line: int = 1) -> Iterator[Example]:
@@ -101,10 +103,11 @@ def _pieces(blocks: Iterable[str], path: str) -> Iterator[str]:
 
 def _cut_point(text: str) -> int:
     """Find the last place where a piece may end, or 0. Search the last 1000 characters first: it is mostly there."""
-    for tail in (1000, len(text)):
-        ends = [match.end() for match in _WORD_END.finditer(text, max(0, len(text) - tail))]
-        if ends:
-            return ends[-1]
+    for place in _WORD_ENDS:
+        for tail in (1000, len(text)):
+            ends = [match.end() for match in place.finditer(text, max(0, len(text) - tail))]
+            if ends:
+                return ends[-1]
     return 0
 
 

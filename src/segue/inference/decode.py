@@ -12,6 +12,8 @@ and an encoder-decoder are all decoded here, by the same lines.
 A text begins with the start id and the prompt, fed in one step. Row i draws from the generator of
 (seed, i), one number a token: its text does not depend on how many rows run beside it, nor on
 `max_tokens`. A beam prefers texts that end: only if none has ended in time is an unfinished one given.
+Where a model gives every allowed token probability 0, as counting without smoothing does, the text ends
+in a dead end.
 
 A token is drawn on the device that has the logits, and fed back into the model from there. On a GPU the host reads
 what was drawn only once a block, while the next block runs: every read makes one of the two wait for the other. A row
@@ -59,13 +61,20 @@ class Generated(NamedTuple):
     logprob: float
     """Sum of natural log p by the model's own distribution (no temperature), that of a reached STOP included."""
     stopped: bool
-    """True if the model ended the text itself, or who watches did; False if `max_tokens` did."""
+    """True if the model ended the text itself, or who watches did; False if `max_tokens` or a dead end did."""
+    dead_end: bool = False
+    """True if no allowed token had any probability after this text."""
+
+
+DEAD_END = (
+    "The text ends where nothing can follow: without smoothing this model gives every token probability 0 there. "
+    "Use a model with smoothing, or begin with a text that it has seen."
+)
 
 
 # `source` and `source_mask` are (rows, S), as in a Batch; `forbid` are ids that are never written.
 
 
-@torch.inference_mode()
 def generate(
     model: Any,
     prompts: Sequence[Sequence[int]],
@@ -78,20 +87,42 @@ def generate(
     watch: Watch | None = None,
 ) -> list[Generated]:
     """One text for each prompt (which may be empty). A beam is not watched: it knows its text only at the end."""
+    steps = growing(model, prompts, sizes, config, source, source_mask, device, forbid, watch)
+    last = deque(steps, maxlen=1)
+    return last[0] if last else []
+
+
+@torch.inference_mode()
+def growing(
+    model: Any,
+    prompts: Sequence[Sequence[int]],
+    sizes: Sizes,
+    config: Config,
+    source: Any = None,
+    source_mask: Any = None,
+    device: Any = "cpu",
+    forbid: Sequence[int] = (),
+    watch: Watch | None = None,
+) -> Iterator[list[Generated]]:
+    """Yield the texts of `generate` as far as they are written, after each time step; those of a beam at its end."""
     if not prompts:
-        return []
+        return
     with closing(_Rows(model, sizes, device, forbid, config)) as rows:
         rows.begin(prompts, source, source_mask)
         if config.beam > 1:
-            return _search(rows, config)
+            yield _search(rows, config)
+            return
         texts = [Generated([], 0.0, False) for _ in prompts]
         for drawn in _sample(rows, config, 1 if str(device) == "cpu" else BLOCK, watch):
             for row, token, logp, ended in drawn:
                 text = texts[row]
+                if token == DEAD:
+                    texts[row] = text._replace(dead_end=True)
+                    continue
                 if token != sizes.stop:
                     text.ids.append(token)
                 texts[row] = Generated(text.ids, text.logprob + logp, ended)
-    return texts
+            yield texts
 
 
 @torch.inference_mode()
@@ -104,15 +135,22 @@ def stream(
     source_mask: Any = None,
     device: Any = "cpu",
     forbid: Sequence[int] = (),
+    at_dead_end: Callable[[], None] = lambda: None,
 ) -> Iterator[int]:
-    """The ids of one text as they are written: those of the first row of `generate`. A beam gives them at its end."""
+    """The ids of one text as they are written: those of the first row of `generate`. A beam gives them at its end.
+    `at_dead_end` is called if the text ends in one."""
     if config.beam > 1:
-        yield from generate(model, [prompt], sizes, config, source, source_mask, device, forbid)[0].ids
+        (text,) = generate(model, [prompt], sizes, config, source, source_mask, device, forbid)
+        yield from text.ids
+        if text.dead_end:
+            at_dead_end()
         return
     with closing(_Rows(model, sizes, device, forbid, config)) as rows:
         rows.begin([prompt], source, source_mask)
         for ((_, token, _, _),) in _sample(rows, config, 1, None):
-            if token != sizes.stop:
+            if token == DEAD:
+                at_dead_end()
+            elif token != sizes.stop:
                 yield token
 
 
@@ -258,20 +296,14 @@ def _broken() -> SegueError:
     return SegueError("The model's logits hold NaN or +inf: its weights are broken. Load an earlier checkpoint.")
 
 
-def _dead_end(written: int, row: int) -> SegueError:
-    return SegueError(
-        f"After {written} written tokens of text {row + 1} the model gives no allowed token any probability, "
-        "so nothing can follow. Use a model with smoothing, or a prompt that it has seen."
-    )
-
-
 # Greedy and sampling
 
 
 def _sample(
     rows: _Rows, config: Config, block: int, watch: Watch | None
 ) -> Iterator[list[tuple[int, int, float, bool]]]:
-    """At each time step (row, id, log p, whether the text ends here) of every row that has not ended.
+    """At each time step (row, id, log p, whether the text ends here) of every row that has not ended; the id of a dead
+    end is DEAD.
 
     Recorded steps go on with the next block while the host looks at this one.
     """
@@ -293,9 +325,9 @@ def _sample(
             for row, token, logp in zip(live, ids, logps, strict=True):
                 if row in ended:
                     continue
-                if token < 0:
-                    raise _broken() if token == BROKEN else _dead_end(written, row)
-                if token == rows.sizes.stop or (watch is not None and watch(row, token)):
+                if token == BROKEN:
+                    raise _broken()
+                if token in (DEAD, rows.sizes.stop) or (watch is not None and watch(row, token)):
                     ended.add(row)
                 drawn.append((row, token, logp, row in ended))
             written += 1
@@ -415,8 +447,9 @@ def _search(rows: _Rows, config: Config) -> list[Generated]:
     for written in range(config.max_tokens):
         step = _rank(rows, score_RK, width)
         _end(step, text_RKT, live, ended, width)
+        _end_dead(step, score_RK, text_RKT, live, ended)
         score_RK, text_RKT = step.score_RK, _grow(text_RKT, step)
-        going = _going(score_RK, live, ended, written, config)
+        going = _going(score_RK, live, ended, config)
         if not going or written + 1 == config.max_tokens:
             _end_open(score_RK, text_RKT, live, ended)
             break
@@ -465,12 +498,18 @@ def _end(step: _Ranked, text_RKT: Tensor, live: list[int], ended: list[list[Gene
                 ended[row].append(Generated(text_RKT[i, parent].tolist(), score, True))
 
 
-def _going(score_RK: Tensor, live: list[int], ended: list[list[Generated]], written: int, config: Config) -> list[int]:
+def _end_dead(step: _Ranked, score_RK: Tensor, text_RKT: Tensor, live: list[int], ended: list[list[Generated]]) -> None:
+    """Put aside the best text so far of each row that cannot go on and where none has ended."""
+    for i, (row, best) in enumerate(zip(live, step.score_RK.amax(1).tolist(), strict=True)):
+        if best == -math.inf and not ended[row]:
+            last = int(score_RK[i].argmax())
+            ended[row].append(Generated(text_RKT[i, last].tolist(), float(score_RK[i, last]), False, dead_end=True))
+
+
+def _going(score_RK: Tensor, live: list[int], ended: list[list[Generated]], config: Config) -> list[int]:
     """Which of the live rows go on."""
     going = []
     for i, (row, score) in enumerate(zip(live, score_RK.amax(1).tolist(), strict=True)):
-        if score == -math.inf and not ended[row]:
-            raise _dead_end(written, row)
         best = max((_normalised(text, config.length_penalty) for text in ended[row]), default=-math.inf)
         hope = score / _length_norm(config.max_tokens, config.length_penalty)
         if len(ended[row]) < config.beam and hope > best:

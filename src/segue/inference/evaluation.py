@@ -30,9 +30,10 @@ Floats = NDArray[np.float64]
 
 NAMES = {
     "bits_per_byte": "bits per byte",
-    "spelling_bits_per_byte": "spelling",
+    "spelling_bits_per_byte": "spelling of unknown words",
     "unknown_tokens": "unknown tokens",
     "zero_probability_tokens": "tokens of probability 0",
+    "why_infinite": "why ∞",
     "macro_f1": "macro F1",
     "micro_f1": "micro F1",
     "mean_squared_error": "mean squared error",
@@ -50,8 +51,33 @@ NAMES = {
     "unknown_analogies": "analogies without a vector",
     "mean_negative_log_score": "mean negative log score",
     "calibration_error": "calibration error",
+    "way": "read",
+    "split": "text",
+    "train_seconds": "seconds of training",
+    "wall_seconds": "seconds in all",
+    "seconds_left": "seconds left",
+    "tokens_per_second": "tokens per second",
+    "best_step": "best step",
+    "stopped_early": "stopped early",
+    "validation_loss": "validation loss",
 }
 """Names of figures in tables; a figure that is not here keeps its own name."""
+MEANINGS = {
+    "bits_per_byte": "bits that the model needs for a byte of the text: fewer are better, whatever its tokens",
+    "perplexity": "2 to the bits per token: compare it only where the tokens are the same",
+    "unknown_tokens": "tokens outside the vocabulary",
+    "spelling_bits_per_byte": "the part of the bits per byte that spells out unknown words, letter by letter",
+    "zero_probability_tokens": "tokens that the model rules out: one is enough for infinite bits",
+    "tokens_cut": "tokens beyond batches.length, which were not read",
+    "macro_f1": "the mean of the classes' F1, each class alike",
+    "micro_f1": "F1 of all labels together, so that common classes count more",
+    "calibration_error": "how far the stated probabilities are from the share that is right",
+    "cloze": "how often the word that stood there gets the highest probability of some",
+    "best_possible": "what the true distribution of this text would reach",
+}
+"""What a figure is, in one line, where its name does not say it."""
+HIDDEN_ZEROS = {"unknown_tokens", "spelling_bits_per_byte", "zero_probability_tokens", "tokens_cut"}
+"""Figures that are only shown to people if there is something to tell."""
 LOWER_IS_BETTER = {"bits_per_byte", "perplexity", "mean_squared_error"}
 
 

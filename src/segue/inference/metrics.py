@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypedDict
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from segue.data.iob import is_span_tag, spans
+from segue.data.iob import mark_spans, spans
 
 
 class ClassScore(NamedTuple):
@@ -28,7 +28,7 @@ class ClassScore(NamedTuple):
 
 
 class SpanScore(NamedTuple):
-    """All spans of all sentences together (micro average)."""
+    """The spans of one type; or all spans of all sentences together (micro average)."""
 
     precision: float
     recall: float
@@ -187,12 +187,36 @@ def span_f1(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) 
     """Compute span F1 over all sentences; None if the tags mark no spans (parts of speech, or O alone)."""
     if len(truth) != len(predicted):
         raise ValueError(f"{len(truth)} sentences got {len(predicted)} predictions.")
-    tags = {tag for sentences in (truth, predicted) for sentence in sentences for tag in sentence}
-    if tags <= {"O"} or not all(map(is_span_tag, tags)):
+    if not mark_spans(tag for sentences in (truth, predicted) for sentence in sentences for tag in sentence):
         return None
     counts = [span_counts(true, guess) for true, guess in zip(truth, predicted, strict=True)]
-    right, guessed, true = (sum(column) for column in zip(*counts, strict=True))
-    return SpanScore(*_shares(right, guessed, true), right, guessed, true)
+    return span_score(*(sum(column) for column in zip(*counts, strict=True)))
+
+
+def span_score(right: int, predicted: int, true: int) -> SpanScore:
+    """Compute precision, recall and F1 from counts of spans."""
+    return SpanScore(*_shares(right, predicted, true), right, predicted, true)
+
+
+def span_counts_by_type(
+    truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], types: Sequence[str]
+) -> list[list[int]]:
+    """Count the right, predicted and true spans of each type, over all sentences."""
+    counts = {kind: [0, 0, 0] for kind in types}
+    for tags, guess in zip(truth, predicted, strict=True):
+        true, guessed = spans(tags), spans(guess)
+        for column, found in enumerate((true & guessed, guessed, true)):
+            for kind, _, _ in found:
+                counts[kind][column] += 1
+    return list(counts.values())
+
+
+def by_type(types: Sequence[str], counts: Sequence[Sequence[int]]) -> dict[str, Any]:
+    """Compute precision and recall of all spans, and precision, recall and F1 of each type, from its counts."""
+    scores = [span_score(*row) for row in counts]
+    both = span_score(*(sum(column) for column in zip(*counts, strict=True)))
+    rows = [{"type": kind, **score._asdict()} for kind, score in zip(types, scores, strict=True)]
+    return {"precision": both.precision, "recall": both.recall, "by_type": rows}
 
 
 # Translations

@@ -44,7 +44,8 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Line:
-    """One scored text: its tokens (the last, empty one is its end), their natural log probabilities, and the totals."""
+    """One scored text: its tokens, their natural log probabilities, and the totals; if `ends`, the last token is the
+    end of the text, an empty string."""
 
     text: str
     tokens: list[str]
@@ -55,11 +56,18 @@ class Line:
     bits: float
     """All bits, including those of spelling unknown words."""
     bytes: int
+    ends: bool = True
 
     @property
     def perplexity(self) -> float:
-        """Perplexity per token, the end included; spelling is not in it."""
-        return perplexity_of(-self.logprob / len(self.tokens))
+        """Perplexity per token; spelling is not in it."""
+        return perplexity_of(-self.logprob / max(1, len(self.tokens)))
+
+    def without_end(self) -> Line:
+        """The same without the end: how likely the text is as a beginning."""
+        logp, bits = self.logprobs[:-1], self.token_bits[:-1]
+        totals = math.fsum(logp), math.fsum(bits), len(self.text.encode())
+        return Line(self.text, self.tokens[:-1], logp, bits, *totals, ends=False)
 
 
 class PartScored(NamedTuple):
@@ -88,6 +96,8 @@ class Scored(NamedTuple):
     way: str
     parts: tuple[PartScored, ...] = ()
     """Totals of each corpus, if there are several."""
+    impossible: tuple[int, ...] = ()
+    """The first ids to which the model gave probability 0, each once."""
 
     @property
     def bits_per_byte(self) -> float:
@@ -116,6 +126,7 @@ def score_held_out(
     tokens, sizes = held_out.store.tokens, held_out.store.columns["bytes"].flat
     blocks = max(1, math.ceil(held_out.bytes / BLOCK))
     bits, nats, zeros, scored = np.zeros(blocks), 0.0, 0, 0
+    impossible: tuple[int, ...] = ()
     corpora = list(pairwise((0, *held_out.ends))) if len(held_out.ends) > 1 else []
     nats_of = [0.0] * len(corpora)
     starts = _ByteStarts(sizes)
@@ -126,14 +137,18 @@ def score_held_out(
         nats -= float(logs.sum())
         for i, (low, high) in enumerate(corpora):
             nats_of[i] -= float(logs[max(low - first, 0) : max(high - first, 0)].sum())
-        zeros += int(np.isneginf(logs).sum())
+        if len(never := first + np.flatnonzero(np.isneginf(logs))):
+            zeros += len(never)
+            new = np.asarray(tokens[never[: 10 * _SHOWN]]).tolist()
+            impossible = tuple(dict.fromkeys([*impossible, *new]))[:_SHOWN]
         scored += len(logs)
         done(scored / max(1, len(tokens)))
     spelling = _add_spelling(bits, held_out, sizes)
     block_bytes = np.full(blocks, float(BLOCK))
     block_bytes[-1] = held_out.bytes - BLOCK * (blocks - 1)
     parts = tuple(_part(held_out, low, high, part) for (low, high), part in zip(corpora, nats_of, strict=True))
-    return Scored(bits, block_bytes, nats, len(tokens), spelling, len(held_out.spelled), zeros, reading.way, parts)
+    counts = len(tokens), spelling, len(held_out.spelled), zeros
+    return Scored(bits, block_bytes, nats, *counts, reading.way, parts, impossible)
 
 
 def _part(held_out: HeldOutText, low: int, high: int, nats: float) -> PartScored:
@@ -176,7 +191,7 @@ class Reading:
     def way(self) -> str:
         """How the text was read, in words for the tables of figures."""
         read, unit = self.model.way, self.held_out.unit
-        warm = f"{self.rows} rows, each begun {_WARM} tokens before its own"
+        warm = f"{self.rows} rows, each with {_WARM:,} tokens before it for context"
         if self.units <= 1:
             return f"one stream, {read}" if self.rows == 1 else f"{warm}, {read}"
         way = [f"each {unit} by itself", *([] if read == CARRIED else [read])]
@@ -399,3 +414,7 @@ def _add_spelling(bits: Floats, held_out: HeldOutText, sizes: NDArray[Any]) -> f
     starts = np.cumsum(np.asarray(sizes, dtype=np.int64))[places] - np.asarray(sizes, dtype=np.int64)[places]
     bits += np.bincount(np.minimum(starts // BLOCK, len(bits) - 1), costs, minlength=len(bits))
     return float(costs.sum())
+
+
+_SHOWN = 3
+"""Tokens of probability 0 that are named in a result."""

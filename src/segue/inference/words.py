@@ -131,7 +131,7 @@ def combined(plus: NDArray[Any], minus: NDArray[Any], multiply: bool) -> NDArray
 def words_of(opened: Opened) -> Words:
     """Return the words of a word2vec model, without STOP and UNK."""
     codec = opened.codec
-    names = [codec.tokenizer.decode([i]) for i in range(FIRST, codec.sizes.vocab_size)]
+    names = [codec.tokenizer.name(i) for i in range(FIRST, codec.sizes.vocab_size)]
     return Words(names, opened.model.vectors[FIRST:], opened.model)
 
 

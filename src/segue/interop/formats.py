@@ -11,10 +11,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from segue.errors import InputError, nearest
+from segue.runs.folder import free_name
 
 Progress = Any
 Notes = list[str]
 """Notes for the user, a sentence each."""
+
+
+def _silent(what: str, share: float, note: str = "") -> None:
+    """Report no progress (training/log.py has the same, but loads more)."""
 
 
 class Format(NamedTuple):
@@ -41,18 +46,20 @@ class Format(NamedTuple):
         return (suffix in self.suffixes and not path.is_dir()) or self.looks_like(path)
 
 
-def export_run(run: Path, path: Path, name: str, progress: Progress) -> Notes:
+def export_run(run: str | Path, path: str | Path, to: str = "zip", progress: Progress = _silent) -> Notes:
     """Write a run in the format of this name."""
-    chosen = next((one for one in FORMATS if one.name == name), None)
+    chosen = next((one for one in FORMATS if one.name == to), None)
     if chosen is None:
-        raise InputError(f"There is no format '{name}'.{nearest(name, [one.name for one in FORMATS])}")
-    return [*chosen.write(run, path, progress), chosen.written.format(path=path)]
+        raise InputError(f"There is no format '{to}'.{nearest(to, [one.name for one in FORMATS])}")
+    return [*chosen.write(Path(run), Path(path), progress), chosen.written.format(path=path)]
 
 
-def import_run(path: Path, out: Path, progress: Progress) -> Notes:
-    """Make a run folder of a file or folder, in the first format that recognises it."""
+def import_run(path: str | Path, out: str | Path | None = None, progress: Progress = _silent) -> Notes:
+    """Make a run folder of a file or folder, in the first format that recognises it; by default runs/NAME."""
+    path = Path(path)
+    place = Path(out) if out else free_name(path.resolve().name.split(".")[0] or "imported")
     chosen = next(one for one in FORMATS if one.recognises(path))
-    return [*chosen.read(path, out, progress), f"The run: {out}"]
+    return [*chosen.read(path, place, progress), f"The run: {place}"]
 
 
 def _never(path: Path) -> bool:

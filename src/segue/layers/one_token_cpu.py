@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
+from segue.compiling import njit
 from segue.layers.one_token import Stack
 from segue.layers.position import Positions
 from segue.layers.transformer import Block

@@ -15,9 +15,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from segue.compiling import njit
 from segue.ngrams.model_file import Arrays
 
 Array = NDArray[Any]

@@ -25,9 +25,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from segue.compiling import njit
 from segue.errors import InputError
 from segue.linear.features import Bags
 from segue.ngrams.model_file import Arrays
@@ -156,6 +156,14 @@ class Linear:
             for k in range(self.factors.shape[1])
         ]
         return np.concatenate(columns, axis=1)
+
+    def by_class(self) -> Floats:
+        """Compute (width, classes): what a feature that is there once adds to the score of each class, less the mean;
+        of two classes with one set of weights, the second has them and the first their negatives."""
+        weights = np.asarray(self.factors * self.weights[:-1], np.float64)
+        if weights.shape[1] == 1:
+            weights = np.concatenate((-weights, weights), axis=1)
+        return np.asarray(weights - weights.mean(1, keepdims=True), np.float64)
 
     def weighed(self, bags: Bags, factors: Array) -> Bags:
         values = _weigh(

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-import ast
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from segue.inference.evaluation import NAMES
+from segue.inference.evaluation import HIDDEN_ZEROS, MEANINGS, NAMES
 from segue.inference.score import BLOCK
 from segue.inference.statistics import FEWEST
+from segue.look.explain.layout import laid_out
 from segue.look.inside.view import View
+from segue.look.page.markup import figure, is_share, visible
+from segue.output.streams import open_console
 
 
 def _console() -> Console:
     """A terminal has its own width; a file or a pipe has none, so that nothing is cut there."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=160)
+    made = open_console(highlight=False)
+    return made if made.is_terminal else open_console(highlight=False, width=160)
 
 
 def number(value: Any, digits: int = 3) -> str:
@@ -44,17 +47,25 @@ def size(count: float) -> str:
     return ""
 
 
-def interval(pair: Sequence[float | None] | None) -> str:
+def written(value: Any, key: str) -> str:
+    """A figure by its key: shares in per cent."""
+    share = isinstance(value, float) and is_share(NAMES.get(key, key))
+    return figure(value, NAMES.get(key, key)) if share else number(value)
+
+
+def interval(pair: Sequence[float | None] | None, key: str = "") -> str:
     if not pair or any(end is None or not math.isfinite(end) for end in pair):
         return "–"
+    if is_share(NAMES.get(key, key)):
+        return f"{100 * (pair[0] or 0):.1f}–{100 * (pair[1] or 0):.1f} %"
     return f"{pair[0]:.3f}–{pair[1]:.3f}"
 
 
-def _sure(pair: Sequence[float | None], figure: str) -> str:
+def _sure(pair: Sequence[float | None], key: str) -> str:
     """The interval of a figure, or how much data one takes."""
     if any(end is not None and math.isfinite(end) for end in pair):
-        return f"95 %: {interval(pair)}"
-    takes = f"{FEWEST * BLOCK:,} bytes" if figure == "bits_per_byte" else f"{FEWEST} rows or sentences"
+        return f"95 % interval: {interval(pair, key)}"
+    takes = f"{FEWEST * BLOCK:,} bytes" if key == "bits_per_byte" else f"{FEWEST} rows or sentences"
     return f"too little to tell how sure: an interval takes {takes}"
 
 
@@ -67,7 +78,10 @@ def print_comparison(result: dict[str, Any]) -> None:
     table.add_column("tokens", no_wrap=True)
     spelling = result["figure"] == "bits_per_byte"
     # Headings in two lines and narrow cells: the table fits a terminal of 80 columns.
-    more = [*(["±\nseeds"] if seeds else []), *(["spelt\nbits"] if spelling else [])]
+    # Perplexities are of tokens: they can be compared only where all models have the same, and then all spell alike.
+    per_token = spelling and result["same_tokens"]
+    more = ["±\nseeds"] if seeds else []
+    more += ["perplex-\nity" if per_token else "spelt\nbits"] if spelling else []
     for heading in (NAMES.get(main, main).replace(" ", "\n", 1), "95 %\ninterval", *more):
         table.add_column(heading, justify="right", no_wrap=True)
     column = result["column"]
@@ -79,10 +93,11 @@ def print_comparison(result: dict[str, Any]) -> None:
         table.add_row(
             row["model"],
             row["tokens"],
-            "–" if row[main] is None else number(row[main]),
-            interval(row[f"{main}_ci"]),
+            "–" if row[main] is None else written(row[main], main),
+            interval(row[f"{main}_ci"], main),
             *noise,
-            *([_spelt(row["spelling_bits_per_byte"])] if spelling else []),
+            *([_spelt(row["spelling_bits_per_byte"])] if spelling and not per_token else []),
+            *(["–" if "perplexity" not in row else number(row["perplexity"], 1)] if per_token else []),
             re.sub(r"\(p (.) (.*)\)", r"p\1\2", row[column.replace(" ", "_")]),
             size(row["parameters"]),
             f"{row['train_seconds']:,.1f} s",
@@ -92,7 +107,7 @@ def print_comparison(result: dict[str, Any]) -> None:
     console.print(table)
     if result.get("best_possible") is not None:
         console.print(f"The best possible on this text is {number(result['best_possible'])}.")
-    for sentence in result["left_out"]:
+    for sentence in (*result["left_out"], *(f"{name} failed: {why}" for name, why in result["failed"].items())):
         console.print(Text(sentence))
     console.print(f"\n{result['verdict']}")
     console.print(f"The page: {result['report']}")
@@ -100,7 +115,7 @@ def print_comparison(result: dict[str, Any]) -> None:
 
 def print_claim(result: dict[str, Any]) -> None:
     """The variants in their order, whether the claim held, and where the page is."""
-    shown = result.get("table") or _variants(result)
+    shown = claim_table(result)
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     for place, heading in enumerate(shown["head"]):
         table.add_column(heading, justify="right" if place else "left", no_wrap=True)
@@ -112,12 +127,16 @@ def print_claim(result: dict[str, Any]) -> None:
     console.print(table)
     if result.get("best_possible") is not None:
         console.print(f"The best possible on this text is {number(result['best_possible'])}.")
-    console.print(Text(f"\n{result['verdict']}"))
+    console.print(Text(f"\n{result['verdict']}", "bold"))
+    for sentence in result.get("details", ()):
+        console.print(Padding(Text(sentence), (0, 0, 0, 2)))
     console.print(f"The page: {result['report']}    the picture: {result['picture']}")
 
 
-def _variants(result: dict[str, Any]) -> dict[str, Any]:
-    """The table of a claim that trains variants: headings, and a row a variant."""
+def claim_table(result: dict[str, Any]) -> dict[str, Any]:
+    """The table of a claim: headings, and a row a variant; a claim that is measured has made it itself."""
+    if "table" in result:
+        return dict(result["table"])
     main, against = result["figure"], result["against"]
     numbered = against not in ("steps", "parameters")
     head = ["variant", *([against] if numbered else []), NAMES.get(main, main), "95 % interval", "seeds"]
@@ -128,7 +147,7 @@ def _variants(result: dict[str, Any]) -> dict[str, Any]:
             rows.append([row["variant"], *place, "diverged", "–", "–", "–", "–"])
             continue
         seeds = f"{min(row['seeds']):.3f}–{max(row['seeds']):.3f}" if len(row["seeds"]) > 1 else "–"
-        figures = (number(row[main]), interval(row[f"{main}_ci"]), seeds, size(row["parameters"]))
+        figures = (written(row[main], main), interval(row[f"{main}_ci"], main), seeds, size(row["parameters"]))
         rows.append([row["variant"], *place, *figures, f"{row['train_seconds']:,.1f} s"])
     return {"head": [*head, "parameters", "time"], "rows": rows}
 
@@ -191,31 +210,36 @@ def _print_profile(profile: dict[str, Any]) -> None:
 
 
 _NO_FIGURES = {"task", "figure", "confusion", "calibration", "labels", "static", "by_corpus", "sections"}
-_NO_FIGURES |= {"amount", "sha256", "had_a_say", "leak"}
+_NO_FIGURES |= {"amount", "sha256", "had_a_say", "leak", "run", "data", "types", "span_counts", "by_type"}
 
 
 def print_figures(result: dict[str, Any]) -> None:
     """The figures of an evaluation, a line each; what adapts has its static figures in a column of their own."""
     static = result.get("static", {})
     table = Table(box=None, show_header=bool(static), pad_edge=False, header_style="bold")
-    for name, justify in (("", "left"), ("adapted", "right"), ("", "left"), *([("static", "right")] if static else [])):
+    for name, justify in (("", "left"), ("adapted", "right"), *([("static", "right")] if static else []), ("", "left")):
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
     words = []
     for key, value in result.items():
-        if key in _NO_FIGURES or key.endswith("_ci"):
+        if key in _NO_FIGURES or key.endswith("_ci") or (key in HIDDEN_ZEROS and not value):
             continue
-        if value is None and key == "span_f1":
+        if key == "split" and "run" in result:
             continue
+        name = NAMES.get(key, key)
         if key == "decode":
             words.append("decode: " + ", ".join(f"{name}={setting}" for name, setting in value.items()))
         elif isinstance(value, dict):
             words += [f"weight {part:.3f} of {name}" for name, part in value.items()]
         elif isinstance(value, str):
-            words.append(f"{NAMES.get(key, key)}: {value}")
+            words.append(f"{name}: {value}")
         else:
-            sure = _sure(result[f"{key}_ci"], key) if f"{key}_ci" in result else ""
-            still = [number(static[key]) if key in static else ""] if static else []
-            table.add_row(NAMES.get(key, key), number(value), sure, *still)
+            finite = isinstance(value, int | float) and math.isfinite(value)
+            remark = _sure(result[f"{key}_ci"], key) if finite and f"{key}_ci" in result else MEANINGS.get(key, "")
+            still = [written(static.get(key), key)] if static else []
+            table.add_row(name, written(value, key), *still, remark)
+    if "run" in result:
+        part = f", its {result['split']} part" if "split" in result else ""
+        _console().print(Text(f"{result['run']} on {result['data']}{part}", "bold"), soft_wrap=True)
     _console().print(table)
     for line in words:
         _console().print(Text(line))
@@ -227,10 +251,21 @@ def print_figures(result: dict[str, Any]) -> None:
         )
     if result.get("labels") and len(result["labels"]) <= 12:
         _print_confusion(result["labels"], result["confusion"])
+    if "by_type" in result:
+        _print_types(result["by_type"])
     if "sections" in result:
         _print_sections(result["sections"])
     if "by_corpus" in result:
         _print_by_corpus(result["by_corpus"])
+
+
+def _print_types(types: list[dict[str, Any]]) -> None:
+    """Precision, recall and F1 of each type of span."""
+    table = _headed("type", "precision", "recall", "F1", "spans")
+    for one in types:
+        shares = (f"{100 * one[name]:.1f} %" for name in ("precision", "recall", "f1"))
+        table.add_row(Text(one["type"]), *shares, number(one["true"]))
+    _console().print(table)
 
 
 def _print_sections(sections: list[dict[str, Any]]) -> None:
@@ -238,7 +273,8 @@ def _print_sections(sections: list[dict[str, Any]]) -> None:
     for heading in ("section", "analogies", "3CosAdd", "3CosMul"):
         table.add_column(heading, justify="left" if heading == "section" else "right")
     for one in sections:
-        figures = number(one["analogies"]), number(one["accuracy"]), number(one["accuracy_3cosmul"])
+        shares = [written(one[name], "accuracy") for name in ("accuracy", "accuracy_3cosmul")]
+        figures = number(one["analogies"]), *shares
         table.add_row(Text(one["section"]), *figures)
     _console().print(table)
 
@@ -295,7 +331,7 @@ def print_challenge(result: dict[str, Any]) -> None:
     table.add_column("the first error")
     for kind in result["kinds"]:
         wrong = f"{kind['errors'][0]['text']} → {kind['errors'][0]['predicted']}" if kind["errors"] else ""
-        figures = f"{kind['accuracy']:.1%}", interval(kind["accuracy_ci"])
+        figures = written(kind["accuracy"], "accuracy"), interval(kind["accuracy_ci"], "accuracy")
         table.add_row(kind["kind"], number(kind["right"]), number(kind["sentences"]), *figures, Text(wrong))
     console = _console()
     console.print(table)
@@ -305,13 +341,16 @@ def print_challenge(result: dict[str, Any]) -> None:
 
 
 def print_line(line: Any) -> None:
-    """One scored text: a row a token, and the totals."""
+    """One scored text: a row a token, its blanks visible, and the totals; the end mark where it is scored."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("token")
     for heading in ("log p", "bits"):
         table.add_column(heading, justify="right")
-    for token, logp, bits in zip([*line.tokens[:-1], "</s>"], line.logprobs, line.token_bits, strict=True):
-        table.add_row(Text(repr(token)[1:-1]), f"{logp:.4f}", f"{bits:.3f}")
+    names = [visible(token) for token in line.tokens]
+    if line.ends:
+        names[-1] = "</s>"
+    for token, logp, bits in zip(names, line.logprobs, line.token_bits, strict=True):
+        table.add_row(Text(token), f"{logp:.4f}", f"{bits:.3f}")
     table.add_row("total", f"{line.logprob:.4f}", f"{line.bits:.3f}", style="bold")
     _console().print(table)
     _console().print(f"perplexity {number(line.perplexity)} per token")
@@ -342,18 +381,18 @@ def _shown(text: str) -> str:
     return repr(text)[1:-1]
 
 
-def print_models() -> None:
-    """Every kind, its task and the first line of its file, read without importing it."""
-    from segue.models import kinds, source_file, task_of
-
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for heading in ("kind", "task", "what it is"):
-        table.add_column(heading)
-    for kind in kinds():
-        tree = ast.parse(source_file(kind).read_text(encoding="utf-8"))
-        first = (ast.get_docstring(tree) or "").split("\n")[0]
-        table.add_row(kind, task_of(kind), Text(first))
-    _console().print(table)
+def print_models(groups: Sequence[tuple[str, str, Sequence[tuple[str, str]]]]) -> None:
+    """The kinds of each task, with a sentence on the task and on each kind."""
+    console = _console()
+    widest = max(len(kind) for _, _, kinds in groups for kind, _ in kinds)
+    for place, (task, sentence, kinds) in enumerate(groups):
+        console.print(Text.assemble("\n" if place else "", (task, "bold"), f": {sentence}"))
+        table = Table(box=None, show_header=False, pad_edge=False)
+        table.add_column(no_wrap=True, min_width=widest + 2)
+        table.add_column()
+        for kind, what in kinds:
+            table.add_row(f"  {kind}", Text(what))
+        console.print(table)
 
 
 def print_named(first: str, rows: Sequence[Sequence[str]], *others: str) -> None:
@@ -376,33 +415,57 @@ def print_lines(lines: Sequence[str]) -> None:
 def print_view(view: View) -> None:
     """A look into a model, in colour where the terminal has it."""
     console = _console()
-    print(view.terminal(console.width, console.color_system is not None))
+    print(view.terminal(console.width, console.color_system is not None), file=console.file)
+
+
+def print_head(text: str) -> None:
+    """The head of a model's file."""
+    console = _console()
+    for line in laid_out(text, console.width):
+        console.print(Text(line), soft_wrap=True)
+
+
+NARROW = 72
+"""In a terminal with fewer columns, a remark stands below its name and figure."""
 
 
 def print_keys(sections: Sequence[tuple[str, Sequence[tuple[str, str, str]]]]) -> None:
     """The sections of a recipe: each key with its value and what it is."""
     console = _console()
     for name, rows in sections:
+        console.print(Text(f"\n[{name}]", "bold"))
+        if console.width < NARROW:
+            _print_stacked(console, [(f"{key} = {value}", doc) for key, value, doc in rows])
+            continue
         table = Table(box=None, show_header=False, pad_edge=False)
         table.add_column(no_wrap=True)
-        table.add_column(no_wrap=True, justify="right")
+        table.add_column(justify="right", overflow="fold", max_width=20)
         table.add_column()
         for key, value, doc in rows:
             table.add_row(key, Text(value), Text(doc))
-        console.print(Text(f"\n[{name}]", "bold"))
         console.print(table)
+
+
+def _print_stacked(console: Console, rows: Iterable[tuple[str, str]]) -> None:
+    for head, remark in rows:
+        console.print(Text(head), soft_wrap=True)
+        for line in remark.split("\n") if remark else ():
+            console.print(Padding(Text(line), (0, 0, 0, 4)))
 
 
 def print_sections(sections: Sequence[Any]) -> None:
     """Tables of name, figure and remark."""
     console = _console()
     for section in sections:
+        console.print(Text(f"\n{section.title}", "bold"))
+        if console.width < NARROW:
+            _print_stacked(console, [(f"{name}  {figure}", remark) for name, figure, remark in section.rows])
+            continue
         table = Table(box=None, show_header=False, pad_edge=False)
         for justify in ("left", "right", "left"):
             table.add_column(no_wrap=justify == "right", justify=justify)  # type: ignore[arg-type]
         for cells in section.rows:
             table.add_row(*map(Text, cells))
-        console.print(Text(f"\n{section.title}", "bold"))
         console.print(table)
 
 
@@ -416,9 +479,8 @@ def print_equations(run: Any) -> None:
     for line in EQUATIONS[config.smoothing]:
         console.print(Text(f"  {line}"), soft_wrap=True)
     orders = holdings(model)
-    console.print(Text(_about_v(model)), soft_wrap=True)
-    for sentence in _about_numbers(model, orders):
-        console.print(Text(sentence), soft_wrap=True)
+    for sentence in (_about_v(model), *_about_numbers(model, orders)):
+        console.print(Text(sentence))
     console.print("")
     console.print(_holdings_table(orders))
     size_on_disk, ngrams = (run.path / "model.safetensors").stat().st_size, sum(one.ngrams for one in orders)
@@ -426,7 +488,7 @@ def print_equations(run: Any) -> None:
     console.print(f"model.safetensors: {size_on_disk:,} bytes for {ngrams:,} n-grams, {each}.\n")
     worked = example(model, run.tokenizer)
     after = f"after “{_shown(worked.context)}”" if worked.context else "of all"
-    console.print(Text(f"The likeliest token {after} is “{_shown(worked.token)}”:\n"), soft_wrap=True)
+    console.print(Text(f"The likeliest token {after} is “{_shown(worked.token)}”:\n"))
     for line in worked.lines:
         console.print(Text(f"  {line}"), soft_wrap=True)
 
@@ -482,37 +544,44 @@ def _holdings_table(orders: Sequence[Any]) -> Table:
     return table
 
 
-def print_runs(found: list[dict[str, Any]], folder: str) -> None:
-    """A row a run; a blank line between groups, within which figures can be compared."""
+def print_runs(found: list[dict[str, Any]], folder: str, grouped: bool = True) -> None:
+    """A row a run; if they are grouped, a blank line between groups, within which figures can be compared."""
     if not found:
         print(f"There are no runs in {folder}.")
         return
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for heading in ("run", "model", "figure", "value", "", "scored on", "of", "seconds"):
-        table.add_column(heading, justify="right" if heading in ("value", "seconds") else "left")
+    for heading in ("run", "task", "model", "figure", "value", "", "scored on", "of", "size", "time", "date"):
+        table.add_column(heading, justify="right" if heading in ("value", "size", "time") else "left")
     for row, above in zip(found, [None, *found], strict=False):
-        if above and row["group"] != above["group"]:
+        if grouped and above and row["group"] != above["group"]:
             table.add_row()
         table.add_row(*map(Text, _run_cells(row)))
     console = _console()
     console.print(table)
-    if sum(row["value"] is not None for row in found) > 1:
+    if grouped and sum(row["value"] is not None for row in found) > 1:
         console.print("\nFigures can be compared where no blank line stands between: the same text was scored.")
     if any(row["had_a_say"] for row in found):
         console.print(f"* The text had a say in the run: {_SAY}", soft_wrap=True)
 
 
+_SHORT = {"mean negative log score": "−log score", "bits per byte": "bits/byte"}
+"""Figures as the narrow table of runs has them."""
+
+
 def _run_cells(row: dict[str, Any]) -> tuple[str, ...]:
-    if "damaged" in row:
-        return row["run"], "result.json is damaged: restore it, or train again"
-    if not row["finished"]:
-        return row["run"], "not finished: go on with --resume"
-    seconds, data = number(row["train_seconds"], 1), row["data"].rpartition("/")[2]
+    data = row["data"].rpartition("/")[2]
+    if "damaged" in row or not row["finished"]:
+        state = "damaged: result.json" if "damaged" in row else "not finished: --resume"
+        return row["run"], row["task"], state, "", "", "", "", data, "", "", row["date"]
+    seconds, parameters = f"{number(row['train_seconds'] or 0, 1)} s", size(row["parameters"] or 0)
+    last = data, parameters, seconds, row["date"]
+    model = row["model"] or ""
     if not row["figure"]:  # what was imported, or held nothing out, has none
-        return row["run"], row["model"], "", "", "", "", data, seconds
+        return row["run"], row["task"], model, "", "", "", "", *last
     say = "*" if row["had_a_say"] else ""
     scored = ", ".join(filter(None, (row["split"], row["amount"])))
-    return row["run"], row["model"], row["figure"], number(row["value"]), say, scored, data, seconds
+    figure = _SHORT.get(row["figure"], row["figure"])
+    return row["run"], row["task"], model, figure, number(row["value"]), say, scored, *last
 
 
 def print_novelty(prompt: str, texts: list[str], report: Any) -> None:

@@ -14,9 +14,10 @@ import traceback
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import cast
 
 from segue.errors import InputError, nearest
-from segue.models.base import Counted, Model
+from segue.models.base import Counted, Model, TaskName
 
 _CONFIG = re.compile(r"^    class Config\b", re.M)
 _TASK = re.compile(r'^    task = "(\w+)"', re.M)
@@ -38,9 +39,9 @@ def _files() -> dict[str, Path]:
     return {path.stem: path for folder in __path__ for path in Path(folder).glob("*.py")}
 
 
-def task_of(kind: str) -> str:
+def task_of(kind: str) -> TaskName:
     """Read the task of a kind from its file or from that of a base class, without importing it."""
-    return _task_in(source_file(kind))
+    return cast(TaskName, _task_in(source_file(kind)))
 
 
 def _task_in(path: Path) -> str:

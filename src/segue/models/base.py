@@ -8,6 +8,7 @@ A model is one file in this folder with one public class; the file's name is its
     LanguageModel    predicts the next token; beam search, sampling, scoring and serving need only `start` and `step`
     Body             has hidden states: embeddings, the neural cache, pictures and later heads read them
     NgramCounts      counted n-grams, and shows the counts behind a probability
+    NgramWeights     a classifier with a weight for each n-gram and class
     WordVectors      has a vector for each word, to be asked for the nearest
 
 Callers check for a base class by `isinstance`, never by `hasattr`. This file imports no torch: counting needs none.
@@ -80,6 +81,8 @@ class Model(ABC):
 
     task: ClassVar[TaskName]
     Config: ClassVar[type]
+    family: ClassVar[str] = "other"
+    """What models of this kind are called together, for the colours of a page: n-gram, RNN, Transformer."""
     inputs: ClassVar[tuple[str, ...]] = ()
     """Optional fields of Batch that it reads, such as fresh_B or source; no others are made."""
     labels: ClassVar[tuple[Label, ...]] = ("class",)
@@ -221,6 +224,15 @@ class NgramCounts(ABC):
     @abstractmethod
     def evidence(self, context_ids: Sequence[int]) -> list[Any]:
         """What each order knows of what comes after these tokens, the lowest first."""
+
+
+class NgramWeights(ABC):
+    """A classifier with a weight for each n-gram and class."""
+
+    @abstractmethod
+    def feature_weights(self) -> tuple[list[tuple[int, ...]], Array]:
+        """Return the n-grams that it knows, as ids, and (F, C): how much each, seen once, speaks for each class, less
+        the mean over the classes."""
 
 
 class WordVectors(ABC):

@@ -133,6 +133,7 @@ class _ClassMixture:
 class ClassNgram(Counted, LanguageModel):
     """A language model that counts classes of words, and words in their classes."""
 
+    family = "n-gram"
     task = "lm"
     inputs = ("fresh_B",)
     adapts = True

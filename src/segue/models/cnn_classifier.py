@@ -28,6 +28,7 @@ from segue.models.neural_classifier import Embedding, NeuralClassifier, Objectiv
 class CnnClassifier(NeuralClassifier):
     """A classifier over the best n-grams of a text."""
 
+    family = "CNN"
     fixed_vectors: Tensor
 
     @dataclass(frozen=True)

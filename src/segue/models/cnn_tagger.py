@@ -27,6 +27,8 @@ from segue.models.neural_tagger import NeuralTagger
 class CnnTagger(NeuralTagger):
     """A tag for each word from stacked windows over the sentence."""
 
+    family = "CNN"
+
     @dataclass(frozen=True)
     class Config(ModelConfig):
         """The recipe's [model]."""

@@ -21,6 +21,7 @@ class CountedClassifier(Counted, Scorer):
     """A classifier that trains itself and gives each row one label. A subclass defines `Config`, `fit`, `save`, `load`
     and `rows_logprobs`."""
 
+    family = "counted classifier"
     task = "classify"
 
     @abstractmethod

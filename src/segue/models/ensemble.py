@@ -127,7 +127,7 @@ class _Part:
             raise InputError(f"{name} does not give each row one class; an ensemble is of classifiers that do.")
         self.labels = config["labels"]
         self.limit = int(tomllib.loads(files["recipe.toml"].decode())["batches"]["length"])
-        make = partial(cls, _config(cls.Config, config["config"]), sizes)
+        make: Callable[[], Any] = partial(cls, _config(cls.Config, config["config"]), sizes)
         with tempfile.TemporaryDirectory(prefix="segue-") as folder:
             tokenizer, weights = Path(folder) / "tokenizer.json", Path(folder) / "model.safetensors"
             tokenizer.write_bytes(files["tokenizer.json"])

@@ -96,6 +96,7 @@ _MANY = 3_000_000
 class Gpt(Network, LanguageModel, Body, Stacked):
     """Causal Transformer that predicts the next token."""
 
+    family = "Transformer"
     task = "lm"
     records = True
 

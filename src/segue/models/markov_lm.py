@@ -55,6 +55,7 @@ class History(State):
 class MarkovLm(LanguageModel):
     """A language model of a fixed order."""
 
+    family = "n-gram"
     task = "lm"
     inputs = ("fresh_B",)
     _unigram: Floats

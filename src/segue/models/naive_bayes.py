@@ -23,12 +23,12 @@ import numpy as np
 
 from segue.linear.features import Bags, Grams, Rows
 from segue.linear.solve import feature_scores, feature_sums, log_softmax
-from segue.models.base import ModelConfig, Record, Sizes, TrainConfig, check_memory
+from segue.models.base import ModelConfig, NgramWeights, Record, Sizes, TrainConfig, check_memory
 from segue.models.counted_classifier import CountedClassifier, Floats, labelled, shares
 from segue.ngrams.model_file import Arrays, write_arrays
 
 
-class NaiveBayes(CountedClassifier):
+class NaiveBayes(CountedClassifier, NgramWeights):
     """A classifier that counts which features come with which class."""
 
     @dataclass(frozen=True)
@@ -102,6 +102,9 @@ class NaiveBayes(CountedClassifier):
     def rows_logprobs(self, rows: Rows) -> Floats:
         logp = log_softmax(feature_scores(self._counted(self.grams.bags(rows)), self.weights))
         return np.where(rows.known()[:, None], logp, self.shares)
+
+    def feature_weights(self) -> tuple[list[tuple[int, ...]], Floats]:
+        return self.grams.spell(), self.weights[:-1] - self.weights[:-1].mean(1, keepdims=True)
 
     def save(self, folder: Path) -> None:
         arrays = {**self.grams.arrays(), "weights": self.weights, "shares": self.shares}

@@ -23,12 +23,12 @@ import numpy as np
 
 from segue.linear.features import Grams, Rows, one_below_the_other
 from segue.linear.solve import Linear, Solver
-from segue.models.base import ModelConfig, Record, Sizes, TrainConfig
+from segue.models.base import ModelConfig, NgramWeights, Record, Sizes, TrainConfig
 from segue.models.counted_classifier import CountedClassifier, Floats, labelled, shares
 from segue.ngrams.model_file import Arrays, write_arrays
 
 
-class Nbsvm(CountedClassifier):
+class Nbsvm(CountedClassifier, NgramWeights):
     """A support vector machine over what naive Bayes says of each feature."""
 
     @dataclass(frozen=True)
@@ -95,6 +95,9 @@ class Nbsvm(CountedClassifier):
 
     def rows_logprobs(self, rows: Rows) -> Floats:
         return np.where(rows.known()[:, None], self.linear.class_logprobs(self.grams.bags(rows)), self.shares)
+
+    def feature_weights(self) -> tuple[list[tuple[int, ...]], Floats]:
+        return self.grams.spell(), self.linear.by_class()
 
     def save(self, folder: Path) -> None:
         arrays = {**self.grams.arrays(), **self.linear.arrays(), "shares": self.shares}

@@ -87,6 +87,12 @@ class Judged(NamedTuple):
     """Number of right decisions; None if nothing is decided (numbers)."""
 
 
+def judged(logits: Tensor, chosen: Tensor, targets: Tensor) -> Judged:
+    """Score the logits of a batch of validation rows, and what was chosen from them."""
+    real = targets != IGNORE
+    return Judged(-target_logprobs(logits, targets).sum(), int(real.sum()), (chosen == targets)[real].sum())
+
+
 class Network(Model, Scorer, nn.Module):
     """A model of torch tensors. A subclass defines `task`, `Config` and `forward`."""
 
@@ -156,6 +162,4 @@ class Network(Model, Scorer, nn.Module):
     def judge(self, batch: Batch) -> Judged:
         """Score a batch of validation rows; an encoder-decoder reads the right previous words (teacher forcing)."""
         logits, _ = self(batch)
-        real = batch.targets != IGNORE
-        right = (logits.argmax(-1) == batch.targets)[real].sum()
-        return Judged(-target_logprobs(logits, batch.targets).sum(), int(real.sum()), right)
+        return judged(logits, logits.argmax(-1), batch.targets)

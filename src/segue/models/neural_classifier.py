@@ -40,6 +40,7 @@ class Objective:
 class NeuralClassifier(Network):
     """A network from a text to one score a class; its Config has a `loss: Objective`. A subclass defines `forward`."""
 
+    family = "bag of vectors"
     task = "classify"
     labels: ClassVar[tuple[Label, ...]] = ("class", "classes", "number")
     weights: Tensor

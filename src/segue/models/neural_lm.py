@@ -66,6 +66,7 @@ class WindowState(Carried):
 class NeuralLm(Network, LanguageModel):
     """A feed-forward network that predicts the next token from the last few."""
 
+    family = "window network"
     task = "lm"
     inputs = ("fresh_B",)
 

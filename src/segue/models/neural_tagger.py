@@ -28,7 +28,7 @@ from segue.errors import InputError
 from segue.layers.crf import Crf
 from segue.layers.word_features import Word
 from segue.models.base import Loss, Sizes, Term
-from segue.models.network import Network
+from segue.models.network import Judged, Network, judged
 
 Output = Literal["auto", "softmax", "logistic", "tanh"]
 """What makes outputs of the scores of a word's tags."""
@@ -65,13 +65,16 @@ class NeuralTagger(Network):
 
     def forward(self, batch: Batch, state: Any = None) -> tuple[Tensor, Any]:
         """Compute (B, T, C) logits of the tags; with several tags a word (B, T, C, 2), of 0 and 1."""
-        scores_BTC = self.scores(batch)
+        return self._output(self.scores(batch), batch), None
+
+    def _output(self, scores_BTC: Tensor, batch: Batch) -> Tensor:
+        """The logits, from the scores."""
         if self.several:
             # softmax over (0, s) is the logistic function of s.
-            return torch.stack([torch.zeros_like(scores_BTC), self._logits(scores_BTC)], -1), None
+            return torch.stack([torch.zeros_like(scores_BTC), self._logits(scores_BTC)], -1)
         if self.output != "softmax":
-            return F.logsigmoid(self._logits(scores_BTC)), None
-        return (scores_BTC if self.crf is None else self.crf.log_marginals(_full(scores_BTC), batch.mask_BT)), None
+            return F.logsigmoid(self._logits(scores_BTC))
+        return scores_BTC if self.crf is None else self.crf.log_marginals(_full(scores_BTC), batch.mask_BT)
 
     def _logits(self, scores_BTC: Tensor) -> Tensor:
         """The logit of p that each tag is there, from its score."""
@@ -90,10 +93,17 @@ class NeuralTagger(Network):
         scores_BTC = self.scores(batch)
         if self.several:
             return scores_BTC > 0, self._logits(scores_BTC).float().sigmoid()
-        logits_BTC, _ = self(batch)
-        p_BTC = logits_BTC.float().softmax(-1)
+        p_BTC = self._output(scores_BTC, batch).float().softmax(-1)
         best_BT = p_BTC.argmax(-1) if self.crf is None else self.crf.best(scores_BTC, batch.mask_BT)
         return best_BT, p_BTC.take_along_dim(best_BT[..., None], -1)[..., 0]
+
+    @torch.inference_mode()
+    def judge_and_decide(self, batch: Batch) -> tuple[Judged, Tensor]:
+        """Score a batch of validation rows with one tag a word, and choose their tags as `decide` does (B, T)."""
+        scores_BTC = self.scores(batch)
+        logits_BTC = self._output(scores_BTC, batch)
+        best_BT = logits_BTC.argmax(-1) if self.crf is None else self.crf.best(scores_BTC, batch.mask_BT)
+        return judged(logits_BTC, best_BT, batch.targets), best_BT
 
 
 def _full(scores: Tensor) -> Tensor:

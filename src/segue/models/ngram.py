@@ -50,7 +50,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,6 +122,19 @@ class Evidence:
     weight: float
     discounts: Floats
     """As in _Order."""
+
+
+class ByOrder(NamedTuple):
+    """What each order says of the tokens of a text, (orders, tokens), the lowest order first."""
+
+    p: Floats
+    """p of the token by the model cut at this order: no longer context is used."""
+    counts: Floats
+    """c(h,w), by the counts of the smoothing."""
+    totals: Floats
+    """c(h): 0 if h was never seen, -1 if h would begin before the text."""
+    weights: Floats
+    """The factor of p', what the order below says; 1 if h was never seen."""
 
 
 class Ngram(Counted, MarkovLm, NgramCounts):
@@ -428,6 +441,31 @@ class Ngram(Counted, MarkovLm, NgramCounts):
                 )
             )
         return known
+
+    def by_order(self, tokens: NDArray[Any]) -> ByOrder:
+        """Look up every token of a text, w1 … wn STOP w1 …, in every order."""
+        counts, totals = self._evidence([order.level for order in self.orders], tokens)
+        targets = np.asarray(tokens[: counts.shape[1]], dtype=np.int64)
+        text = np.concatenate(([self.sizes.stop], targets))[: len(targets)]
+        cut, weights = np.zeros_like(counts), np.ones_like(counts)
+        first = self.orders[0]
+        weights[0] = first.weight[first.level.profile[0]]
+        p: Floats = self._unigram[targets]
+        for k, contexts in enumerate(self._walk(text, targets, p), 1):
+            cut[k - 1] = p
+            order, seen = self.orders[k], contexts >= 0
+            weights[k][seen] = order.weight[order.level.profile[contexts[seen]]]
+        cut[-1] = p
+        return ByOrder(cut, counts, totals, weights)
+
+    def own_weight(self, order: int) -> float:
+        """Return the l of an order (interpolation without `buckets`)."""
+        return float(self._lambda(order - 1, np.ones(1))[0])
+
+    @property
+    def interpolates(self) -> bool:
+        """Whether p is a mixture of all orders."""
+        return self.config.smoothing not in ("maximum_likelihood", "add_alpha", "stupid_backoff")
 
     def _score_order(self, k: int, text: Ids, targets: Ids, contexts: Ids, p: Floats) -> None:
         even = 1.0 / self.can_follow

@@ -33,6 +33,8 @@ Pooling = Literal["last", "mean", "max", "attention"]
 class RnnClassifier(NeuralClassifier):
     """A classifier that reads a text word by word."""
 
+    family = "RNN"
+
     @dataclass(frozen=True)
     class Config(ModelConfig):
         """The recipe's [model]."""

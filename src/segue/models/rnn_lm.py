@@ -80,6 +80,7 @@ class Penalty:
 class RnnLm(Network, LanguageModel, Body):
     """Elman, LSTM or GRU that predicts the next token."""
 
+    family = "RNN"
     task = "lm"
     records = True
     inputs = ("fresh_B",)

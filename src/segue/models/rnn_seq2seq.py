@@ -69,6 +69,7 @@ def beside(x_BTD: Tensor, context_BD: Tensor | None) -> Tensor:
 class RnnSeq2seq(Network, LanguageModel):
     """Encoder-decoder of recurrent layers, without attention."""
 
+    family = "RNN"
     task = "seq2seq"
     records = True
     inputs = ("source",)

@@ -30,6 +30,8 @@ from segue.models.neural_tagger import NeuralTagger, Output
 class RnnTagger(NeuralTagger):
     """A tag for each word from the whole sentence, read from both ends."""
 
+    family = "RNN"
+
     @dataclass(frozen=True)
     class Config(ModelConfig):
         """The recipe's [model]."""

@@ -93,6 +93,7 @@ class _State(State):
 class WeightedNgram(Counted, LanguageModel):
     """A language model that counts n-grams of high order, and learns how to weigh them."""
 
+    family = "n-gram"
     task = "lm"
     inputs = ("fresh_B",)
     adapts = True

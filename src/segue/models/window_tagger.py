@@ -39,6 +39,8 @@ class Bare(WordFeatures):
 class WindowTagger(NeuralTagger):
     """A tag for each word from a window of words around it."""
 
+    family = "window network"
+
     @dataclass(frozen=True)
     class Config(ModelConfig):
         """The recipe's [model]."""

@@ -71,6 +71,7 @@ _METHODS = {"skipgram": learning.SKIPGRAM, "cbow": learning.CBOW, "next": learni
 class Word2vec(Counted, WordVectors):
     """Word vectors."""
 
+    family = "word vectors"
     task = "embed"
 
     @dataclass(frozen=True)

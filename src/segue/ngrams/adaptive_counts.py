@@ -14,10 +14,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from segue.batches.batch import Batch
+from segue.compiling import njit
 from segue.ngrams.lookup import UNKNOWN, find
 from segue.ngrams.trie import FIELDS, Level, side_by_side
 

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
+from segue.compiling import njit
 from segue.ngrams.count import Array
 from segue.ngrams.lookup import UNKNOWN, UNSEEN, find
 from segue.ngrams.model_file import Arrays

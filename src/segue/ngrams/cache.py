@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from segue.batches.batch import Batch
 from segue.batches.scorer import Scorer
+from segue.compiling import njit
 
 DECAY = 0.998
 """The factor of a count after one more word: it halves in 346 words."""

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numba import njit
 
+from segue.compiling import njit
 from segue.errors import InputError
 from segue.ngrams.count import Array
 

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from segue.batches.codec import Sizes
+from segue.compiling import njit
 from segue.errors import InputError
 
 Array = NDArray[Any]

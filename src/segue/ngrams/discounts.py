@@ -21,9 +21,10 @@ words and classes, by their hash) and lazy_trie.py (all symbols at once, from a 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numba.extending import register_jitable
 from numpy.typing import NDArray
+
+from segue.compiling import njit
 
 ONE_DISCOUNT = 0.75
 """D of a text that is too small to estimate it: n1 or n2 is 0."""

@@ -15,8 +15,9 @@ and no round makes the text less likely. Three mixtures are weighed here:
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from segue.compiling import njit
 
 Floats = NDArray[np.float64]
 Ids = NDArray[np.int64]

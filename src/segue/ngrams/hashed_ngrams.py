@@ -28,8 +28,8 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from segue.compiling import njit
 from segue.ngrams.count import Array
 from segue.ngrams.discounts import three_discounts
 from segue.ngrams.model_file import Arrays

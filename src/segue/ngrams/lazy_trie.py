@@ -22,9 +22,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from segue.compiling import njit
 from segue.errors import InputError
 from segue.ngrams.discounts import update_discounts
 

@@ -16,9 +16,11 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+from segue.compiling import njit
 
 DISCOUNTED, UNIFORM, BACKOFF = 0, 1, 2
 STUPID = 0.4

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from segue.compiling import njit
 from segue.ngrams.count import Array, Column, Table, forget
 from segue.ngrams.model_file import Arrays, check_marked
 

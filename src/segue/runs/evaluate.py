@@ -22,9 +22,12 @@ from segue.errors import InputError
 from segue.inference.lm_mixture import Mixture, probabilities
 from segue.models.base import Body
 from segue.ngrams.em import em_weights
+from segue.runs.display import Figures
 from segue.runs.leaks import leak, trained_runs
 from segue.runs.resume import Settings, setting_lines
 from segue.runs.run import Run, evaluate_opened
+from segue.tasks.lm import AS_PUBLISHED
+from segue.training import device as devices
 from segue.training.log import Progress, silent
 
 HELD_OUT = 200_000
@@ -66,6 +69,8 @@ class Mixing:
                 result["static"] = {key: static[key] for key in kept if key in static}
             others = [run.path for run in self.runs[1:]]
             result |= leak([*trained_runs(first.path, first.recipe, data is None), *others], corpus, split)
+        named = first.scored_on(data, split) | {"run": " + ".join(str(run.path) for run in self.runs)}
+        result = {**named, **result}
         if held_out is not None and validation is None and split == "validation":
             result["way"] += "; the weights are found on this text too, for nothing else was held out"
         return result
@@ -148,17 +153,19 @@ def evaluate(
     trust: bool = False,
     progress: Progress = silent,
     settings: Settings = (),
-) -> dict[str, Any]:
+    threads: int = 0,
+) -> Figures:
     """Compute the figures of a run, or with `mix` of runs (written a+b+c) as one mixture.
 
     With `adapt` a model goes on learning while it reads (dynamic evaluation); with `cache` caches of recent text are
     mixed in. The weights of a mixture are found on `validation`, by default the run's own. `settings` say how the data
     is written, {"data.columns": "2,1"}, and how translations are, {"decode.beam": 5}.
     """
-    opened = [runs] if isinstance(runs, Run) else _opened(str(runs), mix, device, trust)
-    if len(opened) == 1 and not (adapt or cache):
-        return opened[0].evaluate(data, progress, settings)
-    return Mixing(opened, adapt, cache).evaluate(data, validation, progress, setting_lines(settings))
+    with devices.using_threads(threads):
+        opened = [runs] if isinstance(runs, Run) else _opened(str(runs), mix, device, trust)
+        if len(opened) == 1 and not (adapt or cache):
+            return opened[0].evaluate(data, progress, settings)
+        return Figures(Mixing(opened, adapt, cache).evaluate(data, validation, progress, setting_lines(settings)))
 
 
 def _opened(names: str, mix: bool, device: str, trust: bool) -> list[Run]:
@@ -193,7 +200,8 @@ def _check(runs: Sequence[Run]) -> None:
             raise InputError(
                 f"{first.path} and {run.path} have other tokens ({first.tokenizer.kind}, {first.sizes.vocab_size:,}; "
                 f"{run.tokenizer.kind}, {run.sizes.vocab_size:,}), so that their probabilities are of other things. "
-                "Expected runs with the same tokenizer, trained on the same text with the same [tokens]."
+                "Expected runs with the same tokenizer, trained on the same text with the same [tokens]; of text that "
+                f"is tokenised already (PTB, WikiText), all with {AS_PUBLISHED}."
             )
         for key in ("unit", "canonical", "carry"):
             one, other = asdict(first.recipe.data)[key], asdict(run.recipe.data)[key]

@@ -7,25 +7,34 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import typing
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from segue import tasks
 from segue.errors import InputError
 from segue.look.inside.view import View
-from segue.look.terminal import print_equations, print_keys, print_lines, print_sections, print_view
-from segue.models import kinds, source_file
+from segue.look.terminal import print_equations, print_head, print_keys, print_lines, print_sections, print_view
+from segue.models import kinds, source_file, task_of
 from segue.models.base import Counted, LanguageModel, NgramCounts, Sizes
-from segue.recipe import RECIPES, SECTIONS, group_docs, load_recipe, read_recipe, recipe_names, section_fields
+from segue.models.keys import SECTIONS, group_docs, section_fields
+from segue.models.names import RECIPES, meanings, recipe_names
+from segue.recipe import Recipe, hints_of, load_recipe, read_recipe
 from segue.runs.folder import check_run, read_json, write_atomic
+from segue.runs.resume import Settings, setting_lines, spelt
 
 
-def explain(model: str, settings: list[str], trust: bool = False, files: Sequence[tuple[str, str]] = ()) -> None:
+def explain(model: str, settings: Settings = (), trust: bool = False, files: Sequence[tuple[str, str]] = ()) -> None:
     """Print what a kind, a recipe or a run is; of a run that counted n-grams, its numbers in the equations.
 
     `files` are the picture's forms and places, such as ("svg", "sizes.svg"): then it is written there, and nothing is
     printed.
     """
+    if not Path(model).is_dir() and (meant := meanings(model)[0]) != model:
+        print_lines([f"{model}: taking {meant}.", ""])
+        model = meant
+    settings = setting_lines(settings)
     if Path(model).is_dir() and model not in (*kinds(), *recipe_names()):
         recipe = _recipe_of_run(Path(model), settings, trust)
         if issubclass(recipe.model_class, NgramCounts):
@@ -37,11 +46,9 @@ def explain(model: str, settings: list[str], trust: bool = False, files: Sequenc
     shown = _picture(recipe)
     if files:
         return _write(shown, model, files)
-    tree = ast.parse(source_file(recipe.kind).read_text(encoding="utf-8"))
-    print_lines((ast.get_docstring(tree) or "").split("\n"))
-    # [decode] is for models that write text.
-    sections = [name for name in SECTIONS if name != "decode" or issubclass(recipe.model_class, LanguageModel)]
-    print_keys([(section, list(_keys(recipe, section))) for section in sections])
+    print_head(_docstring(source_file(recipe.kind)))
+    sections = [(section, list(_keys(recipe, section))) for section in SECTIONS]
+    print_keys([(section, keys) for section, keys in sections if keys])
     print_sections(_tables(recipe, Path(model) / "config.json"))
     if shown is not None:
         print_lines([""])
@@ -67,6 +74,20 @@ def _write(shown: View | None, model: str, files: Sequence[tuple[str, str]]) -> 
         write_atomic(Path(path), shown.html() if form == "html" else shown.svg())
 
 
+def _docstring(source: Path) -> str:
+    return ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or ""
+
+
+def model_heads() -> list[tuple[str, str, list[tuple[str, str]]]]:
+    """Every task with its first line, and its kinds with theirs, read without importing them."""
+    found = []
+    for task in tasks.names():
+        own = [(kind, _docstring(source_file(kind)).split("\n")[0]) for kind in kinds() if task_of(kind) == task]
+        said = _docstring(Path(tasks.__file__).with_name(f"{task}.py")).split("\n")[0]
+        found.append((str(task), said.removeprefix(f"{task.capitalize()}: "), own))
+    return found
+
+
 def recipe_heads() -> list[tuple[str, str]]:
     """Every shipped recipe with the comment at its head."""
     found = []
@@ -83,16 +104,47 @@ def _recipe_of_run(run: Path, settings: list[str], trust: bool) -> Any:
     return read_recipe(run / "recipe.toml", trust)
 
 
-def _keys(recipe: Any, section: str) -> Iterator[tuple[str, str, str]]:
-    """Every key of a section with its value and its doc."""
-    values = dict(vars(vars(recipe)[section]))
-    for field in section_fields(section, recipe.kind):
-        value = values[field.name]
-        if dataclasses.is_dataclass(value):
-            for inner, doc in group_docs(value).items():
-                yield f"{section}.{field.name}.{inner}", str(vars(value)[inner]), doc
+def _keys(recipe: Recipe, section: str) -> Iterator[tuple[str, str, str]]:
+    """Every key of a section that the model reads, with its value, and its doc and choices."""
+    config = vars(recipe)[section]
+    docs = {field.name: field.doc for field in section_fields(section, recipe.kind)}
+    for name, hint in hints_of(type(config)).items():
+        value = vars(config)[name]
+        if dataclasses.is_dataclass(hint):
+            group, group_hints = group_docs(value), hints_of(hint)
+            rows = [(f"{section}.{name}.{k}", vars(value)[k], group_hints[k], doc) for k, doc in group.items()]
         else:
-            yield f"{section}.{field.name}", str(value), field.doc
+            rows = [(f"{section}.{name}", value, hint, docs[name])]
+        yield from (
+            (key, spelt(one), doc + _choices(recipe, key, kind)) for key, one, kind, doc in rows if _reads(recipe, key)
+        )
+
+
+def _choices(recipe: Recipe, key: str, hint: Any) -> str:
+    """The values that a key may have, by the type that checks them; of some, only those that the model takes."""
+    if typing.get_origin(hint) is not Literal:
+        return ""
+    narrower = {"tokens.kind": recipe.model_class.tokens, "data.label": recipe.model_class.labels}.get(key)
+    return "\nChoices: " + ", ".join(narrower or typing.get_args(hint))
+
+
+_OF_RUNNING_TEXT = ("data.unit", "data.carry", "data.blank_lines", "batches.vary", "batches.noise", "batches.share")
+_OF_ROWS = ("batches.tokens",)
+
+
+def _reads(recipe: Recipe, key: str) -> bool:
+    """Whether a key has a say with this model; every recipe has the same keys, whatever the model reads of them."""
+    cls, task, shape = recipe.model_class, recipe.task, recipe.shape
+    section, _, name = key.partition(".")
+    if key in (_OF_ROWS if shape.running else _OF_RUNNING_TEXT):
+        return False
+    if key == "data.label":
+        return not {"label", "tag"}.isdisjoint(shape.fields)
+    if section == "batches" and issubclass(cls, Counted):
+        return key == "batches.length" and not shape.running  # rows are cut at it
+    if section == "decode":
+        return issubclass(cls, LanguageModel) and (not task.decodes or name in task.decodes)
+    return True
 
 
 def _tables(recipe: Any, known: Path) -> list[Any]:

@@ -16,15 +16,26 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from segue.data.atomic import atomic_file
-from segue.errors import FULL, InputError
+from segue.errors import FULL, InputError, goes_on
+from segue.output.visible import visible_json
 
+OWN = frozenset(
+    (
+        *("recipe.toml", "asked.toml", "environment.json", "ledger.json", "tokenizer.json", "speller.json"),
+        *("config.json", "model.safetensors", "train_hashes.safetensors", "metrics.jsonl", "result.json"),
+        *("report.html", "checkpoints", "tensorboard", "store", ".lock"),
+    )
+)
+"""All that a run writes into its folder; nothing else there is ever removed."""
+COMPARISON = "comparison.json"
+"""The file in the folder of a comparison with what it was asked for."""
 FORMAT = 1
 """The version of the run folder; a newer one is refused, not guessed at."""
 
@@ -41,7 +52,7 @@ def write_json(path: Path, value: Any) -> None:
 
 def to_json(value: Any, indent: int | None = None) -> str:
     """Write strict JSON: an infinite or missing figure is null."""
-    return json.dumps(_finite(value), indent=indent, ensure_ascii=False, allow_nan=False)
+    return visible_json(json.dumps(_finite(value), indent=indent, ensure_ascii=False, allow_nan=False))
 
 
 def _finite(value: Any) -> Any:
@@ -168,9 +179,48 @@ def changed_file(read: Iterable[dict[str, Any]], folder: Path) -> str | None:
     return next((str(file["path"]) for file in read if old.get(file["path"]) != file["sha256"]), None)
 
 
+def check_same_files(read: Iterable[dict[str, Any]], folder: Path) -> None:
+    """Refuse to go on with a run if a file of its data is not the one that it began with."""
+    if changed := changed_file(read, folder):
+        raise InputError(f"{changed} has changed since the run in {folder} began. Restore it, or choose another --out.")
+
+
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Lock the folder against a second writer; the system releases the lock of a killed process."""
+    file = _lock(folder)
+    while not _is(file, folder / ".lock"):  # its last owner has removed it meanwhile
+        file.close()
+        file = _lock(folder)
+    try:
+        yield
+    finally:
+        file.close()
+
+
+@contextmanager
+def held(folder: Path, made: list[Path], again: str, check: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Lock the folder of an experiment of several runs, and check it. After a failure the runs are kept, and the
+    message names the command that goes on (`again`); if there are none, nothing is left."""
+    with locked(folder):
+        clear_leftovers(folder, finished=False)
+        check()
+        before = entries(folder) - {".lock"}
+        try:
+            yield
+        except BaseException as error:
+            if any(folder.glob("*/recipe.toml")):
+                goes_on(error, again)
+                raise
+            for name in {COMPARISON, ".lock"} - before:
+                (folder / name).unlink(missing_ok=True)
+            with suppress(OSError):  # someone else may have put something there
+                for path in made:
+                    path.rmdir()
+            raise
+
+
+def _lock(folder: Path) -> Any:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = (folder / ".lock").open("a")
@@ -183,10 +233,15 @@ def locked(folder: Path) -> Iterator[None]:
     except BlockingIOError:
         file.close()
         raise InputError(f"Another process is writing to {folder}. Wait for it, or choose another --out.") from None
+    return file
+
+
+def _is(file: Any, path: Path) -> bool:
+    """Whether an open file is the one that stands at this path."""
     try:
-        yield
-    finally:
-        file.close()
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def missing(folder: Path) -> list[Path]:
@@ -194,16 +249,47 @@ def missing(folder: Path) -> list[Path]:
     return [path for path in (folder, *folder.parents) if not path.exists()]
 
 
-def undo(folder: Path, made: list[Path]) -> None:
-    """Remove all that was written into a folder, and then the folders that were `made` for it."""
-    for path in folder.iterdir() if folder.is_dir() else ():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
+def entries(folder: Path) -> set[str]:
+    """List the names in a folder; none if there is no such folder."""
+    return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+
+
+def is_own(name: str) -> bool:
+    """Whether a file or folder of this name in a run folder is one that a run writes."""
+    return name in OWN or is_leftover(name)
+
+
+def is_leftover(name: str) -> bool:
+    """Whether a name is that of a file which a killed process has not written to its end."""
+    return name.startswith(".") and name.endswith(".writing")
+
+
+def clear_leftovers(folder: Path, finished: bool) -> None:
+    """Remove what a killed process has left in a run folder: half written files and checkpoints, and of a finished run
+    its ids. The caller holds the lock."""
+    for name in filter(is_leftover, entries(folder)):
+        remove(folder / name)
+    for half in (folder / "checkpoints").glob(".writing-*"):
+        remove(half)
+    if finished:
+        remove(folder / "store")
+
+
+def undo(folder: Path, before: set[str], made: list[Path]) -> None:
+    """Remove what a run has written into a folder, nothing that was there `before`, and the folders `made` for it."""
+    for name in filter(is_own, entries(folder) - before):
+        remove(folder / name)
     with suppress(OSError):  # someone else may have put something there
         for path in made:
             path.rmdir()
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a link or a folder with all that is in it; where a link points to stays."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def free_name(stem: str) -> Path:

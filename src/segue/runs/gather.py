@@ -8,24 +8,34 @@ import random
 import re
 import shlex
 import sys
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from segue import __version__, tasks
+from segue.batches.encode import encode_split
 from segue.data.corpus import Corpus
 from segue.errors import SegueError
 from segue.inference.evaluation import NAMES, Evaluation, main_figure
 from segue.inference.score import Line
 from segue.inference.words import FIRST
 from segue.look.explain.evidence import context_text, evenest, has_counts, token_name
+from segue.look.explain.orders import Orders, limit, orders_of
 from segue.look.inside import look, views_of
 from segue.look.inside.view import View
+from segue.look.page.curves import Curve, Points
+from segue.look.page.markup import figure
 from segue.look.page.projection import word_map
-from segue.look.page.report import Curve, Entry, Expected, Page, Quiz, write
-from segue.models.base import Body
+from segue.look.page.report import Entry, Expected, Page, Quiz, write
+from segue.look.page.trend import Point, Trend
+from segue.models.base import Body, Counted, NgramWeights
+from segue.recipe import Recipe
 from segue.runs.folder import read_json
 from segue.runs.run import Run
 from segue.training.log import read_metrics
@@ -39,6 +49,11 @@ _OTHERS = 3
 """Number of generated passages in the quiz."""
 _SEARCHED = 500
 """Search this many units of held-out text for one for the quiz."""
+TEMPERATURES = (0.0, 0.5, 0.8, 1.0, 1.3)
+_LABELS, _FEATURES = 12, 15
+"""Labels, and n-grams of each, that are shown of a classifier that counts."""
+_TEMPERED = 160
+"""Characters that are written with each temperature."""
 _ENDS = {"line": "\n", "paragraph": "\n\n", "document": ""}
 """How the end of a unit looks in the text."""
 
@@ -112,10 +127,12 @@ def _cut(text: str) -> str:
 def _guesses(run: Run, begin: str) -> list[str]:
     """Generate a run's continuations of the beginning that the quiz shows; empty if it cannot."""
     try:
-        written = run.generate_many([begin] * _OTHERS, **_plain(run, 1.5 * _CONTINUED), seed=1)
-    except SegueError:  # a model without smoothing may have no continuation of unseen text
+        written = run.written([begin] * _OTHERS, **_plain(run, 1.5 * _CONTINUED), seed=1)
+    except SegueError:
         return []
-    return [_cut(text) for _, text in written]
+    if any(dead_end for _, dead_end in written):  # a model without smoothing may not go on from unseen text
+        return []
+    return [_cut(text) for text, _ in written]
 
 
 def _quiz(passage: Passage, entries: list[Entry]) -> Quiz | None:
@@ -141,6 +158,7 @@ def entry_of(
     main = main_figure(figures)
     names = [name for name in run.task.beside if figures.get(name) is not None or name == main]
     interval = figures.get(f"{main}_ci")
+    curve, loss = curves_of(run, result, figures)
     return Entry(
         model=run.recipe.name,
         tokens=run.tokenizer.kind,
@@ -151,13 +169,16 @@ def entry_of(
         train_seconds=result["train_seconds"],
         tokens_per_second=result["tokens_per_second"],
         steps=0 if run.task.whole_epochs else result["steps"],
-        curve=curve_of(run.path, run.task.curve),
+        curve=curve,
+        loss=loss,
         sample=_sample(run, passage.prompt) if passage else "",
         surprisal=word_bits(run, passage.units) if passage else [],
         confusion=(figures["labels"], figures["confusion"]) if "confusion" in figures else None,
+        types=figures.get("by_type", []),
         examples=evaluation.examples,
         calibration=figures.get("calibration", []),
-        run=str(run.path),
+        run=str(run.path.relative_to(Path.cwd()) if run.path.is_relative_to(Path.cwd()) else run.path),
+        family=run.model.family,
         note=f"{result['epochs']:.3g} epochs" if run.task.whole_epochs else "",
         rung=_rung(run),
         guesses=_guesses(run, passage.asked[0]) if passage and passage.asked else [],
@@ -170,18 +191,66 @@ def write_run_page(run: Run, evaluation: Evaluation, corpus: Corpus, split: str,
     figures = evaluation.result
     # A tokenizer that loses text has no bits per byte: the sentence then gives the perplexity. Scores have neither.
     shown = next((name for name in (main_figure(figures), "perplexity") if name in figures), None)
-    figure = f"{figures[shown]:.3f} {NAMES.get(shown, shown)}" if shown else "Scores, not probabilities,"
-    figure = figure.replace("inf ", "∞ ")
-    summary = [
-        f"{run.recipe.name} trained on {run.recipe.data.path} for {result['train_seconds']:.1f} s.",
-        f"{figure} on the {split} split.",
-    ]
+    metric = NAMES.get(shown, shown) if shown else ""
+    said = f"{figure(figures[shown], metric)} {metric}" if shown else "Scores, not probabilities,"
+    data = data_names(run.recipe.data.path)
+    summary = [f"{run.recipe.name} trained on {data} for {result['train_seconds']:.1f} s."]
+    summary.append(f"{said} on the {split} split.")
     entry = entry_of(run, evaluation, result, passage)
-    page = page_of(f"{run.recipe.name} on {run.recipe.data.path}", summary, [entry], passage, evaluation)
+    page = page_of(f"{run.recipe.name} on {data}", summary, [entry], passage, evaluation, split)
     expected = expected_of(run, passage.units) if passage and has_counts(run.model) else None
     words = word_map(run.words, run.model.counts[FIRST:]) if "nearest" in run.task.verbs else None
     views = inside(run, passage.units) if passage else []
-    write(replace(page, expected=expected, words=words, views=views), run.path / "report.html")
+    orders = orders_in(run, corpus, split) if has_counts(run.model) else None
+    written = tempered(run, passage.prompt) if passage else []
+    page = replace(page, expected=expected, words=words, views=views, orders=orders, temperatures=written)
+    write(replace(page, features=top_features(run)), run.path / "report.html")
+
+
+def data_names(path: str) -> str:
+    """Return the names of the files or corpora that data.path names, without their folders."""
+    names = [Path(part).name or part for part in path.split(",")]
+    return ", ".join(names)
+
+
+def orders_in(run: Run, corpus: Corpus, split: str) -> Orders:
+    """Look up held-out and training text in every order of an n-gram model."""
+    tokenizer, speller = run.codec.tokenizer, run.codec.speller
+    with tempfile.TemporaryDirectory(prefix="segue-") as folder:
+        held_out, training = (
+            encode_split(corpus, part, tokenizer, speller, Path(folder) / part, limit(run.model))
+            for part in (split, "train")
+        )
+        return orders_of(run.model, held_out, training, tokenizer.lossless)
+
+
+def top_features(run: Run) -> list[tuple[str, list[tuple[str, float]]]]:
+    """Return, for each label, the n-grams that speak most for it, where the model has weights of n-grams."""
+    if not isinstance(run.model, NgramWeights):
+        return []
+    ids, weights = run.model.feature_weights()
+    return [
+        (label, [(run.tokenizer.decode(list(ids[i])).strip(), float(weights[i, c])) for i in _highest(weights[:, c])])
+        for c, label in enumerate(run.codec.labels[:_LABELS])
+    ]
+
+
+def _highest(weights: NDArray[Any]) -> NDArray[Any]:
+    """Return the places of the greatest weights above 0, the greatest first."""
+    places = np.argsort(-weights, kind="stable")[:_FEATURES]
+    return places[weights[places] > 0]
+
+
+def tempered(run: Run, prompt: str) -> list[tuple[float, str]]:
+    """Return what a run writes at several temperatures, with the same prompt and seed."""
+    settings = _plain(run, _TEMPERED)
+    try:
+        return [
+            (temperature, str(run.generate(prompt, **settings | {"temperature": temperature}, seed=0)))
+            for temperature in TEMPERATURES
+        ]
+    except SegueError:  # a model without smoothing may have no continuation
+        return []
 
 
 def inside(run: Run, units: Iterable[str]) -> list[View]:
@@ -192,7 +261,14 @@ def inside(run: Run, units: Iterable[str]) -> list[View]:
     return [look(run.opened, name, words, **last) for name in ("attention", "gates") if name in found]
 
 
-def page_of(title: str, summary: list[str], entries: list[Entry], passage: Passage | None, best: Evaluation) -> Page:
+def page_of(
+    title: str,
+    summary: list[str],
+    entries: list[Entry],
+    passage: Passage | None,
+    best: Evaluation,
+    split: str = "test",
+) -> Page:
     """Make the page of these entries, best first, with the ledger of the first one's run."""
     ledger = read_json(Path(entries[0].run) / "ledger.json")
     mixed = ledger.pop("corpora", [])  # shown elsewhere on the page
@@ -210,15 +286,74 @@ def page_of(title: str, summary: list[str], entries: list[Entry], passage: Passa
         version=__version__,
         date=datetime.date.today().isoformat(),
         quiz=_quiz(passage, entries) if passage else None,
+        split=split,
     )
+
+
+def curves_of(run: Run, result: dict[str, Any], figures: dict[str, Any]) -> tuple[Curve, Curve | None]:
+    """Read the learning curve of a network, with the training loss where it has the same unit; else also the curve of
+    both losses. A model that counts has none."""
+    if isinstance(run.model, Counted):
+        return Curve(), None
+    curve = replace(curve_of(run.path, run.task.curve), kept=result.get("best_step"))
+    training = training_of(run.path)
+    if curve.metric == "loss":
+        return replace(curve, training=training), None
+    if (convert := _bits_of_nats(figures)) is not None:
+        a, b = convert
+        return replace(curve, training=replace(training, values=[a * nats + b for nats in training.values])), None
+    loss = replace(curve_of(run.path, ("loss", "loss")), kept=curve.kept, training=training)
+    return curve, loss if training.values else None
+
+
+def training_of(run: Path) -> Points:
+    """Read the training loss, in nats a prediction, where that is what the model trains on."""
+    lines = [line for line in read_metrics(run) if line["kind"] == "train" and line.get("cross_entropy") is not None]
+    return Points(
+        [line["seconds"] for line in lines], [line["step"] for line in lines], [line["cross_entropy"] for line in lines]
+    )
+
+
+def _bits_of_nats(figures: dict[str, Any]) -> tuple[float, float] | None:
+    """Return a and b of bits per byte = a · nats a token + b, from a text of which both are known: a token stands for
+    so many bytes, and unknown words cost their spelling."""
+    bits, perplexity = figures.get("bits_per_byte"), figures.get("perplexity")
+    if bits is None or perplexity is None or not 1 < perplexity < math.inf:
+        return None
+    spelling = figures.get("spelling_bits_per_byte") or 0.0
+    return (bits - spelling) / math.log(perplexity), spelling
+
+
+def trend_of(recipes: Sequence[Recipe], entries: Sequence[Entry]) -> Trend | None:
+    """Draw the figure against the one number in which the recipes differ, if there is one: alpha, width, dropout."""
+    flat = [_flat(asdict(recipe)) for recipe in recipes]
+    keys = [key for key in flat[0] if key != "name" and len({repr(one.get(key)) for one in flat}) > 1]
+    if len(recipes) < 3 or len(keys) != 1:
+        return None
+    metric, points = next(iter(entries[0].metrics)), []
+    for one, entry in zip(flat, entries, strict=True):
+        x, value = one.get(keys[0]), entry.metrics[metric]
+        if isinstance(x, int | float) and x > 0 and value is not None and math.isfinite(value):
+            points.append(Point(entry.model, float(x), value, *(entry.interval or (value, value))))
+    return Trend(keys[0], metric, sorted(points, key=lambda point: point.x)) if len(points) > 2 else None
+
+
+def _flat(values: dict[str, Any], before: str = "") -> dict[str, Any]:
+    """Return nested keys as one level: {"model.order": 3}."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        flat |= _flat(value, f"{before}{key}.") if isinstance(value, dict) else {f"{before}{key}": value}
+    return flat
 
 
 def curve_of(run: Path, drawn: tuple[str, str]) -> Curve:
     """Read the learning curve: the validation figure over training. For seq2seq it is the token accuracy under teacher
-    forcing, for numbers the loss."""
+    forcing; for numbers, and for tokens that lose text, the loss."""
     name, metric = drawn
     validated = [line for line in read_metrics(run) if line["kind"] == "validation"]
-    if validated and name == "accuracy" and not any(name in line for line in validated):
+    if validated and name == "span_f1" and not any(name in line for line in validated):
+        name = "accuracy"  # the tags are no spans
+    if validated and not any(line.get(name) is not None for line in validated):
         name = metric = "loss"
     points = [line for line in validated if line.get(name) is not None]
     return Curve([p["seconds"] for p in points], [p["step"] for p in points], [p[name] for p in points], metric)
@@ -245,7 +380,8 @@ def expected_of(run: Run, units: Iterable[str]) -> Expected | None:
 
 
 def _sample(run: Run, prompt: str) -> str:
-    return str(run.generate(prompt, **_plain(run, _SAMPLE), seed=0))
+    ((text, dead_end),) = run.written([prompt], **_plain(run, _SAMPLE), seed=0)
+    return f"{text} … (the text ends here: without smoothing nothing can follow)" if dead_end else text
 
 
 def _plain(run: Run, characters: float) -> dict[str, Any]:
@@ -257,7 +393,7 @@ def _plain(run: Run, characters: float) -> dict[str, Any]:
 def word_bits(run: Run, units: Iterable[str]) -> list[tuple[str, float]]:
     """Return the words of a text, each with the bits of the tokens that begin in it (surprisal), and the unit ends."""
     end = _ENDS[run.recipe.data.unit]
-    return [word for line in run.score(units) for word in _words_of(line, end)]
+    return [word for line in run.score(units, end=True) for word in _words_of(line, end)]
 
 
 def _words_of(line: Line, end: str) -> list[tuple[str, float]]:

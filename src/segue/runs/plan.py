@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from segue.models.base import Counted
 from segue.recipe import Recipe
-from segue.training.budget import validations
+from segue.training.budget import RAREST, validations
 
 STEPS = 1000
 """A larger model must have time for this many steps."""
@@ -44,8 +44,6 @@ FEWEST = 1000
 """The least predictions of a validation."""
 A_SECOND = 300
 """Predictions of a validation for each second of the budget."""
-RAREST = 4
-"""The least number of validations."""
 
 
 class Pace(NamedTuple):

@@ -45,6 +45,14 @@ class Prepared(NamedTuple):
         counts = self.corpus.counts
         return next((split for split in ("test", "validation") if counts[split]), "")
 
+    @property
+    def held_out_share(self) -> float:
+        """The size of the validation data as a share of the training data; only the first process knows it."""
+        if self.held_out is None or self.held_out.data is None:
+            return 0.0
+        data = self.held_out.for_fit
+        return len(data.tokens if isinstance(data, Store) else data) / max(1, len(self.store.tokens))
+
     def validating(self, recipe: Recipe, path: Path) -> Prepared:
         """Return the same with as much validation data as the recipe now asks for."""
         if self.held_out is None:
@@ -111,9 +119,10 @@ def prepare(begun: Begun, world: World, progress: Progress, shared: Shared | Non
     """Read the data and write ids (the first process), or read what it has written (the others)."""
     if not world.first:
         return _read(begun)
-    if shared is None:
-        return _prepare(begun, world, progress, begun.path / "store")
-    return shared.take(begun.path) or shared.keep(_prepare(begun, world, progress, shared.folder), begun.path)
+    with begun.corpus.unchanged():
+        if shared is None:
+            return _prepare(begun, world, progress, begun.path / "store")
+        return shared.take(begun.path) or shared.keep(_prepare(begun, world, progress, shared.folder), begun.path)
 
 
 def _prepare(begun: Begun, world: World, progress: Progress, store: Path) -> Prepared:
@@ -140,7 +149,6 @@ def _prepare(begun: Begun, world: World, progress: Progress, store: Path) -> Pre
         held_out = task.held_out(corpus, "validation", codec, store / "validation", recipe.train.validate_tokens)
         corpus.ledger.unknown_rate = held_out.unknown_rate
     _note_vectors(recipe, corpus)
-    corpus.check_unchanged()
     write_ledger(corpus, path)
     begun.broadcast(world, codec.labels, held_out is not None)
     return Prepared(corpus, codec, encoded.store, held_out)
@@ -172,6 +180,9 @@ def _check(recipe: Recipe, corpus: Corpus, progress: Progress) -> None:
             f"as in {recipe.data.path[:200]}. Leave the weights out, {names[:200]}"
             + (", or choose a model that learns by gradient, such as rnn_lm or gpt." if counts else ".")
         )
+    if remark := recipe.task.remark(corpus, recipe.tokens.kind):
+        progress(f"{recipe.data.path}: {remark}.", 0.0)
+        corpus.ledger.note(remark, recipe.data.path)
     window, length = recipe.model_class.window_of(recipe.model), recipe.batches.length
     if window > length and not recipe.train.init:
         progress(
@@ -211,7 +222,7 @@ def _texts(recipe: Recipe, corpus: Corpus) -> Iterator[str]:
     fair."""
     task = recipe.task
     for example in corpus.mixed() if len(corpus.parts) > 1 else corpus.examples("train"):
-        yield from task.texts(example)
+        yield from task.texts(example, recipe.tokens.kind)
 
 
 def _speller(recipe: Recipe, tokenizer: Tokenizer, corpus: Corpus, path: Path) -> Speller | None:

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import shlex
 import shutil
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from segue import tasks
 from segue.data.corpus import Corpus
 from segue.data.from_list import write_rows
-from segue.errors import InputError, SegueError
+from segue.data.sources import guess_shape
+from segue.errors import InputError, SegueError, goes_on
+from segue.models import task_of
 from segue.models.base import Counted, Imported
+from segue.models.names import meanings
 from segue.recipe import Recipe, load_recipe, read_recipe, to_toml
 from segue.runs import folder as files
 from segue.runs.plan import settled
-from segue.training.log import Progress
+from segue.runs.replace import check_replaceable, forget, replacing
+from segue.training import device as devices
+from segue.training.log import Progress, silent
 from segue.training.world import World, processes
 
 Data = str | Path | Sequence[Any] | None
@@ -42,6 +50,8 @@ class Begun:
     path: Path
     resumed: bool = False
     """Whether it continues the run in the folder."""
+    overwrite: bool = False
+    """Whether it takes the place of the run in the folder."""
     asked_to_resume: bool = False
     trust: bool = False
     made: list[Path] = field(default_factory=list)
@@ -50,6 +60,8 @@ class Begun:
     """The file that a list of data was written to, if it is new."""
     finished: bool = False
     """Whether there is nothing left to do."""
+    made_with: dict[str, Any] = field(default_factory=dict)
+    """The content of environment.json."""
     corpus: Any = None
     labels: tuple[str, ...] = ()
     """Every class or tag, as the first process says; the first one finds them in `prepare`."""
@@ -57,7 +69,7 @@ class Begun:
     """Whether there is validation data, as the first process says."""
 
     @contextmanager
-    def kept(self, world: World, device: str, threads: int, progress: Progress) -> Iterator[None]:
+    def kept(self, world: World, device: str, progress: Progress) -> Iterator[None]:
         """Read the data and lock the folder while the run is trained; clean up after a failure."""
         if not world.first:
             yield
@@ -65,29 +77,38 @@ class Begun:
         try:
             if not self.finished:
                 self._read(progress)
-                with files.locked(self.path):
-                    yield from self._written(device, threads, progress)
+                with replacing(self.path, progress) if self.overwrite else nullcontext(), files.locked(self.path):
+                    yield from self._written(device, progress)
             else:
+                with suppress(InputError), files.locked(self.path):  # a run on a read-only disk can be opened too
+                    files.clear_leftovers(self.path, finished=True)
                 self.broadcast(world)
                 yield
         except BaseException:
             undo_rows(self.rows, self.path, self.made)
             raise
 
-    def _written(self, device: str, threads: int, progress: Progress) -> Iterator[None]:
+    def _written(self, device: str, progress: Progress) -> Iterator[None]:
         """Write recipe and environment, then train inside the `with` block; undo them if nothing useful is left."""
         if not self.resumed and (self.path / "recipe.toml").exists():
             raise InputError(f"Another process has just begun a run in {self.path}. Choose another --out.")
         if self.asked_to_resume and not self.resumed:
             progress(f"There is no run in {self.path} yet: it begins.", 0.0)
+        files.clear_leftovers(self.path, finished=False)
+        before = files.entries(self.path) - {".lock"}
         try:
-            self._note(device, threads)
+            self._note(device)
             yield
+        except KeyboardInterrupt as error:
+            kept = max((self.path / "checkpoints").glob("step-*"), default=None)
+            step = f"Step {int(kept.name.removeprefix('step-')):,} is saved. " if kept else ""
+            goes_on(error, f"segue train --out {shlex.quote(str(self.path))} --resume", step)
+            raise
         except Exception as error:
             # After a diverged loss keep the metrics; after wrong input or a full disk there is nothing worth keeping.
             diverged = isinstance(error, SegueError) and not isinstance(error, InputError)
             if not (self.resumed or diverged or any(self.path.glob("checkpoints/step-*"))):
-                files.undo(self.path, self.made)
+                files.undo(self.path, before, self.made)
             raise
 
     def broadcast(self, world: World, labels: tuple[str, ...] = (), validates: bool = False) -> None:
@@ -97,22 +118,36 @@ class Begun:
 
     def _read(self, progress: Progress) -> None:
         """Read the data once: check it and count it."""
-        check_named(self.recipe, self.trust)
+        check_inputs(self.recipe, self.trust)
         if self.corpus is None:  # a run with another seed may have read it
             self.corpus = Corpus(self.recipe.data, self.recipe.shape, progress)
-        if self.resumed and (changed := files.changed_file(self.corpus.ledger.files, self.path)):
-            raise InputError(
-                f"{changed} has changed since the run in {self.path} began. Restore it, or choose another --out."
-            )
+        if self.resumed:
+            files.check_same_files(self.corpus.ledger.files, self.path)
         check_parts(self.recipe, self.corpus, self.trust)
 
-    def _note(self, device: str, threads: int) -> None:
+    def _note(self, device: str) -> None:
         """Write recipe.toml and environment.json, which with the data reproduce the run."""
         (self.path / "result.json").unlink(missing_ok=True)  # from a smaller budget: the run is not finished any more
         files.write_atomic(self.path / "recipe.toml", to_toml(self.recipe))
-        if not (self.resumed and (self.path / "environment.json").exists()):
-            made_with = files.environment(device, threads, self.recipe.train.seed, processes())
-            files.write_json(self.path / "environment.json", made_with)
+        place = self.path / "environment.json"
+        with suppress(InputError):  # a damaged or missing one is written anew
+            found = files.read_json(place) if self.resumed else None
+            self.made_with = found if isinstance(found, dict) else {}
+        if not self.made_with:
+            self.made_with = files.environment(device, 0, self.recipe.train.seed, processes())
+            files.write_json(place, self.made_with)
+
+    @property
+    def threads(self) -> int:
+        """The CPU threads that the run was begun with; 0 as long as none are chosen."""
+        found = self.made_with.get("threads")
+        return found if isinstance(found, int) and devices.possible(found) else 0
+
+    def note_threads(self, threads: int) -> None:
+        """Write the number of threads into environment.json, for when the run goes on."""
+        if self.made_with and self.threads != threads:
+            self.made_with["threads"] = threads
+            files.write_json(self.path / "environment.json", self.made_with)
 
     def follow_plan(self, fitted: Recipe) -> None:
         """Follow a recipe that was fitted to its budget; keep beside it what was asked for, to know it when resumed."""
@@ -127,30 +162,49 @@ class Begun:
             files.write_atomic(self.path / "recipe.toml", to_toml(self.recipe))
 
     def finish(self, result: dict[str, Any]) -> None:
-        """Write result.json, which marks the run as finished, and remove the ids."""
+        """Write result.json, which marks the run as finished; remove the ids, and the run that it replaces."""
         files.write_json(self.path / "result.json", result)
         shutil.rmtree(self.path / "store", ignore_errors=True)
+        forget(self.path)
 
 
 def begin(
-    model: str | Recipe | None, data: Data, out: Out, settings: Settings, resume: bool, threads: int, trust: bool
+    model: str | Recipe | None,
+    data: Data,
+    out: Out,
+    settings: Settings,
+    resume: bool,
+    threads: int,
+    trust: bool,
+    progress: Progress = silent,
+    overwrite: bool = False,
 ) -> Begun:
     """Choose the recipe and the folder; write nothing yet, except data that was given as a list."""
     lines = setting_lines(settings)
+    if resume and overwrite:
+        raise InputError("--resume goes on with a run, and --overwrite replaces it by a new one. Choose one of them.")
+    if isinstance(model, str):
+        model = taken(model, data, progress)
+    if resume and out is None:
+        out = _unfinished(model, data, progress)
     if isinstance(model, Recipe):
         path = Path(out) if out is not None else files.free_name(f"{_stem(model.name)}-{data_name(model.data.path)}")
         begun = Begun(model, path, trust=trust)
     elif resume and out is not None and data is None and (Path(out) / "recipe.toml").exists():
         begun = Begun(_own_recipe(model, Path(out), lines, trust), Path(out), trust=trust)
     else:
-        begun = _new(model, data, out, lines, resume, trust)
+        begun = _new(model, data, out, lines, resume, trust, overwrite)
     if issubclass(begun.recipe.model_class, Imported):
         begun.recipe.model_class.refuse_training()
     if threads and begun.recipe.train.has("threads"):
         begun.recipe = begun.recipe.with_values("train", threads=threads)  # --threads is short for the key
-    begun.asked_to_resume = resume
+    if begun.recipe.train.has("threads"):
+        devices.check_threads(begun.recipe.train.threads, "train.threads=")
+    begun.asked_to_resume, begun.overwrite = resume, overwrite
     try:
-        begun.recipe, begun.resumed = recipe_of(begun.recipe, begun.path, resume, trust)
+        if overwrite:
+            check_replaceable(begun.path)
+        begun.recipe, begun.resumed = recipe_of(begun.recipe, begun.path, resume, trust, overwrite)
     except BaseException:
         undo_rows(begun.rows, begun.path, begun.made)
         raise
@@ -160,6 +214,25 @@ def begin(
     if begun.resumed and asked.name == ASKED:
         begun.recipe = _planned(begun.recipe, read_recipe(asked, trust), begun.path, trust)
     return begun
+
+
+def taken(model: str, data: Data, progress: Progress) -> str:
+    """Return the kind or recipe that a name means for some data; say so, where it is another name."""
+    found = list(meanings(model)) if "*" not in model else [model]
+    if found == [model]:
+        return model
+    if isinstance(data, str | Path):
+        shape = guess_shape(str(data))
+        reading = [name for name in found if tasks.task(task_of(name.partition("/")[0])).shape == shape]
+        if not reading:
+            others = tasks.task(tasks.of_shape(shape.name)).ladder
+            raise InputError(
+                f"{model} is {found[0]} here, which is not made for {shape.name} data such as {data}. Choose a model "
+                f"that is, such as {others[-1]}; or say {found[0]}, if that is meant."
+            )
+        found = reading
+    progress(f"{model}: taking {found[0]}.", 0.0)
+    return found[0]
 
 
 def asked_for(path: Path) -> Path:
@@ -195,14 +268,42 @@ def follow(world: World, trust: bool) -> Begun:
     )
 
 
-def _new(model: str | None, data: Data, out: Out, lines: list[str], resume: bool, trust: bool) -> Begun:
+def _unfinished(model: str | Recipe | None, data: Data, progress: Progress) -> Path:
+    """Find the unfinished run in runs/, of this model and data if they are given; ask which, if there are several."""
+    name, path = model.name if isinstance(model, Recipe) else model, data_name(data) if data is not None else None
+    found = {recipe.parent: _named_in(recipe) for recipe in sorted(Path("runs").glob("*/recipe.toml"))}
+    found = {run: names for run, names in found.items() if not (run / "result.json").exists()}
+    fits = [run for run, (kind, own, read) in found.items() if name in (None, kind, own) and path in (None, read)]
+    if len(fits) == 1:
+        progress(f"Going on with {fits[0]}.", 0.0)
+        return fits[0]
+    if not found:
+        raise InputError("No run in runs/ is unfinished. Name the run to go on with: segue train --out RUN --resume")
+    said = "These in runs/ are unfinished" if fits else "The unfinished ones in runs/ are of another model or data"
+    lines = "; ".join(f"segue train --out {run} --resume" for run in (fits or list(found))[:8])
+    raise InputError(f"Which run should go on? {said}: {lines}")
+
+
+def _named_in(recipe: Path) -> tuple[str, str, str]:
+    """Read the kind, the name and the data of a recipe.toml; a damaged one has none."""
+    try:
+        values = tomllib.loads(recipe.read_text(encoding="utf-8"))
+        return str(values["kind"]), str(values["name"]), data_name(str(values["data"]["path"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return "", "", ""
+
+
+def _new(
+    model: str | None, data: Data, out: Out, lines: list[str], resume: bool, trust: bool, overwrite: bool
+) -> Begun:
     if model is None:
         where = f"There is no run in {out} to go on with. " if resume and out is not None else ""
         raise InputError(f"{where}Name a model to train, such as rnn_lm. `segue models` lists them.")
     named = data is not None or any(line.startswith("data.path=") for line in lines)
     if resume and out is not None and not (named or (Path(out) / "recipe.toml").exists()):
         raise InputError(f"There is no run in {out} to go on with. To begin one there, leave --resume out.")
-    path = Path(out) if out is not None else files.free_name(f"{_stem(model)}-{data_name(data)}")
+    stem = f"{_stem(model)}-{data_name(data)}"
+    path = Path(out) if out is not None else Path("runs") / stem if overwrite else files.free_name(stem)
     given = load_recipe(model, lines, trust=trust)
     base = _begun_with(given, lines, trust) | _made_of(given, trust)
     made = files.missing(path)
@@ -244,11 +345,12 @@ def undo_rows(rows: Path | None, path: Path, made: list[Path]) -> None:
 def setting_lines(settings: Settings) -> list[str]:
     """Write settings as they are typed: section.key=value."""
     if isinstance(settings, Mapping):
-        return [f"{key}={_spelt(value)}" for key, value in settings.items()]
+        return [f"{key}={spelt(value)}" for key, value in settings.items()]
     return list(settings)
 
 
-def _spelt(value: Any) -> str:
+def spelt(value: Any) -> str:
+    """Write a value as it is typed on the command line."""
     if isinstance(value, bool):
         return str(value).lower()
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
@@ -295,7 +397,9 @@ def _made_of(recipe: Recipe, trust: bool) -> dict[str, Any]:
     return {"data": dataclasses.asdict(read_recipe(Path(runs[0]) / "recipe.toml", trust).data)}
 
 
-def recipe_of(recipe: Recipe | None, out: Path, resume: bool, trust: bool) -> tuple[Recipe, bool]:
+def recipe_of(
+    recipe: Recipe | None, out: Path, resume: bool, trust: bool, overwrite: bool = False
+) -> tuple[Recipe, bool]:
     """Return the recipe to follow, and whether a run with it has begun."""
     saved = out / "recipe.toml"
     recipe = _with_tokens(recipe, trust)
@@ -307,8 +411,12 @@ def recipe_of(recipe: Recipe | None, out: Path, resume: bool, trust: bool) -> tu
                 f"There is no run in {out} to go on with. Name a model: segue train rnn_lm book.txt --out …"
             )
         return recipe, False
+    if recipe is not None and overwrite:
+        return recipe, False
     if not resume:
-        raise InputError(f"{out} already holds a run. Go on with it by --resume, or choose another --out.")
+        raise InputError(
+            f"{out} already holds a run. Go on with it by --resume, replace it by --overwrite, or choose another --out."
+        )
     old = read_recipe(asked_for(out), trust)
     if recipe is None:
         return old, True
@@ -362,8 +470,21 @@ def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return out
 
 
-def check_named(recipe: Recipe, trust: bool) -> None:
-    """Check, before reading any data, that an ensemble names two runs or more, all of them classifiers."""
+def check_inputs(recipe: Recipe, trust: bool) -> None:
+    """Check, before any data is read, that the runs and files which a recipe names are there."""
+    if issubclass(recipe.model_class, Imported):
+        recipe.model_class.refuse_training()
+    if recipe.train.init:
+        files.check_run(Path(recipe.train.init))
+    if recipe.model.embeddings and (vectors := Path(recipe.model.embeddings)).is_dir():
+        files.check_run(vectors)
+    elif recipe.model.embeddings and not vectors.is_file():
+        raise InputError(f"There is no file {vectors} (model.embeddings). Expected vectors in the format of word2vec.")
+    _check_ensemble(recipe, trust)
+
+
+def _check_ensemble(recipe: Recipe, trust: bool) -> None:
+    """Check that an ensemble names two runs or more, all of them classifiers."""
     runs = recipe.model.runs if "runs" in {one.name for one in dataclasses.fields(recipe.model)} else None
     if runs is None:
         return

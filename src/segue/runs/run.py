@@ -9,42 +9,56 @@ from __future__ import annotations
 import dataclasses
 import math
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import tee
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from segue.batches.codec import Codec, Sizes
 from segue.batches.encode import STOP_BYTES, HeldOutText, encode_split
+from segue.data.config import Config as Data
 from segue.data.corpus import Corpus, Example
-from segue.data.from_list import write_rows
-from segue.errors import InputError
+from segue.data.from_list import has_names, named_questions, write_rows
+from segue.data.ledger import Ledger
+from segue.data.readers import Question
+from segue.data.units import tidy
+from segue.errors import InputError, nearest
 from segue.inference.decode_settings import Config as Decode
 from segue.inference.evaluation import Evaluation
 from segue.inference.lattice import paths
 from segue.inference.opened import Opened
 from segue.inference.score import Line, texts_logprobs
-from segue.inference.words import Words, words_of
+from segue.inference.words import Words, signed, words_of
 from segue.look.explain.leave_one_out import Mattered, explained
 from segue.look.inside.view import View
 from segue.models import check_trust, fingerprint
 from segue.models.base import Counted, TrainConfig
 from segue.recipe import Recipe, decode_section, load_recipe, make, read_recipe
 from segue.runs import folder as files
+from segue.runs.display import Challenge, Figures, History, card, described, history_of
 from segue.runs.leaks import leak, trained_runs
+from segue.runs.questions import QuestionFile
 from segue.runs.resume import Settings, setting_lines
 from segue.tasks.base import Task
 from segue.tokens.spelling import Speller
 from segue.tokens.tokenizer import Tokenizer
-from segue.training.device import keep_memory, pick_device
-from segue.training.log import Progress, silent
+from segue.training.device import keep_memory, pick_device, set_threads
+from segue.training.log import Progress, reports, silent
 
-_READING = ("data.format", "data.columns", "data.encoding", "data.on_error")
+_READING = ("data.format", "data.delimiter", "data.columns", "data.encoding", "data.on_error")
 """Settings that may be given for a file that a run is evaluated on."""
+
+
+def _warn_dead_end() -> None:
+    from segue.inference.decode import DEAD_END
+
+    warnings.warn(DEAD_END, stacklevel=3)
 
 
 class Run:
@@ -100,6 +114,30 @@ class Run:
             config["sha256"] = fingerprint(Path(self.recipe.kind))
         files.write_json(self.path / "config.json", config)
 
+    def __repr__(self) -> str:
+        return described(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the figures, the learning curve, a sample."""
+        return card(self)
+
+    @property
+    def result(self) -> Figures:
+        """The figures of result.json; empty if the run is not finished."""
+        path = self.path / "result.json"
+        return Figures(files.read_json(path) if path.exists() else {})
+
+    @property
+    def history(self) -> History:
+        """The records of training: losses, validations, seconds."""
+        return history_of(self.path)
+
+    @property
+    def report(self) -> Path | None:
+        """The run's page, report.html; None if it has none."""
+        path = self.path / "report.html"
+        return path if path.exists() else None
+
     @property
     def opened(self) -> Opened:
         """The model with its tokenizer, labels and settings, to read texts and to answer."""
@@ -143,7 +181,8 @@ class Run:
 
     # Evaluating
 
-    def evaluate(self, data: Any = None, progress: Progress = silent, settings: Settings = ()) -> dict[str, Any]:
+    @reports
+    def evaluate(self, data: Any = None, progress: Progress = silent, settings: Settings = ()) -> Figures:
         """Compute the figures of the task, on `data` (used whole) or on the run's own test or validation split.
 
         `data` is what `segue.train` takes: a path, the name of a corpus, or a list of texts or pairs; it is read as the
@@ -155,12 +194,18 @@ class Run:
         opened = self._decoding(decoding)
         questions = self.task.questions(opened, data)
         if questions is not None:
-            return questions.result
+            return Figures({"run": str(self.path), "data": str(data), **questions.result})
         reading = [line for line in lines if line not in decoding]
         with self.corpus_for(data, progress, reading) as (corpus, split):
             result = evaluate_opened(self.recipe, opened, corpus, split, progress).result
             leaked = leak(trained_runs(self.path, self.recipe, data is None), corpus, split)
-        return {**({} if split == "all" else {"split": split}), **result, **leaked}
+        return Figures({**self.scored_on(data, split), **result, **leaked})
+
+    def scored_on(self, data: Any, split: str) -> dict[str, str]:
+        """Name the run, the text, and the split if it is the run's own text."""
+        if split != "all":
+            return {"run": str(self.path), "data": self.recipe.data.path, "split": split}
+        return {"run": str(self.path), "data": str(data) if isinstance(data, str | Path) else "a list"}
 
     @contextmanager
     def corpus_for(
@@ -234,28 +279,40 @@ class Run:
             return dataclasses.replace(config, path=str(data))
         path = folder / "rows.jsonl"
         write_rows(data, path, self.recipe.shape)
-        return dataclasses.replace(config, path=str(path), format="auto", columns="", encoding="utf-8")
+        columns = config.columns if has_names(data) and not config.columns[:1].isdecimal() else ""
+        return dataclasses.replace(config, path=str(path), format="auto", columns=columns, encoding="utf-8")
 
     # Scoring
 
-    def score(self, texts: Iterable[str]) -> Iterator[Line]:
-        """Score texts: the tokens of each with their log probabilities, and the totals (with the end). Each text is
-        scored by itself; if the run was made with data.carry=true, each is read on from those before it. For a
-        translator each text is a source, a tab and a target, of which the target is scored given the source."""
+    def score(self, texts: Iterable[str], end: bool = False) -> Iterator[Line]:
+        """Score texts: the tokens of each with their log probabilities, and the totals; with `end` also the end of each
+        text, as `evaluate` counts it. Each text is scored by itself; if the run was made with data.carry=true, each is
+        read on from those before it. For a translator each text is a source, a tab and a target, of which the target,
+        always with its end, is scored given the source."""
         self._must("score")
         if self.task.shape.running:
-            yield from self._score(_listed(texts), self.recipe.data.carry)
+            scored = self._score(_listed(texts), self.recipe.data.carry)
+            yield from scored if end else map(Line.without_end, scored)
             return
         for text in _listed(texts):
             line = self.task.scored(self.opened, text)
             assert line is not None
             yield line
 
-    def score_paths(self, lattice: str) -> list[Line]:
+    def texts_to_score(self, file: str, settings: Settings = ()) -> tuple[Iterator[str], Ledger]:
+        """Open a file to score, or standard input (-); return its texts, and the ledger of how it was read."""
+        self._must("score")
+        _, data, form = self.split_settings(settings, "scoring")
+        opened = QuestionFile(file, data, self.recipe.shape, form, whole=True)
+        _, asked = opened.asked(lambda question: Example("\t".join(question.values)))
+        return (each.example.text for each in asked), opened.ledger
+
+    def score_paths(self, lattice: str, end: bool = False) -> list[Line]:
         """Score every path of a lattice such as "the (cow|caw) eats", each by itself, the most probable first, that is
         the one with the fewest bits; where words are unknown, those of spelling them count."""
         self._must("generate")
-        return sorted(self._score(paths(lattice), carry=False), key=lambda line: line.bits)
+        scored = self._score(paths(lattice), carry=False)
+        return sorted((line if end else line.without_end() for line in scored), key=lambda line: line.bits)
 
     def _score(self, texts: Iterable[str], carry: bool) -> Iterator[Line]:
         read, ahead = tee(map(self._pieces_of, texts))
@@ -294,6 +351,13 @@ class Run:
     def generate_many(self, prompts: list[str], adapt: bool = False, **settings: Any) -> list[tuple[str, str]]:
         """Return (prompt, continuation) for each prompt; the random numbers of text i depend only on the seed and i.
         With `adapt` the model learns from the prompt and from what it writes, for each text afresh."""
+        written = self.written(prompts, adapt, **settings)
+        if any(dead_end for _, dead_end in written):
+            _warn_dead_end()
+        return [(prompt, text) for prompt, (text, _) in zip(prompts, written, strict=True)]
+
+    def written(self, prompts: list[str], adapt: bool = False, **settings: Any) -> list[tuple[str, bool]]:
+        """Return the continuation of each prompt, and whether it ended since nothing could follow (a dead end)."""
         config = self._writing(adapt, settings)
         from segue.inference.decode import Generated, generate
         from segue.inference.stop_texts import follows, watcher
@@ -310,8 +374,8 @@ class Run:
         else:
             written = write(self.model, starts, config)
         return [
-            (prompt, follows(self.tokenizer, start, text.ids, config.stop))
-            for prompt, start, text in zip(prompts, starts, written, strict=True)
+            (follows(self.tokenizer, start, text.ids, config.stop), text.dead_end)
+            for start, text in zip(starts, written, strict=True)
         ]
 
     def stream(self, prompt: str = "", adapt: bool = False, **settings: Any) -> Iterator[str]:
@@ -325,7 +389,10 @@ class Run:
 
         start = self.tokenizer.encode(prompt).tolist()
         text = StreamedText(self.tokenizer, start, config.stop)
-        for token in stream(model, start, self.sizes, config, device=self.device, forbid=[self.tokenizer.unk]):
+        forbid = [self.tokenizer.unk]
+        for token in stream(
+            model, start, self.sizes, config, device=self.device, forbid=forbid, at_dead_end=_warn_dead_end
+        ):
             if piece := text.add(token):
                 yield piece
             if text.ended:
@@ -363,13 +430,98 @@ class Run:
             )
         return words_of(self.opened)
 
+    def __getitem__(self, word: str) -> NDArray[np.float32]:
+        """Return the vector of a word, of length 1: run["king"] @ run["queen"] is their cosine."""
+        found: NDArray[np.float32] = self.words.unit[self.words.place(word)]
+        return found
+
+    def nearest(self, *words: str, top: int = 10, by: str = "cosine") -> Any:
+        """Return the words nearest to a word, with their cosines; of several words, a dict with a list for each.
+
+        by="prediction": the likeliest words among all of these, with their probabilities; none is left out.
+        """
+        _check_choice("by", by, ("cosine", "prediction"))
+        if by == "prediction":
+            return self.words.predicted(words, top)
+        found = {word: self.words.nearest(word, top) for word in words}
+        return found if len(words) > 1 else found[words[0]]
+
+    def analogy(self, expression: str, top: int = 10, by: str = "3cosadd") -> list[tuple[str, float]]:
+        """Return the best words for a sum of words such as "king - man + woman", with their scores."""
+        _check_choice("by", by, ("3cosadd", "3cosmul", "prediction"))
+        return self.words.analogy(*signed(expression), top, by)  # type: ignore[arg-type]
+
+    # Taking it further
+
+    def challenge(self, positive: str = "", negative: str = "") -> Challenge:
+        """Test a sentiment classifier on negations, intensifiers, contrasts and word order."""
+        from segue.runs.experiments.challenge import challenge
+
+        return Challenge(challenge(self, positive, negative))
+
+    def export(self, path: str | Path, to: str = "zip") -> list[str]:
+        """Write the run as one file, or in another toolkit's format; return notes for the user."""
+        from segue import export_run  # the face of the package: interop stands above runs
+
+        return export_run(self.path, path, to)
+
     # Predicting
 
-    def predict(self, texts: Iterable[str], settings: Settings = ()) -> Iterator[Any]:
-        """Predict labels, tags (words are split at spaces) or translations, one a text; a tab separates the two texts
-        of a pair. `settings` are keys of [decode] by which translations are written, {"decode.beam": 5}."""
-        self._must("predict")
-        return self.task.predict(self._decoding(settings), map(self._asked, _listed(texts)))
+    def predict(self, texts: Any, settings: Settings = (), explain: bool = False) -> Iterator[Any]:
+        """Predict labels, tags (of the words of `sentence_words`) or translations, one a text; with `explain` pairs of
+        a label and how much each word mattered.
+
+        `texts` are strings (of a pair, with a tab between the two), pairs or lists of words; or rows with names (dicts,
+        a dict of columns, a data frame), or the Path of a file, of which the text is found as in training. `settings`
+        are keys of [decode] by which translations are written, {"decode.beam": 5}, and of how a file is read.
+        """
+        self.must_predict(explain)
+        decode, data, form = self.split_settings(settings, "a prediction")
+        self._decoding(decode)  # raises an error now, not when the first answer is taken
+        examples = self._examples(texts, data, form)
+        return self.explain_examples(examples) if explain else self.predict_examples(examples, decode)
+
+    def predict_examples(self, examples: Iterable[Example], decode: Settings = ()) -> Iterator[Any]:
+        """Predict one answer an example."""
+        return self.task.predict(self._decoding(decode), examples)
+
+    def split_settings(self, settings: Settings, what: str) -> tuple[list[str], Data, str]:
+        """Split settings into those of [decode] and the run's [data] with the others; with the data.format that they
+        give. Refuse all other keys: `what` says for what."""
+        lines = setting_lines(settings)
+        decode = [line for line in lines if _key(line) in self._decode_keys]
+        reading = [line for line in lines if line not in decode]
+        if wrong := [line for line in reading if _key(line) not in _READING]:
+            raise self._cannot_set(wrong[0], what, _READING)
+        given = [line.partition("=")[2] for line in reading if _key(line) == "data.format"]
+        # The run is open, so its code is trusted.
+        data = load_recipe(str(self.path / "recipe.toml"), reading, trust=True).data if reading else self.recipe.data
+        return decode, data, given[-1] if given else ""
+
+    def _examples(self, texts: Any, data: Data, form: str) -> Iterator[Example]:
+        """Make examples of what the caller gives."""
+        if isinstance(texts, Path):
+            _, asked = QuestionFile(texts, data, self.recipe.shape, form).asked(self.example_of)
+            return (each.example for each in asked)
+        if not isinstance(texts, str) and has_names(texts):
+            rows = named_questions(texts, self.recipe.shape, data)
+            return map(self.example_of, rows)
+        return (
+            self.example_of(Question(0, text, _given(text))) for text in ([texts] if isinstance(texts, str) else texts)
+        )
+
+    def example_of(self, question: Question) -> Example:
+        """Make the example that the model reads for one row."""
+        first, *second = question.values
+        if second:
+            example = Example(text=first, target=second[0])
+        elif isinstance(first, str):
+            example = self.asked(first)
+        else:
+            example = Example(text=" ".join(first), words=tuple(first))
+        if not self.recipe.data.canonical:
+            return example
+        return example._replace(text=tidy(example.text), target=tidy(example.target))
 
     def decoding(self, settings: Settings = ()) -> dict[str, Any]:
         """Return the values of [decode] by which `predict` writes with these settings; empty: it writes no text."""
@@ -381,7 +533,7 @@ class Run:
             return self.opened
         lines = setting_lines(settings)
         if wrong := [line for line in lines if _key(line) not in self._decode_keys]:
-            raise self._cannot_set(wrong[0], "a prediction")
+            raise self._cannot_set(wrong[0], "a prediction", _READING)
         own = self.task.decoding(self.opened)
         return self.opened._replace(decode=decode_section(lines, **own))
 
@@ -389,18 +541,35 @@ class Run:
     def _decode_keys(self) -> tuple[str, ...]:
         return tuple(f"decode.{key}" for key in self.task.decodes)
 
-    def explain(self, texts: Iterable[str]) -> Iterator[tuple[Any, list[Mattered]]]:
-        """Predict each text's label, and compute how much each of its words mattered."""
-        self._must("predict --explain", "explain a prediction")
-        predict: Any = partial(self.task.predict, self.opened)
-        return explained(predict, map(self._asked, _listed(texts)))
+    def explain_examples(
+        self, examples: Iterable[Example], check: Callable[[], None] = lambda: None
+    ) -> Iterator[tuple[Any, list[Mattered]]]:
+        """Predict each example's label, and compute how much each of its words mattered; `check` is called before each
+        reading, and may raise an error to stop."""
 
-    def _asked(self, text: str) -> Example:
+        def checked(examples: Iterable[Example]) -> Iterator[Example]:
+            for example in examples:
+                check()
+                yield example
+
+        def predict(examples: Iterable[Example]) -> Iterator[Any]:
+            return self.task.predict(self.opened, checked(examples))
+
+        return explained(predict, examples)
+
+    def must_predict(self, explain: bool = False) -> None:
+        """Refuse to predict, or to explain predictions, if the task does not support it."""
+        self._must("predict --explain", "explain a prediction") if explain else self._must("predict")
+
+    def explain(self) -> None:
+        """Print what the model is, as `segue explain RUN` does."""
+        from segue.runs.explain import explain
+
+        explain(str(self.path), trust=True)  # it is open, so its code is trusted
+
+    def asked(self, text: str) -> Example:
+        """Make the example of a text that is asked about; of a pair, with a tab between the two."""
         return self.task.asked(text, self.recipe.data, self.recipe.name)
-
-    def cut(self, text: str) -> int:
-        """Count the tokens of a text beyond the limit, which the model does not read."""
-        return self.task.cut(self.opened, self._asked(text))
 
     def _must(self, verb: str, what: str = "") -> None:
         """Refuse a command that the task does not support; `what` names it if the verb is not enough."""
@@ -421,8 +590,8 @@ def evaluate_opened(
     what = f"evaluating {recipe.name}"
     evaluation = task.evaluate(opened, corpus, split, lambda share: progress(what, share), limit, **how)
     best = corpus.best(split)
-    if best and task.figure in best:
-        evaluation.result["best_possible"] = best[task.figure]
+    if best and evaluation.figure in best:
+        evaluation.result["best_possible"] = best[evaluation.figure]
     return evaluation
 
 
@@ -489,9 +658,25 @@ def _sizes(config: dict[str, Any], path: Path, recipe: Recipe, tokenizer: Tokeni
     return sizes
 
 
+def _check_choice(name: str, value: str, known: Sequence[str]) -> None:
+    if value not in known:
+        raise InputError(f"{name}={value} is not known.{nearest(value, known)}")
+
+
 def _key(line: str) -> str:
     """The key of a setting section.key=value."""
     return line.partition("=")[0]
+
+
+def _given(row: Any) -> list[Any]:
+    """The values of a row that the caller gives: a text, a pair of texts, or a list of words."""
+    if isinstance(row, str):
+        return [row]
+    if isinstance(row, tuple) and len(row) == 2 and all(isinstance(text, str) for text in row):
+        return list(row)
+    if isinstance(row, list) and all(isinstance(word, str) for word in row):
+        return [row]
+    raise InputError(f"{row!r:.60} is not a text. Expected strings; of a pair, with a tab between the two.")
 
 
 def _listed(texts: Iterable[str]) -> Iterator[str]:
@@ -502,6 +687,7 @@ def _listed(texts: Iterable[str]) -> Iterator[str]:
         yield text
 
 
-def load(path: str | Path, device: str = "auto", trust: bool = False) -> Run:
-    """Open a finished run."""
+def load(path: str | Path, device: str = "auto", trust: bool = False, threads: int = 0) -> Run:
+    """Open a finished run; from now on compute with this many CPU threads (0: as many as torch takes)."""
+    set_threads(threads)
     return Run.open(path, device, trust)

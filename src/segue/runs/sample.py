@@ -17,7 +17,10 @@ from segue.tokens.tokenizer import Config as Tokens
 from segue.tokens.tokenizer import Tokenizer
 
 READING = tuple(
-    f"data.{key}" for key in ("format", "columns", "label", "unit", "blank_lines", "canonical", "encoding", "on_error")
+    f"data.{key}"
+    for key in (
+        *("format", "delimiter", "columns", "label", "unit", "blank_lines", "canonical", "encoding", "on_error"),
+    )
 )
 """Settings that may be given for a file that is shown."""
 

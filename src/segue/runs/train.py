@@ -5,6 +5,7 @@ corpus -> codec -> store -> batches -> model -> trainer -> run folder
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from segue.runs.folder import read_result
 from segue.runs.prepare import Prepared, Shared, prepare
 from segue.runs.resume import Begun, Data, Out, Settings, begin, follow
 from segue.runs.run import Run
+from segue.runs.threads import choose, may_change
 from segue.training import device as devices
 from segue.training.fitting import Fitting
 from segue.training.log import Log, Progress, silent
@@ -38,34 +40,42 @@ def train(
     progress: Progress = silent,
     profile: bool = False,
     shared: Shared | None = None,
+    overwrite: bool = False,
 ) -> Run:
     """Train a model (a kind, a recipe or a TOML file) on data into a folder, or go on with the run in it.
 
-    `data` is a path or the name of a corpus, or a list: texts, (text, label) pairs, (words, tags) pairs or
-    (source, target) pairs, as the model needs. `settings` are keys of the recipe, {"train.steps": 200}. Every process
-    of torchrun calls this; only the first one reads and writes. Runs that differ only in train.seed may share their
-    prepared data (`shared`).
+    `data` is a path or the name of a corpus, or a list: texts, (label, text) pairs, (words, tags) pairs or
+    (source, target) pairs, as the model needs. `settings` are keys of the recipe, {"train.steps": 200}. With
+    `overwrite` the run takes the place of the one in the folder. Every process of torchrun calls this; only the first
+    one reads and writes. Runs that differ only in train.seed may share their prepared data (`shared`).
     """
+    others, threads = devices.Others(), threads or devices.asked_threads()
+    devices.check_threads(threads)
     world, device = join(device)
     progress = progress if world.first else silent
-    begun = begin(model, data, out, settings, resume, threads, trust) if world.first else follow(world, trust)
+    given = (model, data, out, settings, resume, threads, trust, progress, overwrite)
+    begun = begin(*given) if world.first else follow(world, trust)
     recipe = begun.recipe
     if world.size > 1:
         shared = None  # every process reads the run's own ids
     elif shared is not None and shared.prepared is not None:
         begun.corpus = shared.prepared.corpus
     device = device_of(recipe, device, progress)
-    threads = 0 if issubclass(recipe.model_class, Counted) else devices.set_threads(threads)
-    with begun.kept(world, device, threads, progress):
+    counts = issubclass(recipe.model_class, Counted)
+    with devices.using_threads(0 if counts else threads), begun.kept(world, device, progress):
         if begun.finished:
             read_result(begun.path)
             return Run.open(begun.path, device, trust, finished_before=True)
         prepared = prepare(begun, world, progress, shared)
-        if issubclass(recipe.model_class, Counted) and not world.first:
+        if counts and not world.first:
             world.wait()  # the first process alone counts
             return Run.open(begun.path, device, trust)
-        prepared, taken = fit_to_budget(begun, prepared, device, world, progress)
-        trainer = make(begun.recipe, prepared, device, world, progress, profile, taken)
+        trial = partial(make, prepared=prepared, device=device, world=world)
+        taken = 0.0 if counts else choose(begun, threads, device, world, others, trial, progress)
+        prepared, planned = fit_to_budget(begun, prepared, device, world, trial)
+        trainer = make(begun.recipe, prepared, device, world, progress, profile, taken + planned)
+        if not counts and may_change(threads, device, world):
+            trainer.pace = devices.FallingPace()
         with Log(begun.path, trainer, recipe.name, world, progress) as log:
             for record in trainer.fit():
                 log.write(record)
@@ -89,15 +99,13 @@ def device_of(recipe: Recipe, device: str, progress: Progress) -> str:
 
 
 def fit_to_budget(
-    begun: Begun, prepared: Prepared, device: str, world: World, progress: Progress
+    begun: Begun, prepared: Prepared, device: str, world: World, make: Callable[[Recipe], Any]
 ) -> tuple[Prepared, float]:
     """Fit the recipe of a network to a budget in seconds; return also the seconds that it took."""
     if world.size > 1 or not plan.wanted(begun.recipe):
         return prepared, 0.0
     every = 1 if device == "cpu" else 10  # how often the pace is looked at, which waits for a GPU
-    trial = plan.measured(
-        lambda recipe: make(recipe.with_values("train", log_every=every), prepared, device, world, silent, False)
-    )
+    trial = plan.measured(lambda recipe: make(recipe.with_values("train", log_every=every)))
     fitted, taken = plan.plan(begun.recipe, len(prepared.store.tokens), trial)
     begun.follow_plan(fitted)
     return prepared.validating(fitted, begun.path), taken
@@ -108,8 +116,8 @@ def make(
     prepared: Prepared,
     device: str,
     world: World,
-    progress: Progress,
-    profile: bool,
+    progress: Progress = silent,
+    profile: bool = False,
     taken: float = 0.0,
 ) -> Any:
     """Make the model with its initial weights, and its Trainer, or a Fitting for a counted model. `taken`: seconds of
@@ -151,7 +159,7 @@ def _network(recipe: Recipe, prepared: Prepared, device: str, world: World, prog
             batches.keep_on(device)
     validate = _validate(recipe, prepared, model, device)
     watch = Profile(device) if profile else None
-    return Trainer(model, batches, train, validate, device, watch, world, recipe.task.worth)
+    return Trainer(model, batches, train, validate, device, watch, world, recipe.task.worth, prepared.held_out_share)
 
 
 def _validate(recipe: Recipe, prepared: Prepared, model: Any, device: str) -> Any:
@@ -181,10 +189,10 @@ def finish(begun: Begun, prepared: Prepared, trainer: Any, device: str, world: W
         run.save()
         result: dict[str, Any] = {"model": begun.recipe.name, **trainer.summary(), **prepared.epochs(begun, trainer)}
         if split := prepared.tested:
-            prepared.corpus.check_unchanged()
-            run.evaluation = run.evaluate_split(prepared.corpus, split, progress)
-            result |= {"split": split, **run.evaluation.result, **prepared.scored(run, run.evaluation, split)}
-            gather.write_run_page(run, run.evaluation, prepared.corpus, split, result)
+            with prepared.corpus.unchanged():
+                run.evaluation = run.evaluate_split(prepared.corpus, split, progress)
+                result |= {"split": split, **run.evaluation.result, **prepared.scored(run, run.evaluation, split)}
+                gather.write_run_page(run, run.evaluation, prepared.corpus, split, result)
         begun.finish(result)
     world.wait()
     return run

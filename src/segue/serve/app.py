@@ -5,7 +5,9 @@ An error is {"error": "one sentence"}: 400 where the request is wrong, 403 where
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+import asyncio
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -31,7 +33,11 @@ LOOK = Path(page.__file__).parent / "page.css"
 """The style sheet of the reports, so that the page looks like them."""
 MAX_BODY = 2_000_000
 """Most bytes of a request: what the longest text can take in JSON, and some more."""
+MAX_HEADERS = 100
+"""Most header lines of a request: browsers send about 20."""
 _LOCAL = ("localhost", "127.0.0.1", "::1")
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z._-]+)(?::[0-9]{1,5})?")
+"""A Host header: a name or an address, and a port."""
 _HEADERS = {
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -149,6 +155,10 @@ def create_app(engine: Engine, local: bool = True) -> FastAPI:
     async def palette() -> FileResponse:
         return FileResponse(LOOK)
 
+    @app.post("/{path:path}", include_in_schema=False)
+    async def unknown(path: str) -> None:  # the static files would answer that POST is not allowed
+        raise HTTPException(404, f"There is no /{path} here. GET /openapi.json describes the API.")
+
     app.mount("/", StaticFiles(directory=STATIC, html=True))
     return app
 
@@ -160,14 +170,17 @@ def _add_routes(app: FastAPI, engine: Engine) -> None:
         return StrictJSON(engine.describe())
 
     @app.post("/api/generate")
-    async def generate(ask: Generate) -> StrictJSON:
-        """Generate texts that follow a prompt: {texts, unknown}; unknown are the prompt's words read as UNK."""
+    async def generate(ask: Generate, request: Request) -> StrictJSON:
+        """Generate texts that follow a prompt: {texts, dead_ends, unknown}; unknown are the prompt's words read as UNK.
+
+        dead_ends: whether a text ended since nothing could follow (a model without smoothing)."""
         served = engine[ask.run]
-        return StrictJSON(await served.do(served.generate, ask.prompt, ask.n, ask.settings()))
+        return StrictJSON(await _unless_left(request, served.generate(ask.prompt, ask.n, ask.settings())))
 
     @app.post("/api/stream", response_class=StreamingResponse)
     async def stream(ask: Stream) -> StreamingResponse:
-        """Stream the first text of /api/generate as server-sent events: {text} …, then {done, tokens, ended, unknown}.
+        """Stream the first text of /api/generate as server-sent events: {text} …, then {done, tokens, ended, dead_end,
+        unknown}.
 
         An error on the way is {error}. Closing the connection stops the generation.
         """
@@ -208,8 +221,9 @@ def _add_routes(app: FastAPI, engine: Engine) -> None:
         return StrictJSON(await served.do(served.nearest, ask.text, ask.top))
 
     @app.post("/api/predict")
-    async def predict(ask: Predict) -> StrictJSON:
-        """Predict: {predictions: [{label, probabilities} or {words, tags} or {translation, logprob}, each with cut]}.
+    async def predict(ask: Predict, request: Request) -> StrictJSON:
+        """Predict: {predictions: [{label, probabilities} or {words, tags, probabilities} or {translation, logprob},
+        each with cut]}. Tags of spans come with entities: [{text, type, start, end, probability}].
 
         With explain each label comes with words: [{word, drop}], the log-odds that the decision loses without the word.
         Translations also come with decode: the beam, length penalty and most tokens that they were written with.
@@ -219,7 +233,27 @@ def _add_routes(app: FastAPI, engine: Engine) -> None:
         if ask.explain and len(ask.texts) > limits.MAX_EXPLAINED:
             raise HTTPException(400, f"explain: at most {limits.MAX_EXPLAINED} texts are explained at once.")
         served = engine[ask.run]
-        return StrictJSON(await served.do(served.predict, ask.texts, ask.explain, ask.settings()))
+        return StrictJSON(await _unless_left(request, served.predict(ask.texts, ask.explain, ask.settings())))
+
+
+async def _unless_left(request: Request, work: Coroutine[Any, Any, Answer]) -> Answer:
+    """Do some work, and stop it when the client closes the connection."""
+    working = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(_left(request))
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise HTTPException(499, "The client has closed the connection.")
+        return working.result()
+    finally:
+        working.cancel()
+        leaving.cancel()
+
+
+async def _left(request: Request) -> None:
+    """Wait until the client closes the connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 async def _messages(first: Answer, rest: AsyncIterator[Answer]) -> AsyncGenerator[str, None]:
@@ -242,19 +276,27 @@ def _add_errors(app: FastAPI) -> None:
         return StrictJSON({"error": error.detail}, error.status_code)
 
     @app.exception_handler(RequestValidationError)
-    async def invalid(_: Request, error: RequestValidationError) -> StrictJSON:
-        return StrictJSON({"error": _complaint(error.errors()[0])}, 400)
+    async def invalid(request: Request, error: RequestValidationError) -> StrictJSON:
+        return StrictJSON({"error": _complaint(error.errors()[0], request.url.path)}, 400)
 
     @app.exception_handler(Exception)
     async def broken(_: Request, error: Exception) -> StrictJSON:
         return StrictJSON({"error": f"Something went wrong inside Segue: {type(error).__name__}: {error}."}, 500)
 
 
-def _complaint(found: Any) -> str:
+_ASKED: dict[str, type[Question]] = {
+    f"/api/{form.__name__.lower()}": form for form in (Generate, Stream, Score, Next, Look, Nearest, Predict)
+}
+
+
+def _complaint(found: Any, path: str) -> str:
     """Describe the first error of a request in a sentence."""
     place = ".".join(str(part) for part in found["loc"][1:])
     if found["type"] == "json_invalid" or not place:
         return "A request is a JSON object, sent with Content-Type: application/json."
+    if found["type"] == "extra_forbidden" and path in _ASKED:
+        keys = [field.alias or name for name, field in _ASKED[path].model_fields.items()]
+        return f"{place}: this is no key of {path}. Expected: {', '.join(keys)}."
     return f"{place}: {found['msg']}."
 
 
@@ -279,24 +321,50 @@ class Guard:
             await send(message)
 
         refusal = self._refusal(scope["method"], Headers(scope=scope))
-        await (refusal or self.app)(scope, receive, send_with_headers)
+        await (refusal or self.app)(scope, _counted(receive), send_with_headers)
 
     def _refusal(self, method: str, headers: Headers) -> StrictJSON | None:
-        host = headers.get("host", "")
-        if self.local and _name(host) not in _LOCAL:
-            return StrictJSON({"error": f"This server answers on this machine alone, not as '{host}'."}, 403)
-        if self.local and urlsplit(headers.get("origin", f"//{host}")).netloc != host:
-            return StrictJSON({"error": f"A page of {headers['origin']} may not use this server."}, 403)
-        if method == "POST" and not headers.get("content-length", "").isdecimal():
-            return StrictJSON({"error": "A request must say its Content-Length."}, 411)
-        if method == "POST" and int(headers["content-length"]) > MAX_BODY:
-            return StrictJSON({"error": f"A request may have {MAX_BODY:,} bytes."}, 413)
+        host, length = headers.get("host", ""), headers.get("content-length", "")
+        if len(headers) > MAX_HEADERS:
+            return _refused(f"A request may have {MAX_HEADERS} header lines.", 431)
+        name = _HOST.fullmatch(host)
+        if self.local and (name is None or name[1].strip("[]").lower() not in _LOCAL):
+            return _refused(f"This server answers on this machine alone, not as '{host}'.", 403)
+        for origin in headers.getlist("origin") if self.local else ():
+            if _site(origin) != host:
+                return _refused(f"A page of {origin} may not use this server.", 403)
+        if "transfer-encoding" in headers and "content-length" in headers:
+            return _refused("A request may not have both Content-Length and Transfer-Encoding.", 400)
+        if method == "POST" and not (length.isascii() and length.isdecimal()):
+            return _refused("A request must say its Content-Length.", 411)
+        if method == "POST" and (len(length) > 20 or int(length) > MAX_BODY):
+            return _refused(f"A request may have {MAX_BODY:,} bytes.", 413)
         return None
 
 
-def _name(host: str) -> str | None:
-    """Return the name in a Host header, without its port."""
+def _refused(error: str, status: int) -> StrictJSON:
+    """Close the connection too: what is left of the request is not read."""
+    return StrictJSON({"error": error}, status, {"Connection": "close"})
+
+
+def _counted(receive: Receive) -> Receive:
+    """Read a request's body up to the limit, whatever its headers said."""
+    taken = 0
+
+    async def counted() -> Message:
+        nonlocal taken
+        message = await receive()
+        taken += len(message.get("body", b""))
+        if taken > MAX_BODY:
+            raise HTTPException(413, f"A request may have {MAX_BODY:,} bytes.")
+        return message
+
+    return counted
+
+
+def _site(origin: str) -> str | None:
+    """Return name and port of the site that an Origin header names, or None if it names none."""
     try:
-        return urlsplit(f"//{host}").hostname
+        return urlsplit(origin).netloc
     except ValueError:
         return None

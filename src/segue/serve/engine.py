@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import threading
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from segue.errors import InputError, nearest
+from segue.errors import InputError, SegueError, nearest
 from segue.inference.decode_settings import Config as Decode
+from segue.inference.stop_texts import follows, watcher
 from segue.inference.words import Words, signed
 from segue.look.inside import views_of
 from segue.look.inside.view import View
@@ -101,42 +103,73 @@ class Served:
 
     # Language models
 
-    def generate(self, prompt: str, n: int, settings: Mapping[str, Any]) -> Answer:
+    async def generate(self, prompt: str, n: int, settings: Mapping[str, Any]) -> Answer:
         """Generate n texts that follow a prompt."""
-        written = self.run.generate_many([prompt] * n, **settings, beam=0)
-        return {"texts": [text for _, text in written], "unknown": self.run.unknown(prompt)}
+        return await self._last(self._write_many(prompt, n, settings))
 
-    async def stream(self, prompt: str, settings: Mapping[str, Any]) -> AsyncGenerator[Answer, None]:
+    def _write_many(self, prompt: str, n: int, settings: Mapping[str, Any]) -> Generator[Answer, None, None]:
+        """Yield an empty answer after each token of the texts, and then the texts."""
+        run, config = self.run, self._decode(settings)
+        from segue.inference.decode import growing
+
+        start: list[int] = run.tokenizer.encode(prompt).tolist()
+        watch, forbid = watcher(run.tokenizer, [start] * n, config.stop), [run.tokenizer.unk]
+        texts = []
+        for so_far in growing(run.model, [start] * n, run.sizes, config, None, None, run.device, forbid, watch):
+            texts = so_far
+            yield {}
+        written = [follows(run.tokenizer, start, text.ids, config.stop) for text in texts]
+        yield {"texts": written, "dead_ends": [text.dead_end for text in texts], "unknown": run.unknown(prompt)}
+
+    def _decode(self, settings: Mapping[str, Any]) -> Decode:
+        self.run.generate_many([], **settings, beam=0)  # generates nothing; raises errors of the task or settings
+        config: Decode = make(Decode, {**dataclasses.asdict(self.run.recipe.decode), **settings, "beam": 0}, "decode")
+        return config
+
+    def stream(self, prompt: str, settings: Mapping[str, Any]) -> AsyncGenerator[Answer, None]:
         """Yield the first text of `generate` as it is written: {"text": the new part} …, then {"done": the whole}."""
-        events = self._write(prompt, settings)
+        return self._steps(self._write(prompt, settings))
+
+    async def _last(self, work: Generator[Answer, None, None]) -> Answer:
+        """Do some work in steps; return what the last one gives. Cancelling it ends the work after a step."""
+        last: Answer = {}
+        async for answer in self._steps(work):
+            last = answer
+        return last
+
+    async def _steps(self, work: Generator[Answer, None, None]) -> AsyncGenerator[Answer, None]:
+        """Do some work in the run's thread step by step: between two, others have their turn."""
         try:
-            while (event := await self.do(next, events, None)) is not None:
-                yield event
-        finally:  # in the run's thread, after a token that may be in progress
-            self._thread.submit(events.close)
+            while (step := await self.do(next, work, None)) is not None:
+                yield step
+        finally:  # in the run's thread, after a step that may be in progress
+            self._thread.submit(work.close)
 
     def _write(self, prompt: str, settings: Mapping[str, Any]) -> Generator[Answer, None, None]:
-        self.run.generate_many([], **settings, beam=0)  # generates nothing; raises errors of the task or settings
+        config = self._decode(settings)
         from segue.inference.decode import stream
 
         run, tokenizer = self.run, self.run.tokenizer
-        config = make(Decode, {**dataclasses.asdict(run.recipe.decode), **settings, "beam": 0}, "decode")
         start: list[int] = tokenizer.encode(prompt).tolist()
         ids: list[int] = []
         growth = Growth(tokenizer, start)
-        for token in stream(run.model, start, run.sizes, config, device=run.device, forbid=[tokenizer.unk]):
+        dead_ends: list[bool] = []
+        met = partial(dead_ends.append, True)
+        forbid = [tokenizer.unk]
+        for token in stream(run.model, start, run.sizes, config, device=run.device, forbid=forbid, at_dead_end=met):
             ids.append(token)
             if piece := growth.add(token):
                 yield {"text": piece}
         if piece := growth.rest():
             yield {"text": piece}
         whole = tokenizer.decode(start + ids)[len(tokenizer.decode(start)) :]
-        ended = len(ids) < config.max_tokens
-        yield {"done": whole, "tokens": len(ids), "ended": ended, "unknown": run.unknown(prompt)}
+        ended = len(ids) < config.max_tokens and not dead_ends
+        last = {"done": whole, "tokens": len(ids), "ended": ended, "dead_end": bool(dead_ends)}
+        yield {**last, "unknown": run.unknown(prompt)}
 
     def score(self, text: str) -> Answer:
         """Score every token: natural log probability and bits; the last, empty token is the text's end."""
-        (line,) = self.run.score([text])
+        (line,) = self.run.score([text], end=True)
         rows = zip(line.tokens, line.logprobs, line.token_bits, strict=True)
         return {
             "tokens": [{"token": token, "logprob": logprob, "bits": bits} for token, logprob, bits in rows],
@@ -180,18 +213,37 @@ class Served:
 
     # All others
 
-    def predict(self, texts: Sequence[str], explain: bool, settings: Mapping[str, Any]) -> Answer:
+    async def predict(self, texts: Sequence[str], explain: bool, settings: Mapping[str, Any]) -> Answer:
         """Predict a label with probabilities, tags or a translation for each text; `cut` counts tokens that were not
         read. With `explain` (classifiers) also how much each word mattered. `decode` is how translations were written.
         """
+        left = threading.Event()
+        try:
+            return await self._last(self._predictions(texts, explain, settings, left))
+        finally:
+            left.set()
+
+    def _predictions(
+        self, texts: Sequence[str], explain: bool, settings: Mapping[str, Any], left: threading.Event
+    ) -> Generator[Answer, None, None]:
+        """Yield an empty answer after each prediction, and then all of them; stop when the client has `left`."""
+
+        def check() -> None:
+            if left.is_set():
+                raise SegueError("The client has closed the connection.")
+
         run, lines = self.run, {f"decode.{key}": value for key, value in settings.items()}
         used = run.decoding(lines)
-        answers = run.explain(texts) if explain else ((answer, None) for answer in run.predict(texts, lines))
+        run.must_predict(explain)
+        examples = [run.asked(text) for text in texts]
+        plain = ((answer, None) for answer in run.predict_examples(examples, lines))
+        answers: Iterable[tuple[Any, Any]] = run.explain_examples(examples, check) if explain else plain
         rows = []
-        for text, (answer, words) in zip(texts, answers, strict=True):
+        for example, (answer, words) in zip(examples, answers, strict=True):
             evidence = {} if words is None else {"words": [word._asdict() for word in words]}
-            rows.append({**answer.json(), **evidence, "cut": self.run.cut(text)})
-        return {"predictions": rows, **({"decode": used} if used else {})}
+            rows.append({**answer.json(), **evidence, "cut": run.task.cut(run.opened, example)})
+            yield {}
+        yield {"predictions": rows, **({"decode": used} if used else {})}
 
 
 class Growth:

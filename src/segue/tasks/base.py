@@ -112,11 +112,15 @@ class Task(ABC):
         if config.noise != "none":
             raise ValueError(f"noise={config.noise} is for running text, and {self.name} reads rows")
 
-    def texts(self, example: Example) -> Iterable[str]:
-        """Return the texts of an example that the tokenizer learns from."""
+    def texts(self, example: Example, kind: str) -> Iterable[str]:
+        """Return the texts of an example from which a tokenizer of this kind learns."""
         yield example.text
         if example.target:
             yield example.target
+
+    def remark(self, corpus: Corpus, kind: str) -> str:
+        """Return what the owner of the data should know before training with tokens of this kind, or ''."""
+        return ""
 
     def labels(self, corpus: Corpus, data: Data) -> tuple[str, ...]:
         """List every label or tag that can be predicted; refuse labels that nothing can be learnt from."""
@@ -188,6 +192,10 @@ class Task(ABC):
         """Predict examples in batches; yield one prediction an example, in order."""
         raise InputError(f"A model made for {self.name} predicts no labels, tags or translations.")
 
+    def cells(self, prediction: Any) -> dict[str, str]:
+        """Return the columns that a table of predictions has for one row, by their names."""
+        return {"prediction": prediction.line()}
+
     def decoding(self, opened: Opened) -> dict[str, Any]:
         """Return the values of [decode] that `predict` uses, by key."""
         return {key: vars(opened.decode)[key] for key in self.decodes}
@@ -233,6 +241,11 @@ class Task(ABC):
             return 0
         columns = self.encode([example], opened.codec, labelled=False)
         return max(0, int(columns[self.by].lengths()[0]) - opened.limit)
+
+    def chance(self, examples: Iterable[Example]) -> float | None:
+        """Return the figure of a model that knows only how frequent each character or label of some examples is; None
+        if that is not known."""
+        return None
 
     def amount(self, evaluation: Evaluation) -> str:
         """Say how much data was scored, for the page."""

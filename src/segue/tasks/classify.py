@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -41,12 +42,15 @@ from segue.tasks.labels import (
     sorted_labels,
     yes_and_no,
 )
+from segue.tokens.tokenizer import with_blank
 
 WHOLE = 1 << 24
 """The default of batches.length for counted classifiers: a long row costs them no memory."""
 MANY_LABELS = 20
 """With up to this many rows, every row may have a label of its own."""
 SHOWN = 20
+MOST_COLUMNS = 20
+"""A table of predictions has a column for each class of up to so many."""
 MOST_READ = 100_000
 """Words read at most to explain errors, so that an evaluation on long documents does not spend its time on this."""
 _ROWS, _ROWS_COUNTED = 64, 512
@@ -109,8 +113,12 @@ class Classify(Task):
         if issubclass(model, Counted) and not values["batches"].get("length"):
             values["batches"]["length"] = WHOLE
 
-    def texts(self, example: Example) -> Iterable[str]:
-        return (" " + text for text in super().texts(example))
+    def chance(self, examples: Iterable[Example]) -> float | None:
+        counts = Counter(example.label for example in examples)
+        return max(counts.values()) / counts.total() if counts else None
+
+    def texts(self, example: Example, kind: str) -> Iterable[str]:
+        return (with_blank(text, kind) for text in super().texts(example, kind))
 
     def labels(self, corpus: Corpus, data: Data) -> tuple[str, ...]:
         if data.label == "number":
@@ -200,6 +208,17 @@ class Classify(Task):
             found = f"{len(texts)} columns" if texts[1:] else "no tab"
             raise InputError(f"{name} judges pairs: '{text[:60]}' has {found}. Expected a tab between two.")
         return Example(text=texts[0], target=texts[1])
+
+    def cells(self, prediction: Label) -> dict[str, str]:
+        """Return the label; how probable it is; and of few classes the probability of each."""
+        found = {"prediction": prediction.label}
+        if not prediction.probabilities:
+            return found
+        if not prediction.several:
+            found["probability"] = f"{max(prediction.probabilities):.6g}"
+        by_label = zip(prediction.labels, prediction.probabilities, strict=True)
+        few = len(prediction.labels) <= MOST_COLUMNS
+        return found | ({f"p({label})": f"{p:.6g}" for label, p in by_label} if few else {})
 
     def figures(self, opened: Opened, rows: Sequence[Example], predictions: Sequence[Any]) -> Evaluation:
         kinds = {"class": self._classes, "classes": _several, "number": _numbers}

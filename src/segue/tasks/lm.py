@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,13 @@ from segue.inference.score import BLOCK, LONG_ROW, SHORT_ROW, Scored, score_held
 from segue.inference.statistics import FEWEST
 from segue.models.base import Model
 from segue.tasks.base import Done, HeldOut, Task, Values, nothing
+from segue.tokens.split import looks_tokenised
 from segue.tokens.tokenizer import Tokenizer
+
+AS_PUBLISHED = "data.unit=line data.canonical=true tokens.kind=space"
+"""How the literature reads text that is tokenised already, such as PTB and WikiText."""
+_LOOKED_AT = 1000
+"""Look at this many texts from the beginning to find out whether they are tokenised already."""
 
 LOSES_BLANKS = (
     "data.canonical=false does not go with {kind}: these tokens lose doubled blanks and those at the ends of lines, so "
@@ -98,6 +105,14 @@ class Lm(RunningText):
     length = 128
     spells = True
 
+    def chance(self, examples: Iterable[Example]) -> float | None:
+        """Return the entropy of single bytes, in bits per byte."""
+        counts = np.zeros(256)
+        for example in examples:
+            counts += np.bincount(np.frombuffer(example.text.encode(), np.uint8), minlength=256)
+        shares = counts[counts > 0] / counts.sum()
+        return float(-(shares * np.log2(shares)).sum()) if len(shares) else None
+
     def defaults(self, values: Values, model: type[Model]) -> None:
         super().defaults(values, model)
         if values["tokens"]["kind"] == "space" and str(values["data"]["canonical"]).lower() == "false":
@@ -106,6 +121,18 @@ class Lm(RunningText):
     def check_tokens(self, tokenizer: Tokenizer, init: str, data: Data) -> None:
         if tokenizer.kind == "space" and not data.canonical:
             raise InputError(LOSES_BLANKS.format(kind=f"the space tokens of train.init={init}"))
+
+    def remark(self, corpus: Corpus, kind: str) -> str:
+        """Tell that text is tokenised already: tokens that cut it anew give perplexities that nobody else has."""
+        if kind not in ("word", "bpe", "unigram", "wordpiece"):
+            return ""
+        beginning = "\n".join(example.text for example in islice(corpus.examples("train"), _LOOKED_AT))
+        if not looks_tokenised(beginning):
+            return ""
+        return (
+            f"This text looks tokenised already (<unk>, @-@, or blanks around punctuation), and {kind} tokens cut it "
+            f"anew: published perplexities are of {AS_PUBLISHED}"
+        )
 
     def held_out(self, corpus: Corpus, split: str, codec: Codec, folder: Path, limit: int) -> HeldOut:
         held_out = encode_split(corpus, split, codec.tokenizer, codec.speller, folder, limit)
@@ -148,6 +175,8 @@ class Lm(RunningText):
         if scored.parts and normalised:
             names = [part.name for part in corpus.parts_of(split)]
             evaluation.result["by_corpus"] = by_corpus(scored, names, lossless)
+        if scored.zeros:
+            evaluation.result["why_infinite"] = _why_infinite(scored, codec)
         if held_out.cut or (limit and scored.tokens >= limit):
             each = ", of each corpus its share" if scored.parts else ""
             evaluation.result["way"] += f"; the first {limit:,} tokens of the split{each} (train.validate_tokens)"
@@ -155,6 +184,17 @@ class Lm(RunningText):
 
     def amount(self, evaluation: Evaluation) -> str:
         return f"{evaluation.result['bytes']:,} bytes"
+
+
+def _why_infinite(scored: Scored, codec: Codec) -> str:
+    """Say which tokens a model without smoothing holds for impossible: one is enough for a perplexity of ∞."""
+    named = {codec.tokenizer.unk: "an unknown word", codec.sizes.stop: "the end of a text"}
+    names = [named.get(i) or repr(codec.tokenizer.decode([i])) for i in scored.impossible]
+    shown = f"{'such as ' if scored.zeros > len(names) else ''}{', '.join(names)}"
+    return (
+        f"{scored.zeros:,} of {scored.tokens:,} tokens ({shown}) never stood in training after what stands before them "
+        "here, and without smoothing have probability 0; one is enough"
+    )
 
 
 def document_blocks(held_out: HeldOutText) -> NDArray[np.int64]:

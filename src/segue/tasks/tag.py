@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import chain, islice
 from typing import Any
 
@@ -11,20 +12,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segue.batches.batch import IGNORE, Batch
+from segue.batches.batches import Config as BatchConfig
 from segue.batches.codec import Codec
 from segue.batches.collate import mask_of, pad
 from segue.batches.spelled_words import pad_letters, spelt
-from segue.batches.store import Column, Columns, id_dtype
+from segue.batches.store import Column, Columns, Store, id_dtype
 from segue.data.config import Config as Data
 from segue.data.corpus import Corpus
 from segue.data.example import Example, joined, names_of
+from segue.data.iob import in_brackets, kind_of, mark_spans, spans
 from segue.data.shapes import TAGGED, Shape
 from segue.errors import InputError
 from segue.inference import metrics
 from segue.inference.evaluation import Evaluation
 from segue.inference.opened import Opened
 from segue.models.base import Model
-from segue.tasks.base import Task, Values
+from segue.tasks.base import Done, HeldOut, Task, Values, nothing
 from segue.tasks.labels import (
     calibrated,
     check_known,
@@ -36,12 +39,27 @@ from segue.tasks.labels import (
     tags_of,
     yes_and_no,
 )
+from segue.tokens.split import sentence_words
 from segue.tokens.tokenizer import Tokenizer
 
 SHOWN = 20
 _ROWS = 64
 _OTHER_KINDS = ("char", "byte", "word", "bpe", "wordpiece", "unigram")
 """Kinds of tokens that cannot be tagged, since they are not the words of the data."""
+
+
+@dataclass(frozen=True)
+class Entity:
+    """A span of a sentence: a name, a phrase."""
+
+    text: str
+    type: str
+    start: int
+    """The place of its first character in the text."""
+    end: int
+    """The place after its last character."""
+    probability: float
+    """The product of the probabilities of its tags."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +73,55 @@ class Tags:
     """The probability of each word's tag; empty if a word may have several tags."""
     of_each: tuple[dict[str, float], ...] = ()
     """If a word may have several tags: of each word, the probability of every tag."""
+    text: str = ""
+    """The text that was given, in which the words stand; empty: the words with blanks between them."""
+    of_spans: bool = False
+    """Whether the tags mark spans."""
+
+    @property
+    def entities(self) -> tuple[Entity, ...]:
+        """The spans in their order, with their places in the text; empty if the tags mark none."""
+        if not self.of_spans:
+            return ()
+        text, places = _places(self.words, self.text)
+        found = sorted(spans(self.tags), key=lambda span: span[1])
+        return tuple(
+            Entity(
+                text[(start := places[first]) : (end := places[after - 1] + len(self.words[after - 1]))],
+                kind,
+                start,
+                end,
+                math.prod(self.probabilities[first:after]),
+            )
+            for kind, first, after in found
+        )
 
     def line(self) -> str:
-        return " ".join(self.tags)
+        """Return the words with their tags (the/DET cow/NOUN), or with their spans in brackets ([ORG EU] rejects)."""
+        if self.of_spans:
+            unread = len(self.words) - len(self.tags)
+            return in_brackets(self.words, [*self.tags, *["O"] * unread])
+        both = [f"{word}/{tag}" for word, tag in zip(self.words, self.tags, strict=False)]
+        return " ".join([*both, *self.words[len(both) :]])
 
     def json(self) -> dict[str, Any]:
         sure = list[Any](self.probabilities or self.of_each)
-        return {"words": list(self.words), "tags": list(self.tags), **({"probabilities": sure} if sure else {})}
+        entities = {"entities": [asdict(entity) for entity in self.entities]} if self.of_spans else {}
+        return {"words": list(self.words), "tags": list(self.tags), **entities} | (
+            {"probabilities": sure} if sure else {}
+        )
+
+
+def _places(words: Sequence[str], text: str) -> tuple[str, list[int]]:
+    """Return a text and the place of each of its words; if they do not stand in it, the words with blanks between."""
+    places, end = [], 0
+    for word in words:
+        place = text.find(word, end)
+        if place < 0:
+            return _places(words, " ".join(words))
+        places.append(place)
+        end = place + len(word)
+    return text, places
 
 
 class Tag(Task):
@@ -71,7 +131,8 @@ class Tag(Task):
     verbs = ("predict",)
     tokens = "space"
     figure = "accuracy"
-    beside = ("accuracy", "micro_f1", "macro_f1", "span_f1", "calibration_error")
+    beside = ("span_f1", "precision", "recall", "accuracy", "micro_f1", "macro_f1", "calibration_error")
+    curve = ("span_f1", "")
     decides = True
     judged_one_by_one = "words"
     ladder = (
@@ -90,7 +151,7 @@ class Tag(Task):
         # Words seen once are read as UNK, so that the tagger learns what to do with unknown words.
         values["tokens"].setdefault("min_count", 2)
 
-    def texts(self, example: Example) -> Iterable[str]:
+    def texts(self, example: Example, kind: str) -> Iterable[str]:
         yield " ".join(example.words)
 
     def labels(self, corpus: Corpus, data: Data) -> tuple[str, ...]:
@@ -133,6 +194,29 @@ class Tag(Task):
         folded_BT = pad(columns["folded"].rows(limit)) if "folded" in columns else None
         return Batch(tokens_BT, targets, mask_of(text), folded_BT=folded_BT, chars_BTC=chars_BTC)
 
+    def validate(
+        self, opened: Opened, held_out: HeldOut, config: BatchConfig, limit: int, done: Done = nothing
+    ) -> dict[str, float]:
+        """As every task, or of spans: span F1 as well, and the accuracy of the tags that are decided for (Viterbi)."""
+        if not are_spans(opened.codec):
+            return super().validate(opened, held_out, config, limit, done)
+        sums, counts = np.zeros(3), np.zeros(3)
+        store: Store = held_out.data
+        for first in range(0, len(store), config.size):
+            batch = self.collate(store.take(np.arange(first, min(first + config.size, len(store)))), config.length)
+            judged, best_BT = opened.model.judge_and_decide(batch.to(opened.device))
+            sums += float(judged.total), float(judged.right), judged.number
+            counts += _span_counts(opened.codec.labels, batch.targets, best_BT.cpu().numpy())
+            done(min(1.0, (first + config.size) / len(store)))
+            if sums[2] >= limit:
+                break
+        span_f1 = metrics.span_score(*map(int, counts)).f1
+        return {"loss": sums[0] / sums[2], "accuracy": sums[1] / sums[2], "span_f1": span_f1}
+
+    def worth(self, values: dict[str, Any]) -> tuple[float, ...]:
+        """Rank a validation by span F1, if tags are spans; then as every task."""
+        return (0.0 if np.isnan(values["loss"]) else values.get("span_f1", 0.0), *super().worth(values))
+
     def predict(self, opened: Opened, examples: Iterable[Example]) -> Iterator[Tags]:
         source = iter(examples)
         while group := list(islice(source, _ROWS)):
@@ -143,36 +227,72 @@ class Tag(Task):
                 count = min(len(example.words), opened.limit)
                 names = tuple(_named(opened.codec.labels, tag) for tag in tags[:count])
                 if tags.ndim == 1:
-                    yield Tags(example.words, names, tuple(p_T[:count]))
+                    yield Tags(example.words, names, tuple(p_T[:count]), (), example.text, are_spans(opened.codec))
                 else:
                     each = (dict(zip(opened.codec.labels, p_C, strict=True)) for p_C in p_T[:count])
                     yield Tags(example.words, names, of_each=tuple(each))
+
+    def asked(self, text: str, data: Data, name: str = "This run") -> Example:
+        return Example(text=text, words=tuple(sentence_words(text)))
 
     def cut(self, opened: Opened, example: Example) -> int:
         return max(0, len(example.words) - opened.limit)
 
     def figures(self, opened: Opened, rows: Sequence[Example], predictions: Sequence[Any]) -> Evaluation:
         labels, label = opened.codec.labels, opened.codec.sizes.label
+        truth = [row.tags for row in rows]
         check_known(rows, [tuple(tags_of(row, label)) for row in rows], labels)
         # Words beyond the limit count as wrong, so that the figure covers every word.
-        guesses = [p.tags + ("",) * (len(row.tags) - len(p.tags)) for row, p in zip(rows, predictions, strict=True)]
-        right = [sum(map(str.__eq__, row.tags, guess)) for row, guess in zip(rows, guesses, strict=True)]
-        pieces = np.array([right, [len(row.tags) for row in rows]], np.float64).T
-        spans = metrics.span_f1([row.tags for row in rows], [[tag or "O" for tag in guess] for guess in guesses])
-        evaluation = Evaluation({"task": "tag", "figure": "accuracy"}, pieces, share=True, ordered=True)
-        evaluation.result.update(
-            accuracy=float(pieces[:, 0].sum() / pieces[:, 1].sum()),
-            accuracy_ci=list(evaluation.interval()),
-            span_f1=spans.f1 if spans else None,
-            sentences=len(rows),
-            words=int(pieces[:, 1].sum()),
-        )
+        guesses = [p.tags + ("",) * (len(tags) - len(p.tags)) for tags, p in zip(truth, predictions, strict=True)]
+        evaluation = _accuracy(truth, guesses)
+        if are_spans(opened.codec) and any(map(mark_spans, truth)):
+            evaluation = _span_f1(truth, [[tag or "O" for tag in guess] for guess in guesses], labels, evaluation)
+        evaluation.result.update(sentences=len(rows), words=sum(map(len, truth)))
         if label == "classes":
-            evaluation.result.update(_several_tags(labels, [row.tags for row in rows], guesses))
+            evaluation.result.update(_several_tags(labels, truth, guesses))
         else:
-            evaluation.result.update(_by_tag(labels, rows, guesses, predictions))
-        evaluation.examples.extend(_errors(rows, guesses, predictions)[:SHOWN])
+            evaluation.result.update(_by_tag(labels, rows, guesses, predictions, are_spans(opened.codec)))
+        evaluation.examples.extend(_errors(rows, guesses, predictions, are_spans(opened.codec))[:SHOWN])
         return evaluation
+
+
+def are_spans(codec: Codec) -> bool:
+    """Whether the tags of a run mark spans, so that it is judged by them."""
+    return codec.sizes.label != "classes" and mark_spans(codec.labels)
+
+
+def _accuracy(truth: Sequence[Sequence[str]], guesses: Sequence[Sequence[str]]) -> Evaluation:
+    """Compute the share of words with the right tag."""
+    right = [sum(map(str.__eq__, tags, guess)) for tags, guess in zip(truth, guesses, strict=True)]
+    pieces = np.array([right, list(map(len, truth))], np.float64).T
+    evaluation = Evaluation({"task": "tag", "figure": "accuracy"}, pieces, share=True, ordered=True)
+    evaluation.result.update(accuracy=evaluation.value, accuracy_ci=list(evaluation.interval()))
+    return evaluation
+
+
+def _span_f1(
+    truth: Sequence[Sequence[str]], guesses: Sequence[Sequence[str]], labels: Sequence[str], words: Evaluation
+) -> Evaluation:
+    """Compute span F1 = 2 · right / (predicted + true), which is a share of sums over sentences, with precision, recall
+    and the figures of each type; the accuracy of words stands second."""
+    counts = [metrics.span_counts(tags, guess) for tags, guess in zip(truth, guesses, strict=True)]
+    pieces = np.array([[2 * right, predicted + true] for right, predicted, true in counts], np.float64)
+    evaluation = Evaluation({"task": "tag", "figure": "span_f1"}, pieces, share=True, ordered=True)
+    types = sorted({kind_of(tag) for tag in labels} - {"O"})
+    by_type = metrics.span_counts_by_type(truth, guesses, types)
+    evaluation.result.update(span_f1=evaluation.value, span_f1_ci=list(evaluation.interval()))
+    evaluation.result.update(metrics.by_type(types, by_type), types=types, span_counts=by_type)
+    evaluation.result.update({name: words.result[name] for name in ("accuracy", "accuracy_ci")})
+    return evaluation
+
+
+def _span_counts(labels: Sequence[str], targets: Any, best: Any) -> NDArray[np.int64]:
+    """Count the right, predicted and true spans of a batch of ids of tags."""
+    counts = np.zeros(3, np.int64)
+    for true, guess in zip(np.asarray(targets), best, strict=True):
+        real = true != IGNORE
+        counts += metrics.span_counts(*([labels[i] for i in ids[real].tolist()] for ids in (true, guess)))
+    return counts
 
 
 def _tags(group: Sequence[Example], codec: Codec) -> NDArray[Any]:
@@ -198,9 +318,14 @@ def _named(labels: Sequence[str], tag: Any) -> str:
 
 
 def _by_tag(
-    labels: Sequence[str], rows: Sequence[Example], guesses: Sequence[Sequence[str]], predictions: Sequence[Tags]
+    labels: Sequence[str],
+    rows: Sequence[Example],
+    guesses: Sequence[Sequence[str]],
+    predictions: Sequence[Tags],
+    of_spans: bool,
 ) -> dict[str, Any]:
-    """Compute confusion matrix and calibration over the words that were read, one tag each."""
+    """Compute confusion matrix and calibration over the words that were read, one tag each. Of spans there is no
+    matrix: their tags (B-LOC, E-LOC) are parts of what is judged."""
     index = {label: i for i, label in enumerate(labels)}
     pairs = [
         (index[true], index[guess], p)
@@ -211,10 +336,8 @@ def _by_tag(
     if not pairs:
         return {}
     truth, guess, sure = (np.array(column) for column in zip(*pairs, strict=True))
-    return {
-        **metrics.confused(labels, truth, guess),
-        **calibrated(metrics.reliability(sure, truth == guess)),
-    }
+    calibration = calibrated(metrics.reliability(sure, truth == guess))
+    return calibration if of_spans else {**metrics.confused(labels, truth, guess), **calibration}
 
 
 def _several_tags(
@@ -229,15 +352,20 @@ def _several_tags(
 
 
 def _errors(
-    rows: Sequence[Example], guesses: Sequence[Sequence[str]], predictions: Sequence[Tags]
+    rows: Sequence[Example], guesses: Sequence[Sequence[str]], predictions: Sequence[Tags], of_spans: bool
 ) -> list[dict[str, str]]:
-    """List the sentences with errors, the most confident errors first."""
-    errors = [
-        {"text": " ".join(row.words), "tags": " ".join(row.tags), "predicted": " ".join(guess)}
-        | _surest_word(row, guess, p)
-        for row, guess, p in zip(rows, guesses, predictions, strict=True)
-        if tuple(row.tags) != tuple(guess)
-    ]
+    """List the sentences with errors, the most confident errors first. Spans are shown as [TYPE words]."""
+
+    def shown(words: Sequence[str], tags: Sequence[str], guess: Sequence[str]) -> dict[str, str]:
+        if of_spans:
+            return {"true spans": in_brackets(words, tags), "predicted spans": in_brackets(words, guess)}
+        return {"text": " ".join(words), "tags": " ".join(tags), "predicted": " ".join(guess)}
+
+    errors = []
+    for row, guess, p in zip(rows, guesses, predictions, strict=True):
+        read = [tag or "O" for tag in guess] if of_spans else guess
+        if spans(row.tags) != spans(read) if of_spans else tuple(row.tags) != tuple(guess):
+            errors.append(shown(row.words, row.tags, read) | _surest_word(row, guess, p))
     return sorted(errors, key=lambda error: error.get("probability", ""), reverse=True)
 
 

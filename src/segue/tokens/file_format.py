@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any, Literal, get_args
 
-from segue.tokens.split import CONTRACTIONS
+from segue.tokens.split import CONTRACTIONS, LINE_BLANK, LINE_START
 
 Kind = Literal["char", "byte", "space", "word", "bpe", "wordpiece", "unigram"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -73,15 +73,18 @@ def _frame(kind: Kind, split: str) -> dict[str, Any]:
     words: dict[str, Any] = {"type": "Split", "pattern": {"Regex": split}, "behavior": "Isolated", "invert": False}
     blanks: dict[str, Any] = {"type": "Split", "pattern": {"String": " "}, "behavior": "Removed", "invert": False}
     subwords = {"type": "Sequence", "pretokenizers": [words, _BYTES]}
+    line_start: dict[str, Any] = {"type": "Replace", "pattern": {"Regex": LINE_START}, "content": " "}
+    line_blank: dict[str, Any] = {"type": "Replace", "pattern": {"Regex": LINE_BLANK}, "content": ""}
     splits = {"byte": _BYTES, "space": blanks, "word": words, "wordpiece": {"type": "BertPreTokenizer"}}
-    decoders: dict[str, Any] = {"char": {"type": "Fuse"}, "word": {"type": "Fuse"}, "space": None}
+    decoders: dict[str, Any] = {"char": {"type": "Fuse"}, "space": None}
+    decoders["word"] = {"type": "Sequence", "decoders": [{"type": "Fuse"}, line_blank]}
     decoders["wordpiece"] = {"type": "WordPiece", "prefix": "##", "cleanup": True}
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
         "added_tokens": [],
-        "normalizer": bert if kind == "wordpiece" else None,
+        "normalizer": {"word": line_start, "wordpiece": bert}.get(kind),
         "pre_tokenizer": splits.get(kind, None if kind == "char" else subwords),
         "post_processor": None,
         "decoder": decoders.get(kind, _BYTES),

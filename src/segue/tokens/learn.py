@@ -22,7 +22,7 @@ from tokenizers import Tokenizer, normalizers, trainers
 from segue.errors import InputError
 from segue.tokens import file_format
 from segue.tokens.file_format import RESERVED, Kind
-from segue.tokens.split import Splitter, blank_words, parts, unicode_pattern
+from segue.tokens.split import Splitter, add_line_blanks, blank_words, parts, unicode_pattern
 
 TEXTS_AT_ONCE = 4096
 _LONGEST = 1000
@@ -48,7 +48,7 @@ def vocabulary(kind: Kind, texts: Iterable[str], vocab_size: int, min_count: int
         counts = _count_words(texts)
     for text in texts:  # empty if the loop above has read them
         if kind == "word":
-            for part in parts(text):
+            for part in parts(add_line_blanks(text)):
                 counts.update(split(part))
         else:
             counts.update(text)

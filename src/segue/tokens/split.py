@@ -6,6 +6,12 @@ A blank before a word belongs to the word (" good"), every character belongs to 
 are the text. GPT-2 writes \\p{L} and \\p{N}, whose meaning grows with every version of Unicode; here the letters and
 digits are written out as ranges, so that one pattern gives the same pieces in Python's `re` and in the `tokenizers`
 library, today and in later versions. The pattern is kept in tokenizer.json with the vocabulary.
+
+Word tokens have one more rule, the line-start blank: before a text is split, every line that begins with a blank or
+with a character which is no white space gets one blank more, and `decode` takes it away again. So a word is the same
+token (" Montague") at the beginning of a line and within it, and every text still has tokens of its own.
+
+Taggers read words as treebanks have them, one sentence a line: `sentence_words` cuts raw text so.
 """
 
 from __future__ import annotations
@@ -21,6 +27,14 @@ SPACE = "\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 CONTRACTIONS = "'(?:[stmd]|re|ve|ll)"
 PART = 1 << 16
 """Split this many characters of a long text at once, to bound the memory."""
+
+LINE_START = f"(?<![^\n])(?=[^{SPACE}]| )"
+"""Where a line gets its blank."""
+LINE_BLANK = "(?<![^\n]) "
+"""The blank that is taken away from a line again."""
+_LINE_START = re.compile(LINE_START)
+_LINE_BLANK = re.compile(LINE_BLANK)
+_LINE_BLANKS = re.compile("(?<![^\n]) +")
 
 _CUT = re.compile(f"[^{SPACE}](?=[ \t\n])")
 
@@ -69,6 +83,31 @@ class Splitter:
         return (self._regex if _HIGH.search(text) else self._below).findall(text)
 
 
+def add_line_blanks(text: str) -> str:
+    """Put a blank before each line, as a word within a line has it."""
+    return _LINE_START.sub(" ", text)
+
+
+def drop_line_blanks(text: str) -> str:
+    """Undo `add_line_blanks`."""
+    return _LINE_BLANK.sub("", text)
+
+
+def without_line_blanks(pieces: Iterable[str], text: str) -> Iterator[str]:
+    """Yield what each piece of `add_line_blanks(text)` stands for in the text itself. Of several blanks that begin a
+    line the last one was added, so that no piece is left empty."""
+    added = (match.end() - 1 for match in _LINE_BLANKS.finditer(add_line_blanks(text)))
+    place, blank = 0, next(added, None)
+    for piece in pieces:
+        place += len(piece)
+        while blank is not None and blank < place:
+            # What is left of the piece still ends at `place`.
+            at = len(piece) - (place - blank)
+            piece = piece[:at] + piece[at + 1 :]
+            blank = next(added, None)
+        yield piece
+
+
 def blank_words(text: str) -> list[str]:
     """Return the words between spaces. Only U+0020 is a space: tabs and the like belong to words."""
     words = text.split(" ")
@@ -100,3 +139,61 @@ def head(texts: Iterable[str], limit: int) -> Iterator[str]:
             return
         limit -= size
         yield text
+
+
+# Words as treebanks have them (Marcus et al. 1993): punctuation marks, clitics and signs of currency by themselves
+
+_OPENING, _CLOSING = "([{\"'“‘„«¿¡$£€", ")]}\"'”’“»,;:?!%…"
+_LONE_MARK = re.compile(r"(?<!\S)(?:[.,;:?!()\"“”]|``|'')(?!\S)")
+_CLITIC = re.compile(r"(?i:n['’]t|['’](?:s|m|d|re|ve|ll))$")
+
+
+def sentence_words(text: str) -> list[str]:
+    """Cut a sentence into words. One in which a punctuation mark stands between blanks is tokenised already, and is
+    split at its blanks; of any other, punctuation at the ends of words, the last full stop and clitics ('s, n't) are
+    words of their own."""
+    found = text.split()
+    if not found or _LONE_MARK.search(text):
+        return found
+    return [word for place, one in enumerate(found, 1) for word in _treebank(one, place == len(found))]
+
+
+def _treebank(word: str, last: bool) -> list[str]:
+    """Cut what stands between two blanks. A full stop is cut off the last word of a sentence only, since within one it
+    belongs to an abbreviation; so does that of U.N."""
+    if _CLITIC.fullmatch(word) or not any(map(str.isalnum, word)):
+        return [word]
+    before, after = list[str](), list[str]()
+    while word[0] in _OPENING:
+        before.append(word[0])
+        word = word[1:]
+    while ends := _ending(word, last):
+        after.insert(0, ends)
+        word = word.removesuffix(ends)
+    clitic = _CLITIC.search(word)
+    cut = clitic.start() if clitic else len(word)
+    return [*before, *filter(None, (word[:cut], word[cut:])), *after]
+
+
+def _ending(word: str, last: bool) -> str:
+    """Return the mark that is to be cut off the end of a word, or ''."""
+    if word.endswith("..."):
+        return "..."
+    stops = last and word[-1] == "." and "." not in word[:-1]
+    return word[-1] if word[-1] in _CLOSING or stops else ""
+
+
+_SAMPLE = 100_000
+_LEFT_BY_TOKENISERS = re.compile(r"(?<!\S)(?:<unk>|@[-,.]@)(?!\S)")
+_MARK = re.compile(r"[.,;?!](?!\S)")
+_LEAST_MARKS = 20
+
+
+def looks_tokenised(text: str) -> bool:
+    """Whether running text was tokenised before: <unk> or @-@ stand in it, or nearly every punctuation mark has a blank
+    before it."""
+    beginning = text[:_SAMPLE]
+    if len(_LEFT_BY_TOKENISERS.findall(beginning)) > 1:
+        return True
+    marks = len(_MARK.findall(beginning))
+    return marks >= _LEAST_MARKS and len(_LONE_MARK.findall(beginning)) >= 0.9 * marks

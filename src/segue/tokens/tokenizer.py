@@ -3,7 +3,8 @@
     char       one character                                closed
     byte       one UTF-8 byte: id = byte + 2                open
     space      what stands between blanks                   closed
-    word       a word with the blank before it, as GPT-2    closed
+    word       a word with the blank before it, as GPT-2;   closed
+               the first word of a line gets one (split.py)
     bpe        subwords of bytes, byte-pair encoding        open
     unigram    subwords of bytes, unigram model             open
     wordpiece  subwords as in BERT; loses the blanks        closed
@@ -33,7 +34,15 @@ from tokenizers import decoders
 from segue.errors import InputError, nearest
 from segue.tokens import file_format, learn
 from segue.tokens.file_format import STOP, UNK, Kind
-from segue.tokens.split import Splitter, blank_words, head, parts
+from segue.tokens.split import (
+    Splitter,
+    add_line_blanks,
+    blank_words,
+    drop_line_blanks,
+    head,
+    parts,
+    without_line_blanks,
+)
 
 Ids = NDArray[np.int32]
 Lengths = NDArray[np.int64]
@@ -78,6 +87,12 @@ class Config:
         smallest = 3 if self.kind == "auto" else _SMALLEST.get(self.kind, 3)
         if 0 < self.vocab_size < smallest:
             raise ValueError(f"tokens.vocab_size is {self.vocab_size}; {self.kind} tokens need {smallest} or more.")
+
+
+def with_blank(text: str, kind: str) -> str:
+    """Put a blank before a text that is a row, so that its first word is a token like any other. Word tokens have it
+    before every line already; an empty text becomes a token."""
+    return text if kind == "word" and text else " " + text
 
 
 class Tokenizer(ABC):
@@ -170,6 +185,10 @@ class Tokenizer(ABC):
     def _bytes(self) -> list[bytes]:
         """The bytes of each id."""
         return [b"", REPLACEMENT.encode(), *(name.encode() for name in self._names[2:])]
+
+    def name(self, token: int) -> str:
+        """Return a token by itself: what it stands for within a line, with the blank that belongs to it."""
+        return self.decode([token])
 
     def pieces(self, text: str) -> tuple[Ids, list[str]]:
         """Return the ids of a text and the surface of each. If tokens share a character, the last one shows it."""
@@ -304,7 +323,7 @@ class _Split(Tokenizer):
 
 
 class _Words(_Split):
-    """word: the pieces, looked up."""
+    """word: the pieces, looked up, of the text with a blank before each line."""
 
     def __init__(self, file: dict[str, Any]) -> None:
         super().__init__(file)
@@ -313,8 +332,30 @@ class _Words(_Split):
     def _ids(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
         return _flat(map(self._vocabulary.__getitem__, self._pieces(text)) for text in texts)
 
+    def _pieces(self, text: str) -> Iterator[str]:
+        return super()._pieces(add_line_blanks(text))
+
     def _surfaces(self, text: str) -> list[str]:
-        return list(self._pieces(text))
+        return list(without_line_blanks(self._pieces(text), text))
+
+    @cached_property
+    def _of_letters(self) -> tuple[frozenset[int], frozenset[int]]:
+        """The tokens that are words of letters: all of them, and those without a blank."""
+        words = {i for i, name in enumerate(self._names[2:], 2) if name.removeprefix(" ").isalpha()}
+        return frozenset(words), frozenset(i for i in words if self._names[i][0] != " ")
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Decode ids into text. No text has two words of letters with nothing between them, since they would be one
+        word; a model may write them, and then a blank goes between."""
+        words, bare = self._of_letters
+        written, before = list[str](), STOP
+        for i in ids:
+            written.append((" " if i in bare and before in words else "") + self.name(i))
+            before = i
+        return drop_line_blanks("".join(written))
+
+    def name(self, token: int) -> str:
+        return {STOP: "", UNK: REPLACEMENT}.get(token, self._names[token])
 
 
 class _Subwords(_Split):

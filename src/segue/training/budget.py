@@ -21,6 +21,10 @@ OVERTIME = 1.1
 """A run whose steps became slower in its decay stops at this multiple of its seconds."""
 
 
+RAREST, MOST = 4, 20
+"""The least number of validations of a run, and the most of a run in steps or epochs."""
+
+
 class Budget:
     """The budget of a run: its last step, and the step at which its rate begins to fall, once they are known."""
 
@@ -109,6 +113,15 @@ class Budget:
             return False
         self.steps, self.decay_at = values["steps"], values["decay_at"]
         return True
+
+
+def between_validations(steps: int, epochs: float, held_out: float) -> int:
+    """Return the steps from one validation to the next in a run of so many steps and epochs: a twentieth of them, or so
+    many that validations take about a tenth of the time, but no more than a quarter. `held_out` is the size of the
+    validation text as a share of the training text; to read it takes a third of the time that training on as much
+    takes, since there is no backward pass. The clock has no say, so that the run can be made again."""
+    affordable = int(0.1 * 3 * epochs / held_out) if held_out else MOST
+    return max(1, steps // min(MOST, max(RAREST, affordable)))
 
 
 def validations(seconds: float) -> int:

@@ -49,7 +49,8 @@ def save_checkpoint(folder: Path, step: int, tensors: dict[str, dict[str, Tensor
     kept = [found for found in _found(folder) if found.name <= place.name][:KEEP]
     for old in _found(folder):
         if old not in kept:
-            shutil.rmtree(old)
+            # Renamed first: a process that is killed while it removes a checkpoint leaves none that looks whole.
+            shutil.rmtree(old.rename(folder / f".writing-{old.name}"))
 
 
 def latest(folder: Path) -> tuple[Checkpoint | None, list[str]]:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import sys
 import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import wraps
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Any, ParamSpec, Protocol, TextIO, TypeVar
 
 from segue.data.atomic import atomic_file
 from segue.errors import InputError, SegueError
 from segue.models.base import Record
+from segue.output.streams import open_console
+from segue.output.visible import escapes, visible
 from segue.training.fitting import Fitting
+from segue.training.interrupt import DroppedError
 from segue.training.world import World
 
 
@@ -26,36 +33,80 @@ def silent(what: str, share: float, note: str = "") -> None:
     """Report no progress."""
 
 
-class Lines:
-    """Prints a plain line now and then, for logs and pipes; nothing for work that takes under two seconds."""
+P = ParamSpec("P")
+R = TypeVar("R")
 
-    def __init__(self, file: TextIO | None = None, every: float = 5.0) -> None:
-        self.file, self.every = file or sys.stderr, every
-        self.what, self.begun, self.said = "", 0.0, 0.0
+
+def reports(verb: Callable[P, R]) -> Callable[P, R]:
+    """Let a function that takes `progress` report as the command line does, in a script and a notebook too, unless the
+    caller gives another; progress=segue.silent reports nothing."""
+    signature = inspect.signature(verb)
+
+    @wraps(verb)
+    def reporting(*args: P.args, **named: P.kwargs) -> R:
+        bound = signature.bind(*args, **named)
+        if "progress" in bound.arguments:
+            return verb(*args, **named)
+        progress = progress_for(sys.stderr)
+        bound.arguments["progress"] = progress
+        try:
+            return verb(*bound.args, **bound.kwargs)
+        finally:
+            progress.close()
+
+    return reporting
+
+
+class Lines:
+    """Prints a plain line now and then, for logs and pipes; nothing for work that takes under two seconds. `rewrite`:
+    each line overwrites the last one, for a notebook."""
+
+    def __init__(self, file: TextIO | None = None, every: float = 5.0, rewrite: bool = False) -> None:
+        self.file, self.every, self.rewrite = file or sys.stderr, every, rewrite
+        self.sentences: set[str] = set()
+        self.what, self.begun, self.said, self.width = "", 0.0, 0.0, 0
 
     def __call__(self, what: str, share: float, note: str = "") -> None:
         if what.endswith("."):
-            print(what, file=self.file)
+            if what not in self.sentences:  # each model of a comparison reads the same files
+                self.close()
+                self._write(f"{what}\n")
+            self.sentences.add(what)
             return
         now = time.monotonic()
         if what != self.what:
             self.what, self.begun, self.said = what, now, now - self.every + 2.0
         due = now - self.said >= self.every
         if due or (share >= 1 and self.said > self.begun):
-            print(f"{what}: {share:.0%}{_left(now - self.begun, share)}{note and '  ' + note}", file=self.file)
+            self._print(f"{what}: {share:.0%}{_left(now - self.begun, share)}{note and '  ' + note}")
             self.said = now
         if share >= 1:
             self.what = ""
 
+    def _print(self, line: str) -> None:
+        if not self.rewrite:
+            self._write(f"{line}\n")
+            return
+        self._write(f"\r{line:<{self.width}}")
+        self.width = len(line)
+
+    def _write(self, text: str) -> None:
+        """Write what people see. Where nobody reads any more (a closed pipe), the work goes on without it."""
+        with suppress(OSError):
+            self.file.write(text)
+            self.file.flush()
+
     def close(self) -> None:
-        """Do nothing: there is nothing to close."""
+        """End the line that would be overwritten."""
+        if self.width:
+            self._write("\n")
+            self.width = 0
 
 
 class Bar:
     """Draws a live progress bar with the time left, for a terminal."""
 
     def __init__(self) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as RichProgress
 
@@ -65,15 +116,19 @@ class Bar:
             TextColumn("{task.percentage:>3.0f} %"),
             TimeRemainingColumn(),
             TextColumn("{task.fields[note]}"),
-            console=Console(stderr=True),
+            console=open_console(stderr=True),
             transient=True,
         )
+        self.sentences: set[str] = set()
         self.what, self.task = "", self.bar.add_task("", note="", visible=False)
         self.bar.start()
 
     def __call__(self, what: str, share: float, note: str = "") -> None:
+        what = visible(what)
         if what.endswith("."):
-            self.bar.console.print(what, markup=False, highlight=False)
+            if what not in self.sentences:
+                self.bar.console.print(what, markup=False, highlight=False)
+            self.sentences.add(what)
             return
         if what != self.what:
             self.what = what
@@ -85,8 +140,10 @@ class Bar:
 
 
 def progress_for(file: TextIO) -> Bar | Lines:
-    """Return a Bar for a terminal, else Lines."""
-    return Bar() if file.isatty() else Lines(file)
+    """Return a Bar for a terminal that can redraw a line, else Lines; in a notebook one line that is overwritten."""
+    if file.isatty() and escapes():
+        return Bar()
+    return Lines(file, every=1.0, rewrite=True) if "ipykernel" in sys.modules else Lines(file)
 
 
 def _left(elapsed: float, share: float) -> str:
@@ -132,20 +189,27 @@ class Log:
         self.what = f"training {name}"
         self.learns = not isinstance(trainer, Fitting)
         self.metrics: Metrics | None = None
+        self.saved_at = -1
+        """The step of the last checkpoint that was written here."""
 
     def __enter__(self) -> Log:
         if self.learns:
             self._restore()
-            # Never show 100 % during validation: the run is not finished.
-            self.trainer.validating = lambda share: self.progress(
-                self.what, min(self.trainer.progress, 0.99), "validating"
-            )
+            self.trainer.validating = self._validating
+            if self.world.size == 1:  # several processes would not end at the same step
+                self.trainer.interrupts.begin()
         if self.world.first:
             board = self.learns and self.trainer.config.tensorboard
             self.metrics = Metrics(self.folder, self.trainer.step, board)
         if self.learns:
             self.progress(self.what, self.trainer.progress)
         return self
+
+    def _validating(self, share: float) -> None:
+        if self.trainer.interrupts.signal:
+            raise DroppedError
+        # Never show 100 % during validation: the run is not finished.
+        self.progress(self.what, min(self.trainer.progress, 0.99), "validating")
 
     def _restore(self) -> None:
         from segue.training.checkpoint import clear_unfinished, latest
@@ -168,21 +232,36 @@ class Log:
             ) from None
 
     def write(self, record: Record) -> None:
-        """Write a record; after a validation, a checkpoint too. Collective: every process must call this."""
-        saves = self.learns and record.kind in ("validation", "checkpoint")
+        """Write a record; after a validation or an interruption, a checkpoint too. Collective: every process must call
+        this."""
+        saves = self.learns and record.kind in ("validation", "checkpoint", "interrupted")
+        saves = saves and self.saved_at != self.trainer.step
         tensors = self.trainer.tensors() if saves else None
         if self.metrics is None:
             return
-        self.metrics.write(record)
-        loss = record.values.get("cross_entropy", record.values.get("loss"))
-        if self.learns and record.kind == "train" and loss is not None:
-            self.progress(self.what, record.values["progress"], f"step {record.step}, loss {loss:.3f}")
+        if record.kind != "interrupted":
+            self._note(self.metrics, record)
         if tensors is not None:
             from segue.training.checkpoint import save_checkpoint
 
             save_checkpoint(self.folder / "checkpoints", self.trainer.step, tensors, self.trainer.values())
+            self.saved_at = self.trainer.step
+        if record.kind == "interrupted":
+            raise KeyboardInterrupt(self.trainer.interrupts.signal)
+
+    def _note(self, metrics: Metrics, record: Record) -> None:
+        """Write a record into metrics.jsonl, and show it."""
+        metrics.write(record)
+        loss = record.values.get("cross_entropy", record.values.get("loss"))
+        if self.learns and record.kind == "train" and loss is not None:
+            self.progress(self.what, record.values["progress"], f"step {record.step}, loss {loss:.3f}")
+        if count := record.values.get("threads"):
+            said = f"uses {count} thread{'s' * (count > 1)} from step {record.step} on"
+            self.progress(f"Training has become more than twice as slow, so it {said}.", 0.0)
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if self.learns:
+            self.trainer.interrupts.end()
         if self.metrics is not None:
             self.metrics.close()
         if isinstance(error, DivergedError):
@@ -233,7 +312,7 @@ def _board(folder: Path, after: int) -> Any:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise InputError(
-            "train.tensorboard=true needs the tensorboard package: pip install 'segue[tensorboard]'."
+            "train.tensorboard=true needs the tensorboard package: pip install '.[tensorboard]'."
         ) from None
     # purge_step hides what a killed run wrote for later steps.
     return SummaryWriter(str(folder), purge_step=after + 1 if after else None)  # type: ignore[no-untyped-call]

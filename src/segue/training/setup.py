@@ -73,7 +73,7 @@ def take_vectors(model: Any, config: Any, tokenizer: Tokenizer, progress: Progre
             f"model.embeddings={path} has vectors of {given} numbers, the model of {width}. Set model.{key}={given}."
         )
     index = {word: i for i, word in enumerate(words)}
-    names = [tokenizer.decode([i]) for i in range(tokenizer.unk + 1, tokenizer.vocab_size)]
+    names = [tokenizer.name(i) for i in range(tokenizer.unk + 1, tokenizer.vocab_size)]
     for table, folded in tables:
         places = np.array([_place(name, index, folded) for name in names], np.int64)
         if not (places >= 0).any():
@@ -126,7 +126,7 @@ def _read_vectors(path: Path) -> tuple[list[str], NDArray[np.float32]]:
     arrays = Arrays.of(path / "model.safetensors")
     vectors = np.array(arrays.numbers("vectors", (tokenizer.vocab_size, None)), np.float32)
     first = tokenizer.unk + 1
-    return [tokenizer.decode([i]) for i in range(first, tokenizer.vocab_size)], vectors[first:]
+    return [tokenizer.name(i) for i in range(first, tokenizer.vocab_size)], vectors[first:]
 
 
 def take_weights(model: Any, init: str) -> None:

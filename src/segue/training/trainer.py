@@ -25,8 +25,10 @@ from segue.batches.batch import Batch
 from segue.batches.batches import Batches
 from segue.models.base import Record, Term, TrainConfig
 from segue.training import cuda, rates
-from segue.training.budget import Budget, validations
+from segue.training.budget import Budget, between_validations, validations
+from segue.training.device import FallingPace
 from segue.training.fitting import fitted
+from segue.training.interrupt import DroppedError, Interrupts
 from segue.training.log import DivergedError
 from segue.training.profile import Profile, phase
 from segue.training.world import World
@@ -63,7 +65,7 @@ class Config(TrainConfig):
     optimizer: rates.Config = field(default_factory=rates.Config)
     """Optimiser, learning rate schedule, gradient clipping, averaged weights."""
     every: int = 0
-    """Validate and save a checkpoint every so many steps (0: eight to forty times in a run)."""
+    """Validate and save a checkpoint every so many steps (0: four to forty times, about a tenth of a run's time)."""
     log_every: int = 10
     """Log the training loss every so many steps."""
     patience: int = 6
@@ -101,7 +103,9 @@ class Trainer:
         profile: Profile | None = None,
         world: World | None = None,
         worth: Worth = by_loss,
+        held_out: float = 0.0,
     ) -> None:
+        """`held_out`: the size of the validation text as a share of the training text."""
         self.model, self.batches, self.config, self.validate, self.device = model, batches, config, validate, device
         cuda.prepare(device)
         self.world, self.worth = world or World(), worth
@@ -130,14 +134,25 @@ class Trainer:
         self._records = alone and cuda.may_record(batches, device)
         self._began = 0
         self.budget = Budget(config, batches.per_epoch)
-        self.every = config.every or (0 if config.seconds else max(1, self.budget.steps // 20))
+        self.every = config.every or (0 if config.seconds else self._spaced(held_out))
         """Steps from one validation to the next; 0: not known before the pace is."""
         self.validation_seconds = 0.0
         """Seconds of validations and checkpoints, and of the trials before the first step."""
+        self.pace: FallingPace | None = None
+        """Halves the threads of a run with a budget in seconds when its pace falls; None: they are settled."""
         self.stopped_early = False
         """Whether early stopping ended the run, or began its decay, before the budget was spent."""
+        self.interrupts = Interrupts()
+        self.owes_validation = False
+        """Whether the last step is to be validated, which an interruption prevented."""
         self._stopped = False
         self._validated_at = 0
+
+    def _spaced(self, held_out: float) -> int:
+        """Return the steps between validations of a run in steps or epochs, the same in all processes."""
+        steps = self.budget.steps
+        every: int = self.world.broadcast(between_validations(steps, steps / self.batches.per_epoch, held_out))
+        return every
 
     @property
     def spent(self) -> float:
@@ -150,9 +165,12 @@ class Trainer:
         return self.budget.progress(self.step, self.spent)
 
     def fit(self) -> Iterator[Record]:
-        """Train to the end of the budget. After a `validation` or `checkpoint` record the state may be saved."""
+        """Train to the end of the budget. After a `validation` or `checkpoint` record the state may be saved.
+        After an `interrupted` record it must be, and nothing follows."""
         self.model.train()
-        while self.progress < 1 and not self._stopped:
+        if self.owes_validation:
+            yield from self._validation()
+        while self.progress < 1 and not self._stopped and not self.interrupts.signal:
             begun = time.perf_counter()
             with phase(self.profile, "data"):
                 parts = self.batches.at(self.step)
@@ -168,7 +186,8 @@ class Trainer:
             if last or self.step % self.config.log_every == 0:
                 values = self.log.read(self)
                 self.seconds += time.perf_counter() - begun
-                yield Record(self.step, "train", values | {"seconds": self.seconds, "progress": self.progress})
+                values |= {"seconds": self.seconds, "progress": self.progress} | self._fewer_threads()
+                yield Record(self.step, "train", values)
                 self._consider_compiling()
             else:
                 self.seconds += time.perf_counter() - begun
@@ -176,10 +195,27 @@ class Trainer:
                 self.seconds = self.world.broadcast(self.seconds)
                 self.budget.look_at_clock(self.step, self.spent)
             if self._due() or self.progress >= 1:
-                record, begun = self._validated(), time.perf_counter()
-                yield record  # the caller saves a checkpoint
-                self._add_validation(time.perf_counter() - begun)
-            self._count_anew()
+                yield from self._validation()
+        if self.interrupts.signal:
+            yield Record(self.step, "interrupted", {})
+
+    def _validation(self) -> Iterator[Record]:
+        """Validate, and let the caller save a checkpoint. An interrupted validation is made when the run goes on."""
+        self.owes_validation = True
+        try:
+            record = self._validated()
+        except DroppedError:
+            return
+        self.owes_validation, begun = False, time.perf_counter()
+        yield record  # the caller saves a checkpoint
+        self._add_validation(time.perf_counter() - begun)
+        self._count_anew()
+
+    def _fewer_threads(self) -> dict[str, int]:
+        """Return the new number of threads if the pace has fallen. A run in steps or epochs never changes it: another
+        number gives other last bits."""
+        count = self.pace.look(self.targets, self.seconds) if self.pace is not None and self.config.seconds else 0
+        return {"threads": count} if count else {}
 
     def _consider_compiling(self) -> None:
         """Decide about torch.compile; wait for queued work first, so that the clock shows the pace."""
@@ -374,6 +410,8 @@ class Trainer:
             "every": self.every,
             "stopped": [self.stopped_early, self._stopped],
             "averaged": None if self.average is None else self.average.steps,
+            "owes_validation": self.owes_validation,
+            "log": self.log.values(self),
         }
 
     def restore(self, tensors: dict[str, dict[str, Tensor]], values: dict[str, Any]) -> None:
@@ -400,6 +438,8 @@ class Trainer:
         self.average = rates.Average(self.model, self.config.optimizer.ema) if "average" in tensors else None
         if self.average is not None:
             self.average.restore(tensors["average"], values["averaged"])
+        self.owes_validation = values["owes_validation"]
+        self.log.restore(values["log"])
         self._set_generators(tensors["random"])
 
     def _mine(self, state: Any) -> Any:
@@ -467,12 +507,27 @@ class _LossSums:
         self.good += self.finite
         return (~self.finite).float()
 
-    def read(self, trainer: Trainer) -> dict[str, Any]:
+    def check(self, trainer: Trainer) -> None:
+        """Raise a DivergedError if a step was bad."""
         good = int(self.good)
         if good < self.steps:
             step = trainer.step - self.steps + good + 1
             epoch, place = divmod(step - 1, trainer.batches.per_epoch)
             raise DivergedError(step, f"batch {place + 1} of epoch {epoch + 1}")
+
+    def values(self, trainer: Trainer) -> dict[str, Any]:
+        """Return what a checkpoint between two readings must hold."""
+        self.check(trainer)
+        return {"steps": self.steps, "sums": {name: float(total) for name, total in self.sums.items()}}
+
+    def restore(self, values: dict[str, Any]) -> None:
+        self.steps = values["steps"]
+        self.good += self.steps
+        if self.steps:
+            self.sums = {name: torch.tensor(total, device=self.norm.device) for name, total in values["sums"].items()}
+
+    def read(self, trainer: Trainer) -> dict[str, Any]:
+        self.check(trainer)
         if not self.steps:
             return {}
         for total in self.sums.values():

@@ -19,9 +19,9 @@ the authors' own program. Threads share the tables and write without waiting for
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from segue.compiling import njit
 from segue.word_vectors.noise_words import WHOLE, below, draw, noise_word
 from segue.word_vectors.prefetch import fetch_row
 

@@ -14,8 +14,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from segue.compiling import njit
 
 WHOLE = (1 << 32) - 1
 """Probabilities are stored as whole numbers of 32 bits."""

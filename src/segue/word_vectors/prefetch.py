@@ -7,9 +7,10 @@ in the cache when their place comes. It is a hint: it changes no value.
 from __future__ import annotations
 
 from llvmlite import ir
-from numba import njit
 from numba.core import cgutils, types
 from numba.extending import intrinsic
+
+from segue.compiling import njit
 
 _FLOATS = 16
 """In a cache line."""

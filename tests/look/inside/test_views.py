@@ -24,7 +24,7 @@ from segue.runs.run import Run
 TEXTS = ["the cows eat grass", "the dog sees a cow", "grass is green and cows eat hay"] * 8
 SMALL = {"train.steps": 3, "data.validation": 0}
 COUNTED = {"data.validation": 0, "data.unit": "line", "tokens.kind": "word", "tokens.min_count": 1}
-REVIEWS = [("a fine film", "good"), ("a dull film", "bad")] * 20
+REVIEWS = [("good", "a fine film"), ("bad", "a dull film")] * 20
 TAGGED = [(["the", "cow", "eats"], ["D", "N", "V"]), (["a", "dog"], ["D", "N"])] * 10
 PAIRS = [("the cow", "die Kuh"), ("a dog", "ein Hund")] * 10
 GPT = {"model.width": 16, "model.layers": 2, "model.heads": 2, "model.context": 16, "batches.length": 16}
@@ -150,7 +150,7 @@ def test_evidence_times_p_is_the_share(runs: dict[str, Run]) -> None:
 
 @pytest.mark.parametrize("name", ["ngram", "gpt", "gru"])
 def test_surprisal_is_that_of_score(runs: dict[str, Run], name: str) -> None:
-    (line,) = runs[name].score(["the cow eats"])
+    (line,) = runs[name].score(["the cow eats"], end=True)
     shown = checked(runs[name].look("the cow eats", "surprisal"))
     assert shown.columns == (*line.tokens[:-1], "</s>")
     assert shown.values_PRC[0, 0] == pytest.approx(line.token_bits, rel=1e-4)
@@ -347,7 +347,7 @@ def test_layers_units_and_directions_of_gates(runs: dict[str, Run]) -> None:
 
 @pytest.mark.parametrize("name", ["bow", "bayes", "rnn"])
 def test_leaving_out_is_what_explain_says(runs: dict[str, Run], name: str) -> None:
-    ((answer, words),) = runs[name].explain(["a fine film"])
+    ((answer, words),) = runs[name].predict(["a fine film"], explain=True)
     shown = checked(runs[name].look("a fine film", "leave_one_out"))
     assert shown.columns == ("a", "fine", "film") and answer.label in shown.title
     assert shown.values_PRC[0, 0].tolist() == [word.drop for word in words]
@@ -357,7 +357,7 @@ def test_filters_show_the_words_that_they_fit_best(runs: dict[str, Run]) -> None
     """Each filter by hand: its weights times the vectors of every k words, zeros beyond the ends of the text."""
     model = runs["cnn"].model
     shown = checked(runs["cnn"].look("a fine film", "filters", top=12))
-    ids = runs["cnn"].tokenizer.encode(" a fine film").tolist()  # a classifier reads the first word as the others
+    ids = runs["cnn"].tokenizer.encode("a fine film").tolist()
     x_TD = model.vectors.weight[ids].detach()
     expected = {}
     for layer in model.convolutions:
@@ -435,13 +435,10 @@ def test_the_command_line(
     assert ", ".join(views()) in shown
 
 
-def test_a_first_word_without_its_blank_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_first_word_is_known_as_within_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = segue.train("ngram", [f"the {text}" for text in TEXTS], tmp_path / "run", COUNTED | {"model.order": 3})
     assert main(["look", str(run.path), "cows eat"]) == 0
     said = capsys.readouterr()
-    assert "With a blank before it 'cows' is known" in said.err and "never seen" in said.out
-    assert main(["look", str(run.path), " cows eat"]) == 0
-    said = capsys.readouterr()
-    assert "Unknown" not in said.err and "order 3: “ cows eat”, c(h) = " in said.out
+    assert "Unknown" not in said.err and "order 3: “cows eat”, c(h) = " in said.out
     assert main(["look", str(run.path), "pigs eat"]) == 0
-    assert "With a blank" not in capsys.readouterr().err
+    assert "Unknown to this model, and read as such: 'pigs'" in capsys.readouterr().err

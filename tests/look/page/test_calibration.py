@@ -18,7 +18,7 @@ def test_a_dot_stands_at_its_confidence_and_its_share_right() -> None:
         (round(LEFT + SIZE * 0.99, 1), TOP),
     ]
     assert dots[0][2] == 2 * dots[1][2]  # areas are as the numbers of predictions
-    assert "40 predictions, 90% sure, 50% right" in page
+    assert "40 predictions, 90.0 % sure, 50.0 % right" in page
     assert "<b>0.322</b>" in page  # (16 + 0.1) / 50
 
 

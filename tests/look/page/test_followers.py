@@ -49,6 +49,9 @@ class Words:
     def decode(self, ids: list[int]) -> str:
         return " ".join(WORDS[i - 2] for i in ids)
 
+    def name(self, token: int) -> str:
+        return WORDS[token - 2]
+
 
 def fitted(**config: Any) -> Ngram:
     model = Ngram(Ngram.Config(**config), Sizes(V))
@@ -204,7 +207,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_look_says_why(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["look", str(run), "hay cows eat", "--top", "3"]) == 0
     said = capsys.readouterr().out
-    assert "order 3" in said and "█" in said and "1/V" in said and "order 2: “ eat”, c(h) = " in said
+    assert "order 3" in said and "█" in said and "1/V" in said and "order 2: “eat”, c(h) = " in said
     assert main(["look", str(run), "bones bones bones"]) == 0
     assert "was never seen" in capsys.readouterr().out
 
@@ -231,7 +234,7 @@ def test_explain_puts_the_numbers_in(run: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_explain_of_a_run_of_another_kind_is_its_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [("a fine film", "good"), ("a dull film", "bad")] * 10
+    rows = [("good", "a fine film"), ("bad", "a dull film")] * 10
     segue.train("bow", rows, tmp_path / "bow", {"train.steps": 3})
     assert main(["explain", str(tmp_path / "bow")]) == 0
     said = capsys.readouterr().out

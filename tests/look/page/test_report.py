@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from segue.look.page import charts, markup, report, surprisal
 from segue.look.page.charts import Axes, Line
-from segue.look.page.report import Curve, Entry, Page
+from segue.look.page.curves import Curve
+from segue.look.page.report import Entry, Page
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
 NASTY = "</script><script>alert(1)</script><b onclick='x()'>&amp; \"quoted\" \x00\x1b\x85\ud800 \u202e"
@@ -171,7 +172,7 @@ def test_page_is_whole_and_fetches_nothing(task: str, tmp_path: Path) -> None:
 def test_write_replaces_and_leaves_nothing_behind_when_it_fails(tmp_path: Path) -> None:
     target = tmp_path / "report.html"
     target.write_text("old", encoding="utf-8")
-    with pytest.raises(AttributeError):
+    with pytest.raises(TypeError):
         report.write(page(summary=[None]), target)
     assert target.read_text(encoding="utf-8") == "old"
     report.write(page(), target)
@@ -324,12 +325,14 @@ def circles(svg: str) -> list[tuple[float, float]]:
 
 def test_curve_points_stand_where_their_values_say() -> None:
     axes = Axes("steps", "bits per byte", lower_is_better=True)
-    points = circles(charts.line_chart([Line("a", 0, [0, 50, 100], [4.0, 3.0, 2.0])], axes, narrow=False))
+    points = circles(charts.line_chart([Line("a", 0, [0, 50, 100], [4.0, 3.0, 2.0])], axes, "wide"))
     (x0, y0), (x1, y1), (x2, y2) = points
     assert x1 - x0 == pytest.approx(x2 - x1, abs=0.2) and x0 < x1
     assert y1 - y0 == pytest.approx(y2 - y1, abs=0.2) and y0 < y1
     logarithmic = replace(axes, log=True)
-    (x0, _), (x1, _), (x2, _) = circles(charts.line_chart([Line("a", 0, [1, 10, 100], [4, 3, 2])], logarithmic, True))
+    (x0, _), (x1, _), (x2, _) = circles(
+        charts.line_chart([Line("a", 0, [1, 10, 100], [4, 3, 2])], logarithmic, "narrow")
+    )
     assert x1 - x0 == pytest.approx(x2 - x1, abs=0.2)
 
 
@@ -342,7 +345,7 @@ def test_a_curve_of_another_metric_is_named_and_has_no_best_line() -> None:
 
 def test_long_curves_are_thinned_and_keep_both_ends() -> None:
     line = Line("a", 0, list(range(5000)), [9 - i / 1000 for i in range(5000)])
-    svg = charts.line_chart([line], Axes("steps", "bits per byte", True), narrow=True)
+    svg = charts.line_chart([line], Axes("steps", "bits per byte", True), "narrow")
     assert 40 <= len(circles(svg)) <= 100
     assert "at 0 steps" in svg and "at 4,999 steps" in svg
 
@@ -351,7 +354,7 @@ def test_seconds_are_logarithmic_only_where_the_ends_lie_far_apart() -> None:
     assert charts.is_log([Line("a", 0, [0.2], [2.0]), Line("b", 1, [0, 60], [3.0, 2.0])])
     assert not charts.is_log([Line("a", 0, [40.0], [2.0]), Line("b", 1, [0, 60], [3.0, 2.0])])
     zero = [Line("a", 0, [0.0], [2.0])]
-    assert circles(charts.line_chart(zero, Axes("seconds", "bits per byte", True, log=True), narrow=True))
+    assert circles(charts.line_chart(zero, Axes("seconds", "bits per byte", True, log=True), "narrow"))
 
 
 def test_interval_bars_share_one_scale_and_a_distant_one_becomes_an_arrow() -> None:
@@ -372,7 +375,7 @@ def test_surprisal_shades_rise_with_bits_and_blanks_stay() -> None:
     assert shades == sorted(shades) and shades[0] == 0 and shades[-1] == surprisal.SHADES - 1
     assert surprisal.shade(math.inf, 12.0) == "sx"
     reading = surprisal.Reading("a", 0, [("To", 1.0), (" be,\n", 2.0), (" or", 3.0)])
-    written = surprisal.surprisal([reading])
+    written = surprisal.surprisal([reading], 4)
     assert ">To</span> <span" in written and ">be,</span>\n <span" in written
 
 

@@ -13,18 +13,21 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from segue import tasks
 from segue.cli import main
 from segue.data import copy_task
 from segue.data.config import Config
 from segue.data.corpus import Corpus
+from segue.data.example import Example
 from segue.data.shapes import LABELLED, TEXT
 from segue.errors import InputError, SegueError
 from segue.inference.evaluation import Evaluation
 from segue.look.page.report import Curve
 from segue.look.page.trend import Point, Trend, alone, trend_chart
 from segue.models.base import Sizes
+from segue.models.names import recipe_names
 from segue.models.rnn_lm import RnnLm
-from segue.recipe import load_recipe, recipe_names
+from segue.recipe import load_recipe
 from segue.runs.experiments import claim as claims
 from segue.runs.experiments.claim import Claim, Outcome, claim_names, read_claim, run_claim, trained_names
 
@@ -135,11 +138,13 @@ def test_what_is_trained_on_shrinks_and_the_test_text_stays() -> None:
 def test_a_claim_is_run_judged_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mine, out = written(tmp_path, SMALL), tmp_path / "out"
     assert main(["claim", mine, "--out", str(out), "--json"]) == 0
-    result = json.loads(capsys.readouterr().out)
+    said = capsys.readouterr()
+    result = json.loads(said.out)
+    assert "There is no run" not in said.err
     bits = {row["variant"]: row["bits_per_byte"] for row in result["rows"]}
     assert bits["three"] < bits["two"] < bits["one"] and list(bits) == ["one", "two", "three"]
     assert result["held"] is True and [c["held"] for c in result["comparisons"]] == [True, True]
-    assert result["verdict"].startswith("The claim held here: 'three' has")
+    assert result["verdict"] == "The claim held here." and result["details"][0].startswith("'three' has")
     assert result["best_possible"] < bits["three"]
     slope = math.log(bits["two"] / bits["one"]) / math.log(2), math.log(bits["three"] / bits["two"]) / math.log(1.5)
     assert min(slope) < result["law"]["exponent"] < max(slope)
@@ -188,7 +193,7 @@ def test_a_variant_that_diverges_is_said_and_loses(tmp_path: Path, monkeypatch: 
     text = SMALL.replace('"three < two < one"', '"three < one"')
     result = run_claim(written(tmp_path, text), out=tmp_path / "out")
     assert result["rows"][0]["bits_per_byte"] is None and result["held"] is True
-    assert "'three' and 'one' not both could be trained" in result["verdict"]
+    assert "'three' and 'one' not both could be trained" in result["details"][0]
     assert result["law"] is None  # two points lie on any law
 
 
@@ -227,6 +232,47 @@ def test_a_comparison_is_held_reversed_or_open(a: Any, b: Any, held: bool | None
 
 
 @pytest.mark.parametrize(
+    ("learnt", "held", "said"),
+    [
+        ("ab", True, "The claim held here."),
+        ("b", True, "The claim held here."),
+        ("", None, "Not decided here: no variant has learnt much more than how frequent each character or label is."),
+    ],
+)
+def test_variants_that_have_learnt_nothing_decide_nothing(learnt: str, held: bool | None, said: str) -> None:
+    """However clearly they differ: after a few steps that tells nothing about what they learn."""
+    claim = Claim("c", "…", "gpt", {"a": [], "b": []}, [("a", "b")], [], no_worse=(("a", "b"),), margin=0.1)
+    both = [outcome("a", *([bits] * 24 for bits in (200.0, 202.0, 204.0)))]
+    both += [outcome("b", *([bits] * 24 for bits in (220.0, 222.0, 224.0)))]
+    both = [dataclasses.replace(one, learnt=one.variant in learnt) for one in both]
+    found, comparisons = claims._decided(claim, both, "bits_per_byte")
+    assert found is held and [one["held"] for one in comparisons] == [True, True]
+    assert claims._verdict(found, comparisons) == said
+
+
+@pytest.mark.parametrize(
+    ("figure", "chance", "best", "learnt"),
+    [(4.0, 4.5, None, False), (3.0, 4.5, None, True), (3.1, 4.3, 0.17, False), (0.3, 4.3, 0.17, True)],
+)
+def test_learning_is_some_of_the_way_from_chance_to_the_best(
+    figure: float, chance: float, best: float | None, learnt: bool
+) -> None:
+    table = np.array([[figure * 100, 100]] * 24)
+    results = {"figure": "bits_per_byte", "bits_per_byte": figure} | ({"best_possible": best} if best else {})
+    evaluations = [Evaluation(results, table, ordered=True)] * 2
+    assert claims._has_learnt(evaluations, "bits_per_byte", chance) is learnt
+    assert claims._has_learnt([], "bits_per_byte", chance) is False
+
+
+def test_chance_is_what_frequencies_alone_give() -> None:
+    text = [Example("aabb"), Example("ccdd")]  # four letters, equally frequent: two bits
+    assert tasks.task("lm").chance(text) == 2.0
+    labels = [Example("x", label=label) for label in "aaab"]
+    assert tasks.task("classify").chance(labels) == 0.75
+    assert tasks.task("embed").chance(text) is None
+
+
+@pytest.mark.parametrize(
     ("a", "margin", "held"),
     [
         ([[201.0, 203.0] * 12] * 3, 0.05, True),  # worse by 0.02 bits per byte in every block: within the margin
@@ -241,9 +287,10 @@ def test_as_good_as_is_an_interval_below_the_margin(a: Any, margin: float, held:
     both = {"a": outcome("a", *a), "b": outcome("b", *[[199.0, 201.0] * 12] * 3)}
     [found] = claims._judged_no_worse(claim, both)
     assert found["held"] is held
-    said = claims._verdict([found], "bits per byte")
+    said = claims._verdict(found["held"], [found])
     assert said.startswith({True: "The claim held", False: "The claim did not", None: "Not decided"}[held])
-    assert "margin" in said or "not both could be trained" in said
+    why = claims._compared(found, "bits per byte")
+    assert "margin" in why or "not both could be trained" in why
 
 
 def test_as_good_as_is_read_run_and_told(tmp_path: Path) -> None:
@@ -252,14 +299,14 @@ def test_as_good_as_is_read_run_and_told(tmp_path: Path) -> None:
     text = SMALL.replace('law = true\ndecides = ["three < two < one"]', new)
     text = text.replace("model.order = 2", "model.order = 5").replace("model.order = 3", "model.order = 6")
     result = run_claim(written(tmp_path, text), out=tmp_path / "out")
-    assert result["held"] is True and "'two' is as good as 'three'" in result["verdict"]
+    assert result["held"] is True and "'two' is as good as 'three'" in result["details"][1]
     bits = {row["variant"]: row["bits_per_byte"] for row in result["rows"]}
     [_, found] = result["comparisons"]
     assert found["no_worse"] == ["two", "three"]
     assert found["interval"][0] <= bits["two"] - bits["three"] <= found["interval"][1]
     strict = text.replace("two <~ three", "one <~ three").replace("margin = 0.5", "margin = 0.000001")
     worse = run_claim(written(tmp_path, strict), out=tmp_path / "out")
-    assert worse["held"] is False and "'one' is NOT as good as 'three'" in worse["verdict"]
+    assert worse["held"] is False and "'one' is NOT as good as 'three'" in worse["details"][1]
 
 
 def test_one_seed_is_enough_where_training_has_no_chance() -> None:
@@ -389,3 +436,14 @@ def test_only_an_lstm_that_is_not_tied_has_a_forget_bias() -> None:
     for other in ({"cell": "gru"}, {"tied": True, "embedding": 0}):
         with pytest.raises(ValueError, match="only an lstm that is not tied"):
             RnnLm.Config(forget=2.0, **other)
+
+
+def test_two_variants_of_one_folder_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    body = 'says = "a"\nkind = "ngram"\ndecides = ["a b < a-b"]\n[variants."{}"]\n[variants."{}"]\n'
+    path.write_text(body.format("a b", "a-b"))
+    with pytest.raises(InputError, match="'a b' and 'a-b' would have one run folder"):
+        read_claim(str(path))
+    path.write_text(body.format("a b", ".."))
+    with pytest.raises(InputError, match=r"'mine/\.\.' cannot be the name"):
+        read_claim(str(path))

@@ -286,14 +286,14 @@ def test_the_task_of_what_cannot_be_read() -> None:
     assert task_of("a.tsv,b.tsv", ()) == "seq2seq"
 
 
-def test_the_text_where_the_label_should_be_is_refused_with_the_way_out() -> None:
+def test_a_label_that_plainly_stands_second_is_read_there_unless_columns_are_named() -> None:
     rows = [f"film number {i} is {'fine' if i % 2 else 'dull'}\t{i % 2}" for i in range(60)]
     Path("reviews.tsv").write_text("\n".join(rows))
     with pytest.raises(segue.InputError, match=r"60 different labels.*data\.columns=2,1"):
-        segue.train("bow", "reviews.tsv", "r")
+        segue.train("bow", "reviews.tsv", "r", {"data.columns": "1,2"})
     assert not Path("r").exists()
-    settings: dict[str, Any] = {"data.columns": "2,1", "train.steps": 2}
-    assert segue.train("bow", "reviews.tsv", "r", settings).labels == ("0", "1")
+    run = segue.train("bow", "reviews.tsv", "r", {"train.steps": 2})
+    assert run.labels == ("0", "1") and any("(data.columns=2,1)" in note for note in run.ledger_summary())
 
 
 def test_a_tag_of_the_test_file_that_training_lacks_is_said_before_training() -> None:
@@ -309,3 +309,163 @@ def test_a_figure_on_a_part_of_the_validation_text_says_so() -> None:
     whole, part = (segue.train("rnn_lm", "book.txt", f"r{n}", tiny | {"train.validate_tokens": n}) for n in (9999, 99))
     assert "tokens" not in whole.evaluate()["way"]
     assert part.evaluate()["tokens"] == 99 and "the first 99 tokens" in part.evaluate()["way"]
+
+
+# Nothing is lost
+
+
+TINY = 'kind = "rnn_lm"\nname = "{}"\n[model]\nwidth = 4\nembedding = 4\n[batches]\nsize = 2\nlength = 16\n'
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", ".", "..", "a/..", "/tmp/x", "a//b", "a\\\\b", "a\\u0000b", "a\\nb", ".git", " a", "report.html"],
+)
+def test_a_name_that_is_no_folder_of_its_own_is_refused_before_anything_is_written(name: str) -> None:
+    """A recipe called `..` once wrote above --out, and its undo deleted there."""
+    Path("src").mkdir()
+    Path("src/a.py").write_text("code")
+    Path("mine.toml").write_text(f'kind = "ngram"\nname = "{name}"\n')
+    before = sorted(Path.cwd().rglob("*"))
+    for call in (lambda: segue.compare("book.txt", ["mine.toml"], out="results"), lambda: segue.train("mine.toml")):
+        with pytest.raises(segue.InputError, match=r"mine\.toml: name = .* cannot be the name of a model"):
+            call()
+    assert sorted(Path.cwd().rglob("*")) == before
+
+
+def test_two_models_of_one_folder_are_refused_before_anything_is_trained() -> None:
+    for name in ("ngram-bigram", "NGRAM-Bigram"):
+        with pytest.raises(segue.InputError, match=r"ngram/bigram and .* would both be in"):
+            segue.compare("book.txt", ["ngram/bigram", toml(name, "")], out="c")
+    assert not Path("c").exists()
+
+
+@pytest.mark.parametrize("late", ['[train]\ninit = "runs/none"', '[model]\nembeddings = "none.bin"'])
+def test_what_a_later_model_names_is_looked_for_before_the_first_is_trained(
+    late: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("late.toml").write_text(f'kind = "rnn_lm"\nname = "late"\n{late}\n')
+    monkeypatch.setattr("segue.runs.experiments.compare.train", None)
+    with pytest.raises(segue.InputError, match="none"):
+        segue.compare("book.txt", ["ngram", "late.toml"], out="c")
+    assert not Path("c").exists()
+
+
+def test_a_model_that_fails_late_takes_no_finished_run_along(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("late.toml").write_text(TINY.format("late") + '[train]\nfreeze = "nothing"\n')
+    command = ["compare", "book.txt", "--models", "ngram,late.toml", "--budget", "2", "--out", "c"]
+    assert main(command) == 1
+    said = capsys.readouterr()
+    assert "late failed: train.freeze=nothing" in " ".join(said.out.split())
+    assert "segue compare --out c --resume" in said.err
+    result = folder.read_json(Path("c/result.json"))
+    assert [row["model"] for row in result["rows"]] == ["ngram"] and list(result["failed"]) == ["late"]
+    assert "late could not be trained: train.freeze" in Path("c/report.html").read_text(encoding="utf-8")
+    written = Path("c/ngram/model.safetensors").stat().st_mtime_ns
+    Path("late.toml").write_text(TINY.format("late"))  # mended
+    assert main(["compare", "--out", "c", "--resume"]) == 0
+    assert len(folder.read_json(Path("c/result.json"))["rows"]) == 2
+    assert Path("c/ngram/model.safetensors").stat().st_mtime_ns == written
+
+
+def test_a_comparison_that_was_interrupted_goes_on_to_the_same_figures(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from segue.training.log import Log
+
+    Path("tiny.toml").write_text(TINY.format("tiny") + "[train]\nevery = 2\n")
+    command = ["compare", "book.txt", "--models", "ngram,tiny.toml", "--budget", "6", "--seeds", "2"]
+    assert main([*command, "--out", "whole"]) == 0
+    write, stop = Log.write, [True]
+
+    def interrupted(log: Log, record: Any) -> None:
+        write(log, record)
+        if record.step == 4 and record.kind == "validation" and stop:
+            stop.clear()
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Log, "write", interrupted)
+        assert main([*command, "--out", "c"]) == 1
+    assert "segue compare --out c --resume" in capsys.readouterr().err
+    assert Path("c/ngram-seed0/result.json").exists() and not Path("c/result.json").exists()
+    assert main(["compare", "--out", "c", "--resume"]) == 0
+    whole, again = (folder.read_json(Path(out, "result.json"))["rows"] for out in ("whole", "c"))
+    timed = ("train_seconds", "tokens_per_second", "run")
+    for one, other in zip(whole, again, strict=True):
+        assert {k: v for k, v in one.items() if k not in timed} == {k: v for k, v in other.items() if k not in timed}
+    for seed in (0, 1):
+        name = f"tiny-seed{seed}/model.safetensors"
+        assert Path("whole", name).read_bytes() == Path("c", name).read_bytes()
+    assert not list(Path("c").glob(".ids-*"))
+
+
+def test_a_comparison_goes_on_only_as_it_was_begun() -> None:
+    segue.compare("book.txt", ["ngram/unigram"], budget="3", out="c", settings=["data.test=0.3"])
+    for given in ({"budget": "4"}, {"models": ["ngram"]}, {"seeds": 2}, {"folds": 2}, {"settings": ["data.test=0.4"]}):
+        with pytest.raises(segue.InputError, match=r"was begun with .* Go on with it as it was"):
+            segue.compare(out="c", resume=True, **given)  # type: ignore[arg-type]
+    with pytest.raises(segue.InputError, match="holds a comparison"):
+        segue.compare("book.txt", ["ngram/unigram"], out="c")
+    again = segue.compare("book.txt", ["ngram/unigram"], budget="3", out="c", resume=True)
+    assert again["rows"][0]["model"] == "ngram/unigram"
+    Path("book.txt").write_text(TEXT + "more\n")
+    with pytest.raises(segue.InputError, match=r"book\.txt has changed"):
+        segue.compare(out="c", resume=True)
+    assert Path("c/ngram-unigram/result.json").exists()
+    for damage in ("[]", "{}", '{"task": []}', "null"):
+        Path("c/comparison.json").write_text(damage)
+        with pytest.raises(segue.InputError, match=r"comparison\.json is damaged"):
+            segue.compare(out="c", resume=True)
+
+
+def test_a_second_comparison_with_the_same_out_touches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two at once once deleted each other's folder."""
+    from segue.runs.experiments import compare as module
+
+    train, found = module.train, []
+
+    def second(*given: Any, **more: Any) -> Any:
+        before = sorted(Path("c").rglob("*"))
+        with pytest.raises(segue.InputError, match="Another process is writing to c"):
+            segue.compare("book.txt", ["ngram/bigram"], out="c")
+        assert sorted(Path("c").rglob("*")) == before
+        found.append(True)
+        return train(*given, **more)
+
+    monkeypatch.setattr(module, "train", second)
+    assert segue.compare("book.txt", ["ngram/unigram"], out="c")["rows"] and found == [True]
+
+
+def test_two_comparisons_without_out_take_two_folders(monkeypatch: pytest.MonkeyPatch) -> None:
+    from segue.runs.experiments import compare as module
+
+    corpus, others = module.Corpus, []
+
+    def begun(*given: Any) -> Any:
+        if not others:
+            others.append(None)
+            others[0] = segue.compare("book.txt", ["ngram/bigram"])
+        return corpus(*given)
+
+    monkeypatch.setattr(module, "Corpus", begun)
+    first = segue.compare("book.txt", ["ngram/unigram"])
+    assert {first["report"], others[0]["report"]} == {f"runs/compare-book{n}/report.html" for n in ("", "-2")}
+    assert all(len(list(Path(one["report"]).parent.glob("*/result.json"))) == 1 for one in (first, others[0]))
+
+
+def test_undo_removes_what_a_run_wrote_and_nothing_else() -> None:
+    place = Path("r")
+    Path("elsewhere").mkdir()
+    Path("elsewhere/kept").touch()
+    (place / "checkpoints").mkdir(parents=True)
+    (place / "thesis.txt").touch()
+    (place / "report.html").touch()
+    before = folder.entries(place)
+    (place / "recipe.toml").touch()
+    (place / "notes").mkdir()
+    (place / "store").symlink_to(Path("elsewhere").resolve())
+    (place / ".recipe.toml.writing").touch()
+    folder.undo(place, before, [place])
+    assert folder.entries(place) == {"checkpoints", "thesis.txt", "report.html", "notes"}
+    assert Path("elsewhere/kept").exists()

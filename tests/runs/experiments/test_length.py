@@ -101,7 +101,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     said = capsys.readouterr().out
     assert "gpt by the equation" in said and "length^" in said and "picture.svg" in said
     assert main(["claim", "length", "book.txt", "--out", str(tmp_path / "more")]) == 2
-    assert "expected no data, settings or --budget" in capsys.readouterr().err
+    assert "settings, --budget or --threads" in capsys.readouterr().err
     assert main(["claim"]) == 0
     assert "length" in capsys.readouterr().out
 

@@ -254,7 +254,7 @@ def test_changed_or_missing_training_text_is_refused(tmp_path: Path) -> None:
 
 
 def test_only_language_models_write(tmp_path: Path) -> None:
-    rows = [("a fine film", "good"), ("a dull film", "bad")] * 10
+    rows = [("good", "a fine film"), ("bad", "a dull film")] * 10
     run = segue.train("bow", rows, tmp_path / "run", ["train.steps=1"])
     with pytest.raises(InputError, match="made for classify"):
         novelty(run, ["a film"])

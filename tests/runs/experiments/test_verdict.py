@@ -53,7 +53,7 @@ def test_with_one_seed_only_these_runs_are_judged() -> None:
     best, far = trial("best", BEST, 3.0, 9, seeds=1), trial("far", FAR, 1.0, 9, seeds=1)
     said = verdict(far, best)
     assert said.startswith(
-        "best comes first, with 0.900 accuracy: these two runs, best and far, differ on these rows (p < 0.001); "
+        "best comes first, with 90.0 % accuracy: these two runs, best and far, differ on these rows (p < 0.001); "
         "another seed may turn it round (--seeds 3 tells)."
     )
     assert "better" not in said and question([best, far]) == "this run"
@@ -66,7 +66,7 @@ def test_with_seeds_the_model_is_judged() -> None:
     assert question([best, far]) == "better than next"
     said = verdict(far, best)
     assert said.startswith(
-        "best is best, with 0.900 accuracy, better than far by more than chance (p < 0.001, 3 seeds)."
+        "best is best, with 90.0 % accuracy, better than far by more than chance (p < 0.001, 3 seeds)."
     )
     assert ", but not better than near by more than chance (p = " in verdict(best, near)
 
@@ -97,7 +97,7 @@ def test_rows_that_are_too_few_to_test() -> None:
     few, enough = pair("few", 19), pair("enough", 20)
     assert [one.differs for one in few] == ["–", ""] and enough[0].differs == "yes (p < 0.001)"
     assert _verdict(few, "accuracy") == (
-        "few1 is best, with 1.000 accuracy, but the held-out rows are too few to tell whether it is better than few0 "
+        "few1 is best, with 100.0 % accuracy, but the held-out rows are too few to tell whether it is better than few0 "
         "(19 of the 20 rows that a test takes). Give more data, or hold out a larger share of it (data.test is 0.2)."
     )
 
@@ -107,7 +107,7 @@ def test_rows_that_are_too_few_to_test() -> None:
 
 def test_the_verdict_prefers_what_is_quicker_and_as_good() -> None:
     said = verdict(trial("quick", NEAR, 0.5, 4000), trial("slow", BEST, 30.0, 2_000_000))
-    assert "Use quick, as good within a point (0.897) and trained in 0.5 s rather than 30.0 s" in said
+    assert "Use quick, as good within a point (89.7 %) and trained in 0.5 s rather than 30.0 s" in said
     assert said.endswith("with 4.0 k parameters rather than 2.0 M.")
 
 

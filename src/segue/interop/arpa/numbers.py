@@ -6,7 +6,8 @@ A number is written with the fewest decimals that read back as the same 32 bits.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from segue.compiling import njit
 
 POWERS = 10.0 ** np.arange(19)
 

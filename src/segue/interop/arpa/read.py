@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from numba import njit
 
+from segue.compiling import njit
 from segue.data.files import describe_file
 from segue.data.ledger import Ledger
 from segue.errors import InputError

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from segue.compiling import njit
 from segue.data.atomic import atomic_file, of_process
 from segue.errors import InputError
 from segue.interop.arpa.numbers import write_number

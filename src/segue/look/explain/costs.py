@@ -262,10 +262,10 @@ def _growth(found: Costs, context: int) -> Section:
     rows = []
     for n, line, quadratic in zip(lengths, linear, square, strict=True):
         for name, operations in (("layers", line), ("attention", quadratic)):
-            bar = "█" * round(2 + 46 * math.log(operations / low) / math.log(high / low))
+            bar = "█" * round(2 + 32 * math.log(operations / low) / math.log(high / low))
             rows.append((f"{n:,} tokens" if name == "layers" else "", f"{operations:.1e} {name}", bar))
     title = "Operations of a text by its length: layers linear, as those of a recurrent network; attention quadratic"
-    return Section(title, rows)
+    return Section(f"{title} (bars on a logarithmic scale)", rows)
 
 
 def _sizes(chosen: Size) -> Section:

@@ -175,7 +175,7 @@ def _context(model: Any, tokenizer: Any, one: Any) -> Context:
 
 def token_name(tokenizer: Any, stop: int, token: int) -> str:
     """A token as it stands in a text; the end of a text is "</s>"."""
-    return {stop: "</s>", tokenizer.unk: "<unk>"}.get(token) or str(tokenizer.decode([token]))
+    return {stop: "</s>", tokenizer.unk: "<unk>"}.get(token) or str(tokenizer.name(token))
 
 
 def context_text(tokenizer: Any, start: int, ids: Sequence[int]) -> str:

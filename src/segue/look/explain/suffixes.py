@@ -21,9 +21,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from segue.compiling import njit
 from segue.errors import InputError
 
 Numbers = NDArray[np.int32]

@@ -283,20 +283,23 @@ def _growth(sheet: _Sheet, view: View, whole: View, left: float, top: float) -> 
         corner = (left + 48 + (across + _NAMES) * (number % 2), top + 24 + (up + 64) * (number // 2))
         sheet.write(corner[0] - 48, corner[1] - 10, name)
         _grid(sheet, x_axis, y_axis, corner, _HALF)
+        taken: list[tuple[float, float, float]] = []
         for r, (row, values) in enumerate(zip(view.rows, values_RC.tolist(), strict=True)):
             found = [(x_axis.place(x), y_axis.place(y)) for x, y in zip(places, values, strict=True)]
             ats = [(corner[0] + a * across, corner[1] + (1 - b) * up) for a, b in found if math.isfinite(a + b)]
-            _curve(sheet, row, ats, _HUES[r % len(_HUES)])
+            _curve(sheet, row, ats, _HUES[r % len(_HUES)], taken)
     return top + (up + 64) * math.ceil(len(view.panels) / 2)
 
 
-def _curve(sheet: _Sheet, name: str, ats: Sequence[tuple[float, float]], hue: str) -> None:
-    """Points, a line through them, and a name at the last."""
+def _curve(
+    sheet: _Sheet, name: str, ats: Sequence[tuple[float, float]], hue: str, taken: list[tuple[float, float, float]]
+) -> None:
+    """Points, a line through them, and a name at the last, where no other name is."""
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in ats)
     sheet.marks.append(f'<polyline points="{path}" fill="none" stroke="{hue}" stroke-width="2"/>')
     sheet.marks += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{hue}"/>' for x, y in ats]
     if ats:
-        sheet.write(ats[-1][0] + 8, ats[-1][1] + 4, name, f'fill="{hue}"')
+        sheet.write(*_free(ats[-1], _LETTER * len(name), taken), name, f'fill="{hue}"')
 
 
 def _grid(

@@ -71,5 +71,5 @@ def _names(opened: Opened, ids: list[int]) -> list[str]:
     tokenizer, begins = opened.codec.tokenizer, isinstance(opened.model, LanguageModel)
     sizes = opened.codec.sizes
     names = {tokenizer.stop: "</s>", tokenizer.unk: "<unk>"} | {sizes.mark(name): f"<{name}>" for name in sizes.marks}
-    found = [names.get(i) or str(tokenizer.decode([i])) for i in ids]
+    found = [names.get(i) or str(tokenizer.name(i)) for i in ids]
     return ["<s>", *found[1:]] if begins else [name.strip() or name for name in found]

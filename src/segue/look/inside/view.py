@@ -66,6 +66,9 @@ class View(NamedTuple):
 
         return page(self)
 
+    def __repr__(self) -> str:
+        return self.terminal()
+
     def _repr_html_(self) -> str:
         """What a notebook shows."""
         from segue.look.inside.draw_svg import draw

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from segue.inference.metrics import calibration_error
-from segue.look.page.markup import hue, swatch, text
+from segue.look.page.markup import hue, percent, swatch, text
 
-SIZE, LEFT, TOP = 320.0, 46.0, 12.0
+SIZE, LEFT, TOP = 270.0, 46.0, 12.0
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 LARGEST = 11.0
 """The radius of the dot that holds most predictions."""
-MOST_MODELS = 4
-"""More than these in one picture hide each other."""
+MOST_MODELS = 3
+"""Models that are drawn, the best ones."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Sure:
 
 
 def calibration(models: Sequence[Sure]) -> str:
-    """The picture of the best few models, and the expected calibration error of all."""
+    """A picture of each of the best few models, and the expected calibration error of all."""
     if not models:
         return ""
     errors = "".join(
@@ -42,18 +42,17 @@ def calibration(models: Sequence[Sure]) -> str:
     said = "Dots are predictions of like confidence: across, how sure the model was; up, how often it was right. Below "
     said += "the line it is surer than it should be. The figure is the expected calibration error, lower is better."
     said += f" The best {MOST_MODELS} are drawn." if len(models) > MOST_MODELS else ""
-    return (
-        f'<p class="aside">{said}</p><figure style="max-width:440px">{_picture(models[:MOST_MODELS])}</figure>'
-        f'<ul class="legend" style="display:flex">{errors}</ul>'
-    )
+    pictures = "".join(_picture(model) for model in models[:MOST_MODELS])
+    return f'<p class="aside">{said}</p><div class="multiples">{pictures}</div><ul class="legend shown">{errors}</ul>'
 
 
-def _picture(models: Sequence[Sure]) -> str:
+def _picture(model: Sure) -> str:
     width, height = LEFT + SIZE + 26, TOP + SIZE + 44
-    dots = "".join(_dots(model) for model in models)
     return (
+        f"<figure><h3>{swatch(model.colour)}{text(model.name)}</h3>"
         f'<svg class="chart" viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="share right against '
-        f'confidence">{_axes()}<line class="best" x1="{_x(0)}" y1="{_y(0)}" x2="{_x(1)}" y2="{_y(1)}"/>{dots}</svg>'
+        f'confidence">{_axes()}<line class="best" x1="{_x(0)}" y1="{_y(0)}" x2="{_x(1)}" y2="{_y(1)}"/>'
+        f"{_dots(model)}</svg></figure>"
     )
 
 
@@ -82,8 +81,8 @@ def _dots(model: Sure) -> str:
     path = " ".join(f"{_x(sure)},{_y(right)}" for _, sure, right in groups)
     circles = "".join(
         f'<circle cx="{_x(sure)}" cy="{_y(right)}" r="{max(2.5, LARGEST * math.sqrt(n / most)):.1f}" '
-        f'fill-opacity="0.75"><title>{text(model.name)}: {n:,.0f} predictions, {sure:.0%} sure, {right:.0%} right'
-        "</title></circle>"
+        f'fill-opacity="0.75"><title>{text(model.name)}: {n:,.0f} predictions, {percent(sure)} sure, '
+        f"{percent(right)} right</title></circle>"
         for n, sure, right in groups
     )
     return f'<g class="series {hue(model.colour)}"><polyline points="{path}"/>{circles}</g>'

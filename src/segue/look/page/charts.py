@@ -1,23 +1,36 @@
-"""Charts as inline SVG: learning curves, interval bars on one common scale, and the confusion matrix.
+"""Charts as inline SVG: curves, interval bars on one common scale, and the confusion matrix.
 
 They are written by hand so that the page needs nothing else: text stays sharp, colours follow the reader's
 light or dark scheme through the style sheet, and every mark has a title to hover over. Coordinates of the
-curves are pixels in a fixed frame, drawn twice (wide and narrow) so that letters are never scaled; interval
-bars use per cent of their cell and fit any width.
+curves are pixels in a fixed frame, drawn twice (wide and narrow) so that letters are never scaled; small charts
+stand side by side in as many columns as the page has room for. Interval bars use per cent of their cell.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
 
-from segue.look.page.markup import figure, hue, is_number, swatch, table, text
+from segue.look.page.markup import figure, hue, is_number, percent, short_count, swatch, table, text
 
 _MOST_POINTS = 80
 _MOST_CLASSES = 20
 _LABEL_GAP = 16.0
 _LETTER = 7.8
+
+
+Size = Literal["wide", "narrow", "small"]
+"""Wide and narrow ones are the same chart, of which the style sheet shows one; a small one stands beside others."""
+
+
+class Mark(NamedTuple):
+    """A point of a curve with a ring around it, and the words beside it."""
+
+    x: float
+    y: float
+    said: str
 
 
 @dataclass(frozen=True)
@@ -28,6 +41,10 @@ class Line:
     colour: int
     xs: Sequence[float]
     ys: Sequence[float]
+    dashed: bool = False
+    faint: bool = False
+    """Drawn grey and without points, behind the others: the same curve of other models, to compare with."""
+    mark: Mark | None = None
 
 
 @dataclass(frozen=True)
@@ -43,6 +60,14 @@ class Axes:
     """Whether equal factors of x, and not equal steps, are equally far apart."""
     whole: bool = False
     """Whether x counts something, from 1: 1, 2, 3, …"""
+    y_title: str = ""
+    """The words above the y axis; empty: the metric."""
+    log_y: bool = False
+    """The same as `log`, for y."""
+    from_zero: bool = False
+    """Whether the y axis begins at 0, as it should for shares."""
+    all: bool = False
+    """Whether every point is in the picture, a bad beginning too."""
 
 
 def ticks(low: float, high: float, count: int = 5) -> list[float]:
@@ -74,15 +99,16 @@ def is_log(lines: Sequence[Line]) -> bool:
 class _Frame:
     """The box of a chart and the two scales that lead into it."""
 
-    def __init__(self, lines: Sequence[Line], axes: Axes, narrow: bool) -> None:
-        self.left, self.top, self.foot = 54.0, 14.0, 44.0
-        self.width = 358.0 if narrow else 1040.0
+    def __init__(self, lines: Sequence[Line], axes: Axes, size: Size) -> None:
+        self.left, self.top, self.foot = 54.0, 30.0, 44.0
+        wide = size == "wide"
+        self.width = 1040.0 if wide else 358.0
         room = max((len(_end_label(line, axes)) for line in lines), default=0)
-        self.right = 14.0 if narrow else 30.0 + min(room, 40) * _LETTER
-        self.height = 300.0 if narrow else max(400.0, len(lines) * _LABEL_GAP + 90)
+        self.right = 30.0 + min(room, 40) * _LETTER if wide else 14.0
+        self.height = max(400.0, len(lines) * _LABEL_GAP + 90) if wide else 300.0 if size == "narrow" else 250.0
         self.inner_width, self.inner_height = self.width - self.left - self.right, self.height - self.top - self.foot
-        self.log, self.whole = axes.log, axes.whole
-        self.x_low, self.x_high = _whole_range(lines) if self.whole else _x_range(lines, self.log)
+        self.log, self.whole, self.log_y = axes.log, axes.whole, axes.log_y
+        self.x_low, self.x_high = _whole_range(lines) if self.whole else _x_range(lines, axes)
         self.y_low, self.y_high = _y_range(lines, axes)
 
     def x(self, value: float) -> float:
@@ -93,13 +119,20 @@ class _Frame:
         return self.inner_width * (value - low) / (high - low)
 
     def y(self, value: float) -> float:
-        return self.inner_height * (self.y_high - value) / (self.y_high - self.y_low)
+        low, high = self.y_low, self.y_high
+        if self.log_y:
+            value, low, high = math.log(max(value, low / 100)), math.log(low), math.log(high)
+        return self.inner_height * (high - value) / (high - low)
+
+    def y_ticks(self) -> list[float]:
+        return log_ticks(self.y_low, self.y_high, 8) if self.log_y else ticks(self.y_low, self.y_high, 6)
 
     def x_ticks(self) -> list[float]:
         if self.log:
             return log_ticks(self.x_low, self.x_high, 5 if self.width < 500 else 13)
         if self.whole:
-            return [float(x) for x in range(math.ceil(self.x_low), math.floor(self.x_high) + 1)]
+            every = math.ceil((self.x_high - self.x_low) / (10 if self.width < 500 else 30))
+            return [float(x) for x in range(math.ceil(self.x_low), math.floor(self.x_high) + 1, every)]
         return ticks(self.x_low, self.x_high, 4 if self.width < 500 else 8)
 
 
@@ -108,12 +141,14 @@ def _whole_range(lines: Sequence[Line]) -> tuple[float, float]:
     return min(xs) - 0.2, max(xs) + 0.2
 
 
-def _x_range(lines: Sequence[Line], log: bool) -> tuple[float, float]:
+def _x_range(lines: Sequence[Line], axes: Axes) -> tuple[float, float]:
     xs = [x for line in lines for x in line.xs]
-    if not log:
+    if not axes.log:
         widest = max(xs) or 1.0
         return -0.01 * widest, 1.02 * widest
     positive = [x for x in xs if x > 0] or [1.0]
+    if axes.all:
+        return min(positive) / 1.2, max(positive) * 1.2
     # A first point at almost no seconds would stretch the axis over empty decades.
     ends = [line.xs[-1] for line in lines if line.xs[-1] > 0] or [1.0]
     return max(min(positive), min(ends) / 10) * 0.8, max(positive) * 1.1
@@ -124,7 +159,13 @@ def _y_range(lines: Sequence[Line], axes: Axes) -> tuple[float, float]:
     ys = [y for line in lines for y in line.ys]
     last = [line.ys[-1] for line in lines]
     low, high = min(ys), max(ys)
-    if axes.lower_is_better:
+    if axes.log_y:
+        return low / 1.3, high * 1.3
+    if axes.from_zero:
+        return 0.0, 1.06 * high or 1.0
+    if axes.whole or axes.all:
+        pass
+    elif axes.lower_is_better:
         high = min(high, max(max(last), low + 0.5 * (high - low)))
     else:
         low = max(low, min(min(last), high - 0.5 * (high - low)))
@@ -140,47 +181,68 @@ def _finite(line: Line) -> Line:
     if len(points) > _MOST_POINTS:
         stride = (len(points) - 1) / (_MOST_POINTS - 1)
         points = [points[round(i * stride)] for i in range(_MOST_POINTS)]
-    return Line(line.name, line.colour, [x for x, _ in points], [y for _, y in points])
+    mark = line.mark if line.mark and is_number(line.mark.x) and is_number(line.mark.y) else None
+    return replace(line, xs=[x for x, _ in points], ys=[y for _, y in points], mark=mark)
 
 
-def line_chart(lines: Sequence[Line], axes: Axes, narrow: bool) -> str:
-    """Curves with their names at the line ends (wide) or without (narrow: the page has a legend beside it)."""
+def line_chart(lines: Sequence[Line], axes: Axes, size: Size, scale: Sequence[Line] = ()) -> str:
+    """Curves with their names at the line ends (wide) or without (narrow, small: the page has a legend beside it).
+    `scale`: all lines of a row of charts that share their scales; none: the scales are those of this chart."""
     drawn = [line for line in map(_finite, lines) if line.xs]
     if not drawn:
         return ""
-    frame = _Frame(drawn, axes, narrow)
+    frame = _Frame([line for line in map(_finite, scale) if line.xs] or drawn, axes, size)
     w, h = frame.width, frame.height
     name = f"{axes.metric} against {axes.x_title}"
     parts = [
-        f'<svg class="chart {"narrow" if narrow else "wide"}" viewBox="0 0 {w:.0f} {h:.0f}" role="img" '
+        f'<svg class="chart {size}" viewBox="0 0 {w:.0f} {h:.0f}" role="img" '
         f'aria-label="{text(name)}" data-left="{frame.left:.0f}" data-top="{frame.top:.0f}">',
         _grid(frame, axes),
         # An inner svg cuts off what lies outside it, so curves may begin above the picture.
         f'<svg x="{frame.left}" y="{frame.top}" width="{frame.inner_width:.1f}" height="{frame.inner_height:.1f}">',
-        *(_series(line, frame, axes) for line in reversed(drawn)),
+        *(_faint(line, frame) for line in drawn if line.faint),
+        *(_series(line, frame, axes) for line in reversed(drawn) if not line.faint),
+        *(_marked(line.mark, line.colour, frame) for line in drawn if line.mark),
         "</svg>",
-        "" if narrow else _end_labels(drawn, frame, axes),
+        _end_labels([line for line in drawn if not line.faint], frame, axes) if size == "wide" else "",
         "</svg>",
     ]
     return "".join(parts)
 
 
+def _faint(line: Line, frame: _Frame) -> str:
+    path = " ".join(f"{frame.x(x):.1f},{frame.y(y):.1f}" for x, y in zip(line.xs, line.ys, strict=True))
+    return f'<polyline class="faint" points="{path}"/>'
+
+
+def _marked(mark: Mark, colour: int, frame: _Frame) -> str:
+    """The ring, and its words above it, or below where there is no room; never across the picture's edges."""
+    x, y = frame.x(mark.x), frame.y(mark.y)
+    side = "start" if x < frame.inner_width / 4 else "end" if x > 3 * frame.inner_width / 4 else "middle"
+    below = y + 22 if y < 30 else y - 12
+    return (
+        f'<g class="mark {hue(colour)}"><circle cx="{x:.1f}" cy="{y:.1f}" r="7"/>'
+        f'<text x="{x:.1f}" y="{below:.1f}" text-anchor="{side}">{text(mark.said)}</text></g>'
+    )
+
+
 def _grid(frame: _Frame, axes: Axes) -> str:
     right, bottom = frame.left + frame.inner_width, frame.top + frame.inner_height
-    y_ticks = ticks(frame.y_low, frame.y_high, 6)
-    parts = []
-    for value, label in zip(y_ticks, _labels(y_ticks, axes.metric), strict=True):
+    y_ticks = frame.y_ticks()
+    labels = [_short(v) for v in y_ticks] if frame.log_y else _labels(y_ticks, axes.metric)
+    parts = [f'<text class="tick" x="4" y="13">{text(axes.y_title or axes.metric)}{_logarithmic(frame.log_y)}</text>']
+    for value, label in zip(y_ticks, labels, strict=True):
         y = frame.top + frame.y(value)
         parts.append(f'<line class="grid" x1="{frame.left}" x2="{right:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(f'<text class="tick" x="{frame.left - 8}" y="{y + 4:.1f}" text-anchor="end">{label}</text>')
     x_ticks = frame.x_ticks()
-    for value, label in zip(x_ticks, [f"{v:,g}" for v in x_ticks] if frame.log else _labels(x_ticks), strict=True):
+    for value, label in zip(x_ticks, [_short(v) for v in x_ticks] if frame.log else _labels(x_ticks), strict=True):
         x = frame.left + frame.x(value)
         parts.append(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{bottom:.1f}" y2="{bottom + 4:.1f}"/>')
         parts.append(f'<text class="tick" x="{x:.1f}" y="{bottom + 18:.1f}" text-anchor="middle">{label}</text>')
     parts.append(f'<line class="axis" x1="{frame.left}" x2="{right:.1f}" y1="{bottom:.1f}" y2="{bottom:.1f}"/>')
-    title = axes.x_title + (" (logarithmic)" if frame.log else "")
-    parts.append(f'<text class="tick" x="{right:.1f}" y="{bottom + 37:.1f}" text-anchor="end">{text(title)}</text>')
+    title = text(axes.x_title) + _logarithmic(frame.log)
+    parts.append(f'<text class="tick" x="{right:.1f}" y="{bottom + 37:.1f}" text-anchor="end">{title}</text>')
     if axes.best is not None:
         y = frame.top + frame.y(axes.best)
         parts.append(f'<line class="best" x1="{frame.left}" x2="{right:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>')
@@ -188,6 +250,15 @@ def _grid(frame: _Frame, axes: Axes) -> str:
         above = y - 6 if y - frame.top > 20 else y + 15
         parts.append(f'<text class="tick" x="{frame.left + 6}" y="{above:.1f}">{label}</text>')
     return "".join(parts)
+
+
+def _logarithmic(log: bool) -> str:
+    return " (logarithmic)" if log else ""
+
+
+def _short(value: float) -> str:
+    """A tick of a logarithmic axis, which may span many decades: 0.001, 10, 20 k."""
+    return short_count(round(value)).replace(".0 ", " ") if value >= 10_000 else f"{value:,g}"
 
 
 def _labels(values: Sequence[float], metric: str = "") -> list[str]:
@@ -205,10 +276,10 @@ def _series(line: Line, frame: _Frame, axes: Axes) -> str:
     end_x, end_y = pixels[-1]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in pixels)
     parts = [f'<g class="series {hue(line.colour)}" data-name="{text(line.name)}">']
-    if end_x < frame.inner_width - 4:
+    if end_x < frame.inner_width - 4 and frame.width > 500:
         parts.append(f'<line class="rest" x1="{end_x:.1f}" x2="100%" y1="{end_y:.1f}" y2="{end_y:.1f}"/>')
     if len(pixels) > 1:
-        dashes = ' stroke-dasharray="7 4"' if line.colour >= 10 else ""
+        dashes = ' stroke-dasharray="7 4"' if line.dashed else ""
         parts.append(f'<polyline points="{path}"{dashes}/>')
     for i, ((x, y), at, value) in enumerate(zip(pixels, line.xs, values, strict=True)):
         radius = 4.5 if i == len(pixels) - 1 else 2.2
@@ -375,15 +446,16 @@ def _shade(share: float) -> int:
 def _commonest(labels: Sequence[str], counts: Sequence[Sequence[int]]) -> str:
     pairs = [(n, i, j) for i, row in enumerate(counts) for j, n in enumerate(row) if i != j and n]
     largest = sorted(pairs, key=lambda pair: (-pair[0], pair[1], pair[2]))[:_MOST_CLASSES]
-    rows = [[text(labels[i]), text(labels[j]), f"{n:,}", f"{100 * n / sum(counts[i]):.1f} %"] for n, i, j in largest]
+    rows = [[text(labels[i]), text(labels[j]), f"{n:,}", percent(n / sum(counts[i]))] for n, i, j in largest]
     said = f"{len(labels)} labels: the {len(rows)} commonest confusions of {len(pairs):,}."
     return f"<p>{said}</p>" + table(["true", "predicted", "times", "of its label"], rows)
 
 
-def legend(lines: Sequence[Line], write: Callable[[float], str]) -> str:
-    """Names and last values as a list, for where the chart is too narrow for them."""
+def legend(lines: Sequence[Line], write: Callable[[float], str], always: bool = False) -> str:
+    """Names and last values as a list, for where the chart is too narrow for them, or `always`."""
     items = "".join(
-        f"<li>{swatch(line.colour)}{text(line.name)} <b>{write(line.ys[-1]) if line.ys else '–'}</b></li>"
+        f"<li>{swatch(line.colour, line.dashed)}{text(line.name)} <b>{write(line.ys[-1]) if line.ys else '–'}</b></li>"
         for line in lines
+        if not line.faint
     )
-    return f'<ul class="legend">{items}</ul>'
+    return f'<ul class="legend{" shown" if always else ""}">{items}</ul>'

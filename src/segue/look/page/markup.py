@@ -12,7 +12,10 @@ import re
 from collections.abc import Sequence
 
 _INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
-_SHARES = ("accuracy", "f1", "precision", "recall")
+HUES = 8
+"""Colours of the style sheet."""
+_LOWER_IS_BETTER = ("bits", "perplexity", "loss", "ter", "error")
+_SHARES = ("accuracy", "f1", "precision", "recall", "share")
 
 
 def text(raw: str) -> str:
@@ -47,9 +50,14 @@ def figure(value: float | None, metric: str = "") -> str:
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
     if is_share(metric):
-        return f"{100 * value:.1f} %"
+        return percent(value)
     written = f"{value:,.3f}" if abs(value) < 10 and not _in_hundreds(metric) else f"{value:,.1f}"
     return written.replace("-", "−")
+
+
+def percent(share: float) -> str:
+    """A share in per cent, as everywhere on the page: 90.2 %."""
+    return f"{100 * share:.1f} %"
 
 
 def is_share(metric: str) -> bool:
@@ -59,6 +67,11 @@ def is_share(metric: str) -> bool:
 
 def _in_hundreds(metric: str) -> bool:
     return any(word in metric.lower() for word in ("bleu", "chrf", "ter", "perplexity"))
+
+
+def lower_is_better(metric: str) -> bool:
+    """Whether less of a metric is better."""
+    return any(word in re.split(r"[ _]", metric.lower()) for word in _LOWER_IS_BETTER)
 
 
 def short_count(number: int) -> str:
@@ -77,14 +90,25 @@ def duration(seconds: float) -> str:
     return f"{seconds:.2f}" if seconds < 10 else f"{seconds:.1f}" if seconds < 100 else f"{seconds:,.0f}"
 
 
-def swatch(colour: int) -> str:
-    """The small square that stands for a model all over the page."""
-    return f'<i class="swatch {hue(colour)}"></i>'
+def swatch(colour: int, dashed: bool = False) -> str:
+    """The small square that stands for a model all over the page; striped for a dashed line."""
+    return f'<i class="swatch {hue(colour)}{" dashed" if dashed else ""}"></i>'
 
 
 def hue(colour: int) -> str:
-    """The class that carries a model's colour; the style sheet has ten."""
-    return f"hue{colour % 10}"
+    """The class that carries a colour of the style sheet."""
+    return f"hue{colour % HUES}"
+
+
+def folded(panels: Sequence[str], kind: str, shown: int) -> str:
+    """Panels in a grid; those after the first few are folded away, so that a page of many models stays short."""
+    first, rest = panels[:shown], panels[shown:]
+    if len(rest) == 1:
+        first, rest = panels, []
+    grid = f'<div class="{kind}">{"".join(first)}</div>'
+    if rest:
+        grid += f'<details><summary>{len(rest)} more</summary><div class="{kind}">{"".join(rest)}</div></details>'
+    return grid
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "plain") -> str:

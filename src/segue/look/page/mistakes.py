@@ -27,6 +27,14 @@ def errors(models: Sequence[Missed]) -> str:
     return said + "".join(_table(rank, model) for rank, model in enumerate(models))
 
 
+_SPAN = re.compile(r"\[(\S+) ([^\[\]]*)\]")
+"""A span as [TYPE its words], the notation of CoNLL-2003."""
+
+
+def _marked(match: re.Match[str]) -> str:
+    return f"<mark>{match[2]}<small> {match[1]}</small></mark>"
+
+
 def _table(rank: int, model: Missed) -> str:
     headings = list(dict.fromkeys(key for example in model.examples for key in example))
     rows = [[_cell(key, example.get(key, "–")) for key in headings] for example in model.examples]
@@ -37,6 +45,8 @@ def _table(rank: int, model: Missed) -> str:
 
 
 def _cell(key: str, content: str) -> str:
+    if key in ("true spans", "predicted spans"):
+        return f'<span dir="auto">{_SPAN.sub(_marked, text(content))}</span>'
     if key != "words for it":
         return f'<span dir="auto">{text(content)}</span>'
     # Numbers apart from their words, which may run from right to left.

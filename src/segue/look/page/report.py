@@ -1,11 +1,13 @@
 """The page of a comparison, or of a single run: `report.html`, one file that works offline.
 
 Top to bottom: the verdict, the table (best first, with intervals on one common scale), the ladder of n-grams, the
-learning curves, what each model writes, predicts or translates, a quiz (which of some passages did a person write?),
-what an n-gram model expects after one context, the surprisal of one paragraph word by word, of labels the confusions,
-the figures one by one, the calibration and the errors, rows worth a look, the corpora where several were mixed, and the
-ledger. The page asks for nothing from outside, and a content policy forbids the browser to try; its
-few lines of script only add comfort (another axis, a read-out, sorting), so it is whole without them.
+learning curves of networks and the orders of an n-gram model, what each model writes, predicts or translates, a quiz
+(which of some passages did a person write?), what an n-gram model expects after one context, the surprisal of one
+paragraph word by word, of labels the confusions, the figures one by one, the calibration and the errors, rows worth a
+look, the corpora where several were mixed, and the ledger. Of many models the best few are shown, the others folded
+away; up to eight have a colour each, more have that of their family.
+The page asks for nothing from outside, and a content policy forbids the browser to try; its few lines of script only
+add comfort (another axis, a read-out, sorting), so it is whole without them.
 
 Everything here is plain data in, text out: nothing knows of runs or tensors.
 """
@@ -16,39 +18,36 @@ import base64
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from segue.data.atomic import atomic_file, of_process
+from segue.inference.evaluation import HIDDEN_ZEROS, NAMES
 from segue.inference.metrics import class_scores
 from segue.look.explain.evidence import Followers
+from segue.look.explain.orders import Orders
+from segue.look.inside.draw_svg import draw
 from segue.look.inside.view import View
 from segue.look.page import charts, markup
+from segue.look.page.by_order import by_order_charts
 from segue.look.page.calibration import Sure, calibration
 from segue.look.page.charts import Axes, Line
+from segue.look.page.curves import Curve, Learnt, learning_curves
 from segue.look.page.followers import followers
-from segue.look.page.markup import figure, swatch, text
+from segue.look.page.markup import figure, folded, lower_is_better, percent, swatch, text
+from segue.look.page.meanings import MEANINGS, explained, term
 from segue.look.page.mistakes import Missed, errors
 from segue.look.page.projection import WordMap
 from segue.look.page.surprisal import Reading, surprisal
 from segue.look.page.trend import Trend, trend_chart
 from segue.look.page.word_map import word_map_charts
 
-_LOWER_IS_BETTER = ("bits", "perplexity", "loss", "ter", "error")
+_HIDDEN_ZEROS = {NAMES[key] for key in HIDDEN_ZEROS}
 _LONG_LIST = 12
-
-
-@dataclass(frozen=True)
-class Curve:
-    """A metric on the validation data, over training."""
-
-    seconds: list[float]
-    steps: list[int]
-    values: list[float]
-    metric: str = ""
-    """Its name, where it is not the ranked one: validating by BLEU at every turn would be slow."""
+_CARDS = 3
+"""Samples and texts with surprisal that are shown; those of more models are folded away."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +83,14 @@ class Entry:
     """How the model goes on from the beginning that the quiz gives, several times."""
     calibration: list[list[float]] = field(default_factory=list)
     """Of predictions of like confidence: how many, the sum of their confidence, how many are right."""
+    loss: Curve | None = None
+    """The validation and the training loss, where `curve` is another metric."""
+    family: str = ""
+    """What models of its kind are called together: n-gram, RNN, Transformer."""
+    colour: int = 0
+    """Its colour on the page; `render` sets it."""
+    types: list[dict[str, Any]] = field(default_factory=list)
+    """Of spans: precision, recall and F1 of each type."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +124,14 @@ class Page:
     """Of the page of a run that is a network: pictures of what it does with a held-out text (look/inside)."""
     words: WordMap | None = None
     """Of the page of a run with vectors of words."""
+    orders: Orders | None = None
+    """Of the page of a run that counts n-grams."""
+    temperatures: list[tuple[float, str]] = field(default_factory=list)
+    """Of the page of a run that writes: temperatures, and what it wrote with each after the prompt."""
+    features: list[tuple[str, list[tuple[str, float]]]] = field(default_factory=list)
+    """Of the page of a classifier that counts: labels, and the n-grams that speak most for each, with their weights."""
+    split: str = "test"
+    """The part of the data that the figures are of."""
 
 
 @dataclass(frozen=True)
@@ -145,19 +160,24 @@ def write(page: Page, path: Path) -> None:
 
 def render(page: Page) -> str:
     """The page as a string of HTML."""
+    page = replace(page, entries=_coloured(page.entries))
     sections = [
         ("result", "Result", _table(page)),
         ("ladder", "Bits against order", _ladder(page)),
         ("trend", "In numbers", _trend(page)),
         ("curves", "Learning curves", _curves(page)),
+        ("orders", "Order by order", by_order_charts(page.orders, page.split) if page.orders else ""),
+        ("features", "What speaks for each label", _features(page)),
         ("words", "Map of the words", word_map_charts(page.words) if page.words else ""),
         ("samples", "Samples", _samples(page)),
+        ("temperature", "Temperature", _temperatures(page)),
         ("quiz", "Which is the real one?", _quiz(page)),
         ("expected", "Expected, order by order", _expected(page)),
         ("surprisal", "Surprisal, word by word", _surprisal(page)),
         ("inside", "Inside the network", _inside(page)),
         ("confusion", "Confusions", _confusion(page)),
         ("classes", "Label by label", _classes(page)),
+        ("types", "Type by type", _types(page)),
         ("calibration", "Calibration", _calibration(page)),
         ("examples", "Translations" if _translates(page) else "Errors", _examples(page)),
         ("rows", "Rows to look at", _rows(page)),
@@ -195,10 +215,10 @@ def _script() -> str:
 
 def _header(page: Page, links: str) -> str:
     *facts, verdict = page.summary or [""]
-    said = "".join(f"<li>{text(fact)}</li>" for fact in facts)
+    said = "".join(f"<li>{explained(fact)}</li>" for fact in facts)
     return (
         f'<header><p class="mark"><b>segue</b><span>{text(page.date)}</span></p><h1>{text(page.title)}</h1>'
-        f'<p class="verdict">{text(verdict)}</p><ul class="facts">{said}</ul><nav>{links}</nav></header>'
+        f'<p class="verdict">{explained(verdict)}</p><ul class="facts">{said}</ul><nav>{links}</nav></header>'
     )
 
 
@@ -212,8 +232,37 @@ def _ranked(page: Page) -> str:
     return next((name for entry in page.entries for name in entry.metrics), "")
 
 
-def _lower_is_better(metric: str) -> bool:
-    return any(word in re.split(r"[ _]", metric.lower()) for word in _LOWER_IS_BETTER)
+def _coloured(entries: Sequence[Entry]) -> list[Entry]:
+    """Give each entry its colour: one of its own, or that of its group where there are more than the colours."""
+    if len(entries) <= markup.HUES:
+        return [replace(entry, colour=i) for i, entry in enumerate(entries)]
+    groups = _groups(entries)
+    return [replace(entry, colour=groups.index(_group(entry, entries))) for entry in entries]
+
+
+def _groups(entries: Sequence[Entry]) -> list[str]:
+    """The groups that share a colour, that of the best model first."""
+    return list(dict.fromkeys(_group(entry, entries) for entry in entries))
+
+
+def _group(entry: Entry, entries: Sequence[Entry]) -> str:
+    """The family; where all are of one family the smoothing, or the kind."""
+    if len({other.family for other in entries}) > 1:
+        return entry.family
+    return entry.rung[0] if entry.rung else entry.model.partition("/")[0]
+
+
+def _named(entry: Entry) -> str:
+    return f"{swatch(entry.colour)}<b>{text(entry.model)}</b>"
+
+
+def _families(page: Page) -> str:
+    """What the colours mean, where models share them."""
+    groups = _groups(page.entries)
+    if len(page.entries) <= markup.HUES or not all(groups):
+        return ""
+    items = "".join(f"<li>{swatch(i)}{text(group)}</li>" for i, group in enumerate(groups))
+    return f'<ul class="legend shown">{items}</ul>'
 
 
 # The table
@@ -221,23 +270,35 @@ def _lower_is_better(metric: str) -> bool:
 
 def _table(page: Page) -> str:
     ranked = _ranked(page)
-    others = list(dict.fromkeys(m for entry in page.entries for m in entry.metrics if m != ranked))
+    others = [name for name in dict.fromkeys(m for e in page.entries for m in e.metrics) if _told(page, name, ranked)]
     scale = _scale(page, ranked)
     paired = any(entry.differs for entry in page.entries)
-    head = ["<th>model</th><th>tokens</th>"]
+    head = [f"<th>model</th><th>{term('tokens')}</th>"]
     if ranked:
-        head.append(f'<th class="number">{_words(ranked)} <small>{_direction(ranked)}</small></th>')
+        head.append(f'<th class="number">{page.split} {term(ranked)} <small>{_direction(ranked)}</small></th>')
     if scale:
-        head.append(f'<th class="forest"><span>with 95 % interval</span>{charts.interval_axis(scale)}</th>')
+        head.append(f'<th class="forest"><span>with {term("95 % interval")}</span>{charts.interval_axis(scale)}</th>')
     if paired:
         head.append(f"<th>{_compared(page)}</th>")
-    head += [f'<th class="number">{_words(name)}</th>' for name in [*others, "parameters", "seconds", "tokens/s"]]
+    head += [f'<th class="number">{term(name)}</th>' for name in [*others, "parameters", "seconds", "tokens/s"]]
     rows = "".join(_row(page, i, ranked, others, scale, paired) for i in range(len(page.entries)))
-    note = _below_table(page, ranked, scale)
+    note = _below_table(page, ranked, scale) + _meanings([ranked, *others])
     return (
-        f'<div class="scroll"><table class="result"><thead><tr>{"".join(head)}</tr></thead>'
+        f'{_families(page)}<div class="scroll"><table class="result"><thead><tr>{"".join(head)}</tr></thead>'
         f"<tbody>{rows}</tbody></table></div>{note}"
     )
+
+
+def _told(page: Page, name: str, ranked: str) -> bool:
+    """Whether a figure beside the ranked one has a column: some are left out if there is nothing to tell."""
+    return name != ranked and (name not in _HIDDEN_ZEROS or any(entry.metrics.get(name) for entry in page.entries))
+
+
+def _meanings(names: Sequence[str]) -> str:
+    """The meanings of the columns as a list: a phone has no pointer to hover with."""
+    known = [name for name in ("tokens", *names, "parameters", "tokens/s") if name in MEANINGS]
+    items = "".join(f"<dt>{text(name)}</dt><dd>{text(MEANINGS[name])}</dd>" for name in known)
+    return f'<details><summary>What the columns mean</summary><dl class="ledger">{items}</dl></details>'
 
 
 def _scale(page: Page, ranked: str) -> charts.Scale | None:
@@ -248,13 +309,13 @@ def _row(page: Page, i: int, ranked: str, others: Sequence[str], scale: charts.S
     entry = page.entries[i]
     note = f"<small>{text(entry.note)}</small>" if entry.note else ""
     cells = [
-        f'<td class="name" data-sort="{i}" title="{text(entry.run)}">{swatch(i)}<b>{text(entry.model)}</b>{note}</td>',
+        f'<td class="name" data-sort="{i}" title="{text(entry.run)}">{_named(entry)}{note}</td>',
         f'<td data-label="tokens">{text(entry.tokens)}</td>',
     ]
     if ranked:
-        cells.append(_number(ranked, entry.metrics.get(ranked), "lead", _interval(entry, ranked)))
+        cells.append(_number(ranked, entry.metrics.get(ranked), "lead", _interval(entry, ranked), f"{page.split} "))
     if scale:
-        bar = charts.interval_bar(entry.metrics.get(ranked), entry.interval, scale, i)
+        bar = charts.interval_bar(entry.metrics.get(ranked), entry.interval, scale, entry.colour)
         cells.append(f'<td class="forest">{bar}</td>')
     if paired:
         cells.append(_differs(page, i))
@@ -268,10 +329,10 @@ def _row(page: Page, i: int, ranked: str, others: Sequence[str], scale: charts.S
     return f"<tr>{''.join(cells)}</tr>"
 
 
-def _number(metric: str, value: float | None, kind: str = "", below: str = "") -> str:
+def _number(metric: str, value: float | None, kind: str = "", below: str = "", split: str = "") -> str:
     # What is missing sorts last, whichever way is better.
-    worst = float("inf") if _lower_is_better(metric) else float("-inf")
-    return _cell(metric, worst if value is None else value, figure(value, metric) + below, kind=kind)
+    worst = float("inf") if lower_is_better(metric) else float("-inf")
+    return _cell(split + metric, worst if value is None else value, figure(value, metric) + below, kind=kind)
 
 
 def _cell(label: str, sort: float, shown: str, hover: str = "", kind: str = "") -> str:
@@ -318,7 +379,8 @@ def _below_table(page: Page, ranked: str, scale: charts.Scale | None) -> str:
         )
         if page.column == "this run":
             said.append("The answer is about these trained runs; another seed may turn it round.")
-    if scale and not all(scale.holds(entry.metrics.get(ranked)) for entry in page.entries):
+    values = [entry.metrics.get(ranked) for entry in page.entries]
+    if scale and not all(value is None or scale.holds(value) for value in values):
         said.append("An arrow points to a figure beyond the scale.")
     if page.best is not None:
         said.append(f"The dotted line is the best possible, {figure(page.best, ranked)}.")
@@ -326,7 +388,7 @@ def _below_table(page: Page, ranked: str, scale: charts.Scale | None) -> str:
 
 
 def _direction(metric: str) -> str:
-    return "lower is better" if _lower_is_better(metric) else "higher is better"
+    return "lower is better" if lower_is_better(metric) else "higher is better"
 
 
 def _words(name: str) -> str:
@@ -344,51 +406,43 @@ def _speed(number: float) -> tuple[str, str]:
 
 
 def _curves(page: Page) -> str:
-    ranked = _ranked(page)
-    metric = next((entry.curve.metric for entry in page.entries if entry.curve.metric), ranked)
-    lower, best = _lower_is_better(metric), page.best if metric == ranked else None
-    entries = list(enumerate(page.entries))
-    by_seconds = [Line(e.model, i, e.curve.seconds, e.curve.values) for i, e in entries]
-    by_steps = [Line(e.model, i, e.curve.steps, e.curve.values) for i, e in entries]
-    seconds = Axes("seconds of training", metric, lower, best, charts.is_log(by_seconds))
-    panels = _chart(by_seconds, seconds, "seconds")
-    if any(len(line.xs) > 1 for line in by_steps):
-        panels += _chart(by_steps, Axes("steps", metric, lower, best), "steps")
-    if not panels:
-        return ""
-    legend = charts.legend([line for line in by_seconds if line.ys], lambda value: figure(value, metric))
-    what = f"{metric[:1].upper()}{metric[1:]} on the validation data while training ({_direction(metric)}); "
-    what += "networks read its first part (train.validate_tokens)."
-    return f'<p class="aside">{_words(what)}</p><div class="charts">{panels}</div>{legend}'
-
-
-def _chart(lines: Sequence[Line], axes: Axes, name: str) -> str:
-    wide, narrow = charts.line_chart(lines, axes, narrow=False), charts.line_chart(lines, axes, narrow=True)
-    return f'<figure data-axis="{name}">{wide}{narrow}</figure>' if wide else ""
+    models = [Learnt(entry.model, entry.colour, entry.curve, entry.loss) for entry in page.entries]
+    return learning_curves(models, _ranked(page), page.best, page.split)
 
 
 def _ladder(page: Page) -> str:
-    """The figure against the order, a line a smoothing, where n-gram models of several orders are compared alone."""
+    """The figure against the order, a line a smoothing, where n-gram models of several orders are compared."""
     ranked = _ranked(page)
-    points: dict[str, list[tuple[int, float]]] = {}
-    many = len({entry.tokens for entry in page.entries if entry.rung}) > 1
+    points: dict[tuple[str, str], list[tuple[int, float]]] = {}
     for entry in page.entries:
         value = entry.metrics.get(ranked)
         if entry.rung and value is not None and markup.is_number(value):
-            name = f"{entry.rung[0]}, {entry.tokens}" if many else entry.rung[0]
-            points.setdefault(name, []).append((entry.rung[1], value))
-    alone = all(entry.rung for entry in page.entries)
-    if not alone or len({order for line in points.values() for order, _ in line}) < 2:
+            points.setdefault((entry.rung[0], entry.tokens), []).append((entry.rung[1], value))
+    if not any(len({order for order, _ in line}) > 1 for line in points.values()):
         return ""
-    lines = [
-        Line(name, i, [order for order, _ in sorted(line)], [value for _, value in sorted(line)])
-        for i, (name, line) in enumerate(sorted(points.items(), key=lambda item: (-len(item[1]), item[0])))
-    ]
-    axes = Axes("order", ranked, _lower_is_better(ranked), page.best, whole=True)
-    wide, narrow = (charts.line_chart(lines, axes, narrow) for narrow in (False, True))
+    title = f"{page.split} {ranked}"
+    axes = Axes("order", ranked, lower_is_better(ranked), page.best, whole=True, y_title=title)
+    lines = _rungs(points, _groups(page.entries))
+    wide, narrow = charts.line_chart(lines, axes, "wide"), charts.line_chart(lines, axes, "narrow")
     said = f"N-gram models: {_words(ranked)} against the order, a line a smoothing ({_direction(ranked)})."
     legend = charts.legend(lines, lambda value: figure(value, ranked))
     return f'<p class="aside">{said}</p><figure>{wide}{narrow}</figure>{legend}'
+
+
+def _rungs(points: dict[tuple[str, str], list[tuple[int, float]]], groups: Sequence[str]) -> list[Line]:
+    """A line for each smoothing and kind of tokens, the longest first; a smoothing has the colour that it has in the
+    table, where it has one there, and the lines of its other tokens are dashed."""
+    many = len({tokens for _, tokens in points}) > 1
+    smoothings = list(dict.fromkeys(smoothing for smoothing, _ in sorted(points)))
+    seen: set[str] = set()
+    lines = []
+    for (smoothing, tokens), line in sorted(points.items(), key=lambda item: (-len(item[1]), item[0])):
+        colour = (groups if smoothing in groups else smoothings).index(smoothing)
+        orders, values = [order for order, _ in sorted(line)], [value for _, value in sorted(line)]
+        name = f"{smoothing}, {tokens}" if many else smoothing
+        lines.append(Line(name, colour, orders, values, dashed=smoothing in seen))
+        seen.add(smoothing)
+    return lines
 
 
 def _trend(page: Page) -> str:
@@ -400,6 +454,18 @@ def _trend(page: Page) -> str:
     return f'<p class="aside">{_words(said[:1].upper() + said[1:])}</p><figure>{wide}{narrow}</figure>'
 
 
+def _features(page: Page) -> str:
+    if not page.features:
+        return ""
+    rows = [
+        [text(label), ", ".join(f"<bdi>{text(name)}</bdi>&nbsp;<small>{weight:.2f}</small>" for name, weight in found)]
+        for label, found in page.features
+    ]
+    said = "The n-grams with the greatest weights: what one of them adds to the score of the label (of naive Bayes, to "
+    said += "its log-probability), less the mean over the labels."
+    return f'<p class="aside">{said}</p>{markup.table(["label", "n-grams"], rows, "plain features")}'
+
+
 # What the models say
 
 
@@ -408,14 +474,30 @@ def _samples(page: Page) -> str:
         return ""
     prompt = f'<b class="prompt">{text(page.prompt)}</b>'
     # HTML drops a line end that follows <pre>, so one is given for it to drop.
-    panels = "".join(
-        f'<article class="panel"><h3>{swatch(i)}{text(entry.model)}</h3>'
+    panels = [
+        f'<article class="panel"><h3>{swatch(entry.colour)}{text(entry.model)}</h3>'
         f'<pre dir="auto">\n{prompt}{text(entry.sample)}</pre></article>'
-        for i, entry in enumerate(page.entries)
+        for entry in page.entries
         if entry.sample
-    )
+    ]
     begun = "The same prompt and the same seed for all" if page.prompt else "No prompt, and the same seed for all"
-    return f'<p class="aside">{begun}; what is bold was given.</p><div class="panels">{panels}</div>'
+    return f'<p class="aside">{begun}; what is bold was given.</p>{folded(panels, "panels", _CARDS)}'
+
+
+def _temperatures(page: Page) -> str:
+    """What one model writes as its probabilities are sharpened or flattened."""
+    if not page.temperatures:
+        return ""
+    prompt = f'<b class="prompt">{text(page.prompt)}</b>'
+    panels = "".join(
+        f'<article class="panel"><h3>temperature {value:g}</h3><pre dir="auto">\n{prompt}{text(sample)}</pre></article>'
+        for value, sample in page.temperatures
+    )
+    said = "The same prompt and the same seed. Probabilities are raised to the power of 1 / temperature: at 0 the "
+    said += (
+        "likeliest token is always taken, at 1 tokens are drawn as the model says, above 1 rare ones come more often."
+    )
+    return f'<p class="aside">{said}</p><div class="panels">{panels}</div>'
 
 
 def _quiz(page: Page) -> str:
@@ -426,7 +508,7 @@ def _quiz(page: Page) -> str:
     for letter, (passage, who) in zip("ABCDEFGH", page.quiz.passages, strict=False):
         answer = "<b>Yes.</b> So the text goes on."
         if who is not None:
-            answer = f"<b>No.</b> {swatch(who)}{text(page.entries[who].model)} wrote it."
+            answer = f"<b>No.</b> {swatch(page.entries[who].colour)}{text(page.entries[who].model)} wrote it."
         panels += (
             f'<article class="panel"><h3>{letter}</h3><pre dir="auto">\n<b class="prompt">{text(page.quiz.begin)}</b>'
             f'{text(passage)}</pre><details class="answer"><summary>Is {letter} the real one?</summary>'
@@ -443,25 +525,26 @@ def _expected(page: Page) -> str:
 
 
 def _surprisal(page: Page) -> str:
-    readings = [Reading(entry.model, i, entry.surprisal) for i, entry in enumerate(page.entries)]
+    readings = [Reading(entry.model, entry.colour, entry.surprisal) for entry in page.entries]
     if not any(reading.words for reading in readings):
         return ""
-    said = "A paragraph that no model has seen. The redder a word, the less the model expected it there."
-    return f'<p class="aside">{said}</p>{surprisal(readings)}'
+    said = "A paragraph that no model has seen. The redder a word, the higher its surprisal: the less the model "
+    said += "expected it there."
+    return f'<p class="aside">{explained(said)}</p>{surprisal(readings, _CARDS)}'
 
 
 def _confusion(page: Page) -> str:
     """Of the best model that has one."""
-    for i, entry in enumerate(page.entries):
+    for entry in page.entries:
         if entry.confusion:
-            said = f"{swatch(i)}<b>{text(entry.model)}</b>: what each label was taken for."
+            said = f"{_named(entry)}: what each label was taken for."
             return f"<p>{said}</p>{charts.confusion_matrix(*entry.confusion)}"
     return ""
 
 
 def _classes(page: Page) -> str:
     """Precision, recall and F1 of the best model that has confusions."""
-    for i, entry in enumerate(page.entries):
+    for entry in page.entries:
         if entry.confusion:
             labels, counts = entry.confusion
             scores = zip(labels, class_scores(counts), strict=True)
@@ -469,15 +552,31 @@ def _classes(page: Page) -> str:
                 [text(label), *(figure(share, "f1") for share in score[:3]), f"{score.support:,}"]
                 for label, score in sorted(scores, key=lambda pair: -pair[1].support)
             ]
-            of = page.judged
-            said = f"{swatch(i)}<b>{text(entry.model)}</b>: of what it called so, how much is so (precision); of what "
-            said += "is so, how much it found (recall); and F1, the harmonic mean of the two."
-            return f"<p>{said}</p>{markup.table(['label', 'precision', 'recall', 'F1', of], rows)}"
+            return _precision_and_recall(entry, ["label", page.judged], rows)
     return ""
 
 
+def _types(page: Page) -> str:
+    """Precision, recall and F1 of each type of span, by the best model of spans."""
+    for entry in page.entries:
+        if entry.types:
+            shares = ("precision", "recall", "f1")
+            rows = [
+                [text(one["type"]), *(figure(one[share], "f1") for share in shares), f"{one['true']:,}"]
+                for one in sorted(entry.types, key=lambda one: -one["true"])
+            ]
+            return _precision_and_recall(entry, ["type", "spans"], rows)
+    return ""
+
+
+def _precision_and_recall(entry: Entry, names: Sequence[str], rows: list[list[str]]) -> str:
+    said = f"{_named(entry)}: of what it called so, how much is so (precision); of what "
+    said += "is so, how much it found (recall); and F1, the harmonic mean of the two."
+    return f"<p>{said}</p>{markup.table([names[0], 'precision', 'recall', 'F1', names[1]], rows)}"
+
+
 def _calibration(page: Page) -> str:
-    return calibration([Sure(e.model, i, e.calibration) for i, e in enumerate(page.entries) if e.calibration])
+    return calibration([Sure(e.model, e.colour, e.calibration) for e in page.entries if e.calibration])
 
 
 def _rows(page: Page) -> str:
@@ -486,7 +585,9 @@ def _rows(page: Page) -> str:
     if not found["rows"]:
         return ""
     shares = [(split, share) for split, share in (page.ledger.get("overlap") or {}).items() if share]
-    said = [f"{share:.1%} of the {split} rows have a text that is in the training rows too." for split, share in shares]
+    said = [
+        f"{percent(share)} of the {split} rows have a text that is in the training rows too." for split, share in shares
+    ]
     said.append(f"{found['rows']:,} rows have the same text as an earlier one.")
     if found["contradictory_texts"]:
         said.append(
@@ -498,7 +599,8 @@ def _rows(page: Page) -> str:
 
 def _inside(page: Page) -> str:
     """Pictures of look/inside, drawn as SVG; `segue look` shows them of any text."""
-    return "".join(f"<figure>{view.svg()}</figure>" for view in page.views)
+    # Not view.svg(), which brings a style sheet of its own: that would hold for every picture of the page.
+    return "".join(f'<figure class="inside">{draw(view)}</figure>' for view in page.views)
 
 
 def _translates(page: Page) -> bool:
@@ -507,20 +609,20 @@ def _translates(page: Page) -> bool:
 
 
 def _examples(page: Page) -> str:
-    having = [(i, entry) for i, entry in enumerate(page.entries) if entry.examples]
+    having = [entry for entry in page.entries if entry.examples]
     if _translates(page):
         return _translations(having)
-    return errors([Missed(entry.model, i, entry.examples) for i, entry in having])
+    return errors([Missed(entry.model, entry.colour, entry.examples) for entry in having])
 
 
-def _translations(having: Sequence[tuple[int, Entry]]) -> str:
+def _translations(having: Sequence[Entry]) -> str:
     """Each source and its reference once, with what every model made of it."""
     outputs: dict[tuple[str, str], list[str]] = {}
-    for i, entry in having:
+    for entry in having:
         for example in entry.examples:
             same = outputs.setdefault((example.get("source", ""), example.get("reference", "")), [])
             output = text(example.get("output", "–"))
-            same.append(f'<dt>{swatch(i)}{text(entry.model)}</dt><dd dir="auto">{output}</dd>')
+            same.append(f'<dt>{swatch(entry.colour)}{text(entry.model)}</dt><dd dir="auto">{output}</dd>')
     panels = "".join(
         f'<article class="panel translation"><dl><dt>source</dt><dd dir="auto">{text(source)}</dd>'
         f'<dt>reference</dt><dd dir="auto">{text(reference)}</dd>{"".join(lines)}</dl></article>'
@@ -542,7 +644,7 @@ def _corpora(page: Page) -> str:
         [
             text(row["corpus"]),
             f"{row['tokens']:,}",
-            f"{row['weight']:.1%}",
+            percent(row["weight"]),
             f"{row['epochs']:.2f}",
             *([figure(row.get("bits_per_byte"), "bits per byte")] if scored else []),
         ]

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from segue.look.page.markup import swatch, text
+from segue.look.page.markup import folded, swatch, text
 
 SHADES = 9
 
@@ -42,12 +42,11 @@ def top_of_scale(readings: Sequence[Reading]) -> float:
     return float(next((top for top in (1, 2, 4, 6, 9, 12, 15, 18, 24, 30, 36, 45) if top >= high), math.ceil(high)))
 
 
-def surprisal(readings: Sequence[Reading]) -> str:
-    """The legend and one coloured text a model."""
+def surprisal(readings: Sequence[Reading], most: int) -> str:
+    """The legend and one coloured text a model; those after the first `most` are folded away."""
     shown = [reading for reading in readings if reading.words]
     top = top_of_scale(shown)
-    panels = "".join(_panel(reading, top) for reading in shown)
-    return f'{_legend(top)}<div class="panels readings">{panels}</div>'
+    return _legend(top) + folded([_panel(reading, top) for reading in shown], "panels readings", most)
 
 
 def _legend(top: float) -> str:

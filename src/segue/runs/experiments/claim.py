@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -43,16 +44,22 @@ from segue.inference.evaluation import LOWER_IS_BETTER, NAMES, Evaluation
 from segue.inference.evaluation import compare as compare_two
 from segue.inference.statistics import FEWEST
 from segue.look.page.charts import Axes, Line, line_chart
-from segue.look.page.report import Curve, Entry, write
+from segue.look.page.curves import Curve
+from segue.look.page.report import Entry, write
 from segue.look.page.trend import Point, Trend, alone, trend_chart
-from segue.recipe import CLAIMS, RECIPES, SECTIONS, Recipe, budgeted, load_recipe
+from segue.models.keys import SECTIONS
+from segue.models.names import CLAIMS, RECIPES
+from segue.recipe import Recipe, budgeted, check_name, load_recipe
 from segue.runs import folder as files
+from segue.runs.display import ClaimResult
 from segue.runs.experiments import length
 from segue.runs.experiments.compare import mean_of
 from segue.runs.experiments.verdict import shown_p
 from segue.runs.gather import curve_of, entry_of, page_of
+from segue.runs.resume import Out, Settings, check_inputs, setting_lines
 from segue.runs.run import Run
 from segue.runs.train import train
+from segue.training import device as devices
 from segue.training.log import Progress, silent
 
 NUMBERS = {
@@ -101,6 +108,9 @@ class Outcome:
     """Mean seconds of training one seed."""
     learns: bool = True
     """Whether there is chance in training, so that another seed gives another figure."""
+    learnt: bool = True
+    """Whether it knows clearly more than how frequent each character or label is; a claim of variants of which none
+    does is not decided, however they differ."""
 
     @property
     def diverged(self) -> bool:
@@ -176,6 +186,13 @@ def _checked(path: Path, values: dict[str, Any]) -> Claim:
     variants = {name: _overrides(changes) for name, changes in values["variants"].items()}
     if len(variants) < 2:
         raise InputError(f"{path} has {len(variants)} variants. Expected two or more, each as [variants.NAME].")
+    places: dict[str, str] = {}
+    for name in variants:
+        check_name(f"{path.stem}/{name}", f"{path}: a variant of [variants],")
+        if (other := places.setdefault(_slug(name).casefold(), name)) != name:
+            raise InputError(
+                f"{path}: '{other}' and '{name}' would have one run folder. Give one of them another name."
+            )
     nearly = [said for said in values["decides"] if NO_WORSE in str(said)]
     if bool(nearly) != (values.get("margin", 0.0) > 0):
         raise InputError(
@@ -236,40 +253,40 @@ def _pairs(path: Path, decides: Sequence[Any], variants: Mapping[str, Any], sign
 def run_claim(
     what: str,
     data: str | None = None,
-    settings: Sequence[str] = (),
+    settings: Settings = (),
     budget: str = "",
-    out: Path | None = None,
+    out: Out = None,
     progress: Progress = silent,
     trust: bool = False,
-) -> dict[str, Any]:
+    threads: int = 0,
+) -> ClaimResult:
     """Train the variants that are not trained yet, write the page and the picture, and return the table."""
     if what in MEASURED:
-        if data or settings or budget:
+        if data or settings or budget or threads:
             raise InputError(
-                f"`segue claim {what}` is measured on random tokens: expected no data, settings or --budget."
+                f"`segue claim {what}` is measured on random tokens, on a CPU with one thread: expected no data, "
+                "settings, --budget or --threads."
             )
-        measured: dict[str, Any] = MEASURED[what].run(out, progress)
-        return measured
-    claim = read_claim(what)
-    recipes = {name: _recipe(claim, name, data, settings, budget, trust) for name in claim.variants}
+        return ClaimResult(MEASURED[what].run(Path(out) if out else None, progress))
+    claim, lines = read_claim(what), setting_lines(settings)
+    recipes = {name: _recipe(claim, name, data, lines, budget, trust) for name in claim.variants}
     _check_same_text(recipes)
     if claim.against != "steps" and claim.against not in NUMBERS:
         for recipe in recipes.values():
             _key(claim.against, recipe)
-    out = out or files.free_name(f"claim-{claim.name}")
+    out = Path(out) if out else files.free_name(f"claim-{claim.name}")
     _check_place(out)
-    made = files.missing(out)
-    try:
+    for recipe in recipes.values():
+        check_inputs(recipe, trust)
+    words = [what, *([data] if data else []), *lines, *(["--budget", budget] if budget else []), "--out", str(out)]
+    again = shlex.join(["segue", "claim", *words, *(["--threads", str(threads)] if threads else [])])
+    with files.held(out, files.missing(out), again), devices.using_threads(threads):
         outcomes = [_outcome(claim, recipes[name], out, progress, trust) for name in claim.variants]
-    except InputError:
-        if made and not any(out.glob("*/result.json")):
-            files.undo(out, made)
-        raise
     if all(outcome.diverged for outcome in outcomes):
         raise SegueError(
             f"No variant of {claim.name} could be trained: the loss was soon no number. Try a smaller rate."
         )
-    return _report(claim, outcomes, recipes[outcomes[0].variant], out)
+    return ClaimResult(_report(claim, outcomes, recipes[outcomes[0].variant], out))
 
 
 def _recipe(claim: Claim, variant: str, data: str | None, settings: Sequence[str], budget: str, trust: bool) -> Recipe:
@@ -315,15 +332,32 @@ def _outcome(claim: Claim, recipe: Recipe, out: Path, progress: Progress, trust:
         evaluations.append(_trained(one, places[-1], corpus, progress, trust))
     results = [files.read_json(place / "result.json") for place in places if (place / "result.json").exists()]
     whole = [evaluation for evaluation in evaluations if evaluation is not None]
+    whole = whole if len(whole) == len(evaluations) else []
     return Outcome(
         variant,
         places[0],
-        whole if len(whole) == len(evaluations) else [],
+        whole,
         _mean_curve([curve_of(place, recipe.task.curve) for place in places]),
         _number(claim.against, recipe, corpus, results[0] if results else {}),
         float(np.mean([result["train_seconds"] for result in results])) if results else 0.0,
         learns,
+        not learns or _has_learnt(whole, recipe.task.figure, recipe.task.chance(corpus.examples("test"))),
     )
+
+
+LEARNT, LEARNT_OF_ALL = 0.2, 0.5
+"""A network has learnt something if it has come this share of the way from chance to a perfect figure, or, where the
+best possible figure is known, this share of the way to that."""
+
+
+def _has_learnt(evaluations: Sequence[Evaluation], main: str, chance: float | None) -> bool:
+    if not evaluations or chance is None:
+        return bool(evaluations)
+    result = mean_of(evaluations).result
+    known = result.get("best_possible")
+    best = known if known is not None else 0.0 if main in LOWER_IS_BETTER else 1.0
+    least = LEARNT if known is None else LEARNT_OF_ALL
+    return bool(chance == best or (chance - float(result[main])) / (chance - best) >= least)
 
 
 def _slug(variant: str) -> str:
@@ -333,7 +367,8 @@ def _slug(variant: str) -> str:
 def _trained(recipe: Recipe, place: Path, corpus: Corpus, progress: Progress, trust: bool) -> Evaluation | None:
     """Train a variant unless it is finished, and evaluate it on the test text; None if the loss diverged."""
     try:
-        run = train(recipe, out=place, resume=True, progress=progress, trust=trust)
+        begun = (place / "recipe.toml").exists()
+        run = train(recipe, out=place, resume=begun, progress=progress, trust=trust)
     except InputError:
         raise
     except SegueError as error:
@@ -378,18 +413,18 @@ def _mean_curve(curves: Sequence[Curve]) -> Curve:
 
 
 def _report(claim: Claim, outcomes: Sequence[Outcome], recipe: Recipe, out: Path) -> dict[str, Any]:
-    main = recipe.task.figure
+    main = next((outcome.mean.figure for outcome in outcomes if not outcome.diverged), recipe.task.figure)
     metric = NAMES.get(main, main)
-    by_name = {outcome.variant: outcome for outcome in outcomes}
-    comparisons = [*_judged(claim, by_name, main), *_judged_no_worse(claim, by_name)]
+    held, comparisons = _decided(claim, outcomes, main)
     law = _law(outcomes, main) if claim.law else None
-    verdict = " ".join([_verdict(comparisons, metric), *([_said(law, claim, metric)] if law else [])])
+    verdict = _verdict(held, comparisons)
+    details = [*(_compared(one, metric) for one in comparisons), *([_said(law, claim, metric)] if law else [])]
     ranked = sorted((o for o in outcomes if not o.diverged), key=lambda o: _rank(o, main))
     entries = [_entry(outcome) for outcome in ranked]
     trend = _trend(claim, outcomes, main, metric, law) if claim.against != "steps" else None
     page = page_of(
         f"{claim.name}: a claim and its variants",
-        [*_facts(claim, recipe, ranked[0]), verdict],
+        [*_facts(claim, recipe, ranked[0]), verdict, *details],
         entries,
         None,
         ranked[0].mean,
@@ -409,8 +444,9 @@ def _report(claim: Claim, outcomes: Sequence[Outcome], recipe: Recipe, out: Path
         "rows": [_row(claim, outcome, main) for outcome in outcomes],
         "comparisons": comparisons,
         "law": law,
-        "held": _all([comparison["held"] for comparison in comparisons]),
+        "held": held,
         "verdict": verdict,
+        "details": details,
     }
     files.write_json(out / "result.json", result)
     return result
@@ -419,6 +455,14 @@ def _report(claim: Claim, outcomes: Sequence[Outcome], recipe: Recipe, out: Path
 def _rank(outcome: Outcome, main: str) -> float:
     value = float(outcome.mean.result[main])
     return value if main in LOWER_IS_BETTER else -value
+
+
+def _decided(claim: Claim, outcomes: Sequence[Outcome], main: str) -> tuple[bool | None, list[dict[str, Any]]]:
+    """Judge a claim and each of its comparisons; None: not decided."""
+    by_name = {outcome.variant: outcome for outcome in outcomes}
+    comparisons = [*_judged(claim, by_name, main), *_judged_no_worse(claim, by_name)]
+    held = [comparison["held"] for comparison in comparisons]
+    return _all(held) if any(outcome.learnt for outcome in outcomes) else None, comparisons
 
 
 def _judged(claim: Claim, outcomes: Mapping[str, Outcome], main: str) -> list[dict[str, Any]]:
@@ -455,16 +499,24 @@ def _all(held: Sequence[bool | None]) -> bool | None:
     return False if False in held else None if None in held else True
 
 
-def _verdict(comparisons: Sequence[Mapping[str, Any]], metric: str) -> str:
-    """Say whether the claim held, then every comparison in words."""
-    said = {True: "The claim held here", False: "The claim did not hold here", None: "Not decided here"}
-    parts = [_compared(comparison, metric) for comparison in comparisons]
-    return f"{said[_all([comparison['held'] for comparison in comparisons])]}: {'; '.join(parts)}."
+def _verdict(held: bool | None, comparisons: Sequence[Mapping[str, Any]]) -> str:
+    """Say in one sentence whether the claim held."""
+    if held is not None:
+        return f"The claim {'held' if held else 'did not hold'} here."
+    open_ = sum(comparison["held"] is None for comparison in comparisons)
+    if not open_:
+        return "Not decided here: no variant has learnt much more than how frequent each character or label is."
+    of = "the comparison" if len(comparisons) == 1 else f"{open_} of {len(comparisons)} comparisons"
+    return f"Not decided here: {of} may be chance."
 
 
 def _compared(comparison: Mapping[str, Any], metric: str) -> str:
-    if "no_worse" in comparison:
-        return _compared_no_worse(comparison, metric)
+    """One comparison in a sentence."""
+    said = _no_worse_in_words(comparison, metric) if "no_worse" in comparison else _less_in_words(comparison, metric)
+    return f"{said[0].upper()}{said[1:]}."
+
+
+def _less_in_words(comparison: Mapping[str, Any], metric: str) -> str:
     less, more, p = comparison["less"], comparison["more"], comparison["p"]
     if p is None:
         return f"of '{less}' and '{more}' not both could be trained to the end"
@@ -479,7 +531,7 @@ def _compared(comparison: Mapping[str, Any], metric: str) -> str:
     return f"'{less}' has {by} {'less' if comparison['held'] else 'MORE'} than '{more}' ({sure})"
 
 
-def _compared_no_worse(comparison: Mapping[str, Any], metric: str) -> str:
+def _no_worse_in_words(comparison: Mapping[str, Any], metric: str) -> str:
     (one, other), (low, high), margin = comparison["no_worse"], comparison["interval"], comparison["margin"]
     if math.isnan(low):
         return f"of '{one}' and '{other}' not both could be trained to the end"
@@ -528,7 +580,7 @@ def _trend(claim: Claim, outcomes: Sequence[Outcome], main: str, metric: str, la
 def _curves(entries: Sequence[Entry], metric: str, main: str, best: float | None) -> str:
     lines = [Line(entry.model, i, entry.curve.steps, entry.curve.values) for i, entry in enumerate(entries)]
     shown = next((entry.curve.metric for entry in entries if entry.curve.metric), metric)
-    return line_chart(lines, Axes("steps", shown, main in LOWER_IS_BETTER, best if shown == metric else None), False)
+    return line_chart(lines, Axes("steps", shown, main in LOWER_IS_BETTER, best if shown == metric else None), "wide")
 
 
 def _facts(claim: Claim, recipe: Recipe, best: Outcome) -> list[str]:

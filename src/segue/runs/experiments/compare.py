@@ -9,34 +9,54 @@ and seed by seed. The seeds of a trial share what does not depend on the seed: t
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import chain, product
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from segue import tasks
 from segue.data.corpus import Corpus
+from segue.data.from_list import guess_rows
 from segue.data.sources import guess_shape
-from segue.errors import InputError
+from segue.errors import InputError, SegueError
 from segue.inference import metrics
 from segue.inference.evaluation import LOWER_IS_BETTER, Evaluation, main_figure
 from segue.inference.evaluation import compare as compare_two
 from segue.inference.evaluation import interval as interval_of
 from segue.look.page.report import write
 from segue.models import model_class
+from segue.models import task_of as task_of_kind
 from segue.models.base import TaskName
-from segue.recipe import Recipe, budgeted, load_recipe, recipe_names
+from segue.models.names import recipe_names
+from segue.recipe import Recipe, budgeted, kind_of, load_recipe
 from segue.runs import folder as files
+from segue.runs.display import Comparison
 from segue.runs.experiments.verdict import Trial, question, stem, summary
-from segue.runs.gather import entry_of, page_of, passage_of
+from segue.runs.gather import entry_of, page_of, passage_of, trend_of
+from segue.runs.leaks import leak, trained_runs
 from segue.runs.prepare import Shared
-from segue.runs.resume import Data, Out, Settings, data_name, named_data, setting_lines, undo_rows
+from segue.runs.resume import (
+    Data,
+    Out,
+    Settings,
+    check_inputs,
+    data_name,
+    named_data,
+    setting_lines,
+    taken,
+    undo_rows,
+)
 from segue.runs.run import Run
 from segue.runs.train import train
 from segue.tasks.base import Task
+from segue.training import device as devices
 from segue.training.log import Progress, silent
 
 HELD_OUT = 0.2
@@ -46,71 +66,169 @@ HELD_OUT = 0.2
 def compare(
     data: Data = None,
     models: Sequence[str] = (),
-    budget: str = "60s",
-    seeds: int = 1,
-    folds: int = 0,
+    budget: str = "",
+    seeds: int | None = None,
+    folds: int | None = None,
     out: Out = None,
     task: TaskName | None = None,
     settings: Settings = (),
     progress: Progress = silent,
     trust: bool = False,
-) -> dict[str, Any]:
-    """Train several models under one budget and write one page; return the table's rows, best first."""
-    if seeds < 1 or folds == 1 or folds < 0:
-        raise InputError(f"Expected --seeds of 1 or more, and --folds of 0 or 2 and more; found {seeds} and {folds}.")
-    path = Path(out) if out is not None else files.free_name(f"compare-{data_name(data)}")
+    resume: bool = False,
+    threads: int = 0,
+) -> Comparison:
+    """Train several models under one budget (60s if none is given) and write one page; return the table's rows, best
+    first. With `resume` go on with the comparison in `out`: only what is given again must be as it was."""
+    models = [taken(name, data, progress) for name in models]
+    given = _Given(data, tuple(models), budget, seeds, folds, task, setting_lines(settings), trust)
+    if resume:
+        with devices.using_threads(threads):
+            return Comparison(_go_on(given, out, progress))
     listed = data is not None and not isinstance(data, str | Path)
-    asked = tasks.task(task or task_of("" if listed else str(data or "pydoc"), models, trust))
-    made = files.missing(path)
-    name, rows = named_data(data, path, asked.shape)
+    chosen = tasks.task(task or task_of(data if listed else str(data or "pydoc"), models, trust))
+    path, made = _place(out, f"compare-{data_name(data)}")
+    rows = None
     try:
-        lines = setting_lines(settings)
-        return _compare(name or "pydoc", models, budget, seeds, folds, path, asked, lines, progress, trust)
+        name, rows = named_data(data, path, chosen.shape)
+        asked = given.asked(name or "pydoc", chosen)
+        recipes = _recipes(asked, trust)
+        with devices.using_threads(threads), files.held(path, made, _again(path), partial(_check_empty, path)):
+            return Comparison(_compare(asked, recipes, path, progress, trust))
     except BaseException:
         undo_rows(rows, path, made)
+        with suppress(OSError):  # a default folder is made before it is locked
+            for folder in made:
+                folder.rmdir()
         raise
 
 
-def _compare(
-    data: str,
-    names: Sequence[str],
-    budget: str,
-    seeds: int,
-    folds: int,
-    out: Path,
-    task: Task,
-    overrides: Sequence[str],
-    progress: Progress,
-    trust: bool,
-) -> dict[str, Any]:
-    ladder, left_out = (names, []) if names else _ladder(task, overrides)
-    recipes = _recipes(ladder, data, budget, folds, overrides, trust)
-    called = [recipe.name for recipe in recipes]
-    if len(set(called)) < len(called):
-        raise InputError(f"Two of the models have the same name: {', '.join(called)}. Give each `name = …` of its own.")
-    wrong = [recipe.name for recipe in recipes if recipe.task is not task]
-    if wrong:
+@dataclass(frozen=True)
+class Asked:
+    """What a comparison was asked for: comparison.json in its folder, by which it goes on."""
+
+    data: str
+    models: list[str]
+    budget: str
+    seeds: int
+    folds: int
+    task: TaskName
+    settings: list[str]
+    left_out: list[str]
+    """A sentence about the models of the task that cannot learn the labels."""
+
+
+class _Given(NamedTuple):
+    """What the caller of `compare` gave; the rest has its default, or is as it was when the comparison began."""
+
+    data: Data
+    models: Sequence[str]
+    budget: str
+    seeds: int | None
+    folds: int | None
+    task: TaskName | None
+    settings: list[str]
+    trust: bool
+
+    def asked(self, data: str, task: Task) -> Asked:
+        """Fill in the defaults of a new comparison."""
+        seeds, folds = 1 if self.seeds is None else self.seeds, self.folds or 0
+        if seeds < 1 or folds == 1 or folds < 0:
+            raise InputError(
+                f"Expected --seeds of 1 or more, and --folds of 0 or 2 and more; found {seeds} and {folds}."
+            )
+        ladder, left_out = (self.models, []) if self.models else _ladder(task, self.settings)
+        names = _expanded(ladder)
+        return Asked(data, names, self.budget or "60s", seeds, folds, task.name, self.settings, left_out)
+
+    def differs(self, begun: Asked, path: Path) -> str:
+        """Return the first value that is not as it was when the comparison in `path` began, as key, old and new."""
+        listed = self.data is not None and not isinstance(self.data, str | Path)
+        given = {
+            "data": str(path.parent / f"{path.name}.data.jsonl") if listed else self.data and str(self.data),
+            "--models": _expanded(self.models) if self.models else None,
+            "--budget": self.budget or None,
+            "--seeds": self.seeds,
+            "--folds": self.folds,
+            "--task": self.task,
+            "settings": self.settings or None,
+        }
+        old = {f"--{key}" if key not in ("data", "settings") else key: value for key, value in asdict(begun).items()}
+        return next((f"{k} {old[k]}, not {v}" for k, v in given.items() if v is not None and v != old[k]), "")
+
+
+def _go_on(given: _Given, out: Out, progress: Progress) -> dict[str, Any]:
+    """Go on with the comparison in a folder: finished runs are evaluated, begun ones resumed, the others trained."""
+    if out is None:
+        raise InputError("Which comparison should go on? Name its folder: segue compare --out FOLDER --resume")
+    path = Path(out)
+    if not (path / files.COMPARISON).exists():
+        raise InputError(f"There is no comparison in {path} to go on with. To begin one there, leave --resume out.")
+    asked = _read_asked(path / files.COMPARISON)
+    if differs := given.differs(asked, path):
         raise InputError(
-            f"{', '.join(wrong)} cannot be compared on {task.name}: models of one task at a time. Leave it out of "
-            "--models."
+            f"{path} was begun with {differs}. Go on with it as it was: segue compare --out {path} --resume. For "
+            "other settings choose another --out."
         )
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise InputError(f"{out} exists already; nothing is overwritten. Choose another --out.")
+    recipes = _recipes(asked, given.trust)
+    with files.held(path, [], _again(path)):
+        return _compare(asked, recipes, path, progress, given.trust)
+
+
+def _read_asked(path: Path) -> Asked:
+    values = files.read_json(path)
+    kinds = {"data": str, "models": list, "budget": str, "seeds": int, "folds": int, "task": str}
+    kinds |= {"settings": list, "left_out": list}
+    whole = isinstance(values, dict) and {key: type(value) for key, value in values.items()} == kinds
+    if not whole or values["task"] not in tasks.names():
+        raise InputError(f"{path} is damaged: these are no settings of a comparison. Begin another one.")
+    return Asked(**values)
+
+
+def _place(out: Out, stem: str) -> tuple[Path, list[Path]]:
+    """Return the folder of a comparison, and which folders must be made for it. A default one is made at once, so that
+    two comparisons that begin together take two names."""
+    if out is not None:
+        return Path(out), files.missing(Path(out))
+    while True:
+        path = files.free_name(stem)
+        made = files.missing(path)
+        with suppress(FileExistsError):
+            path.mkdir(parents=True)
+            return path, made
+
+
+def _again(path: Path) -> str:
+    """Return the command that goes on with a comparison."""
+    threads = devices.asked_threads()
+    named = f" --threads {threads}" if threads else ""
+    return f"segue compare --out {shlex.quote(str(path))} --resume{named}"
+
+
+def _check_empty(path: Path) -> None:
+    found = files.entries(path) - {".lock"}
+    if files.COMPARISON in found:
+        raise InputError(
+            f"{path} holds a comparison. Go on with it: segue compare --out {path} --resume, or choose another --out."
+        )
+    if found:
+        raise InputError(f"{path} exists already; nothing is overwritten. Choose another --out.")
+
+
+def _compare(asked: Asked, recipes: list[Recipe], out: Path, progress: Progress, trust: bool) -> dict[str, Any]:
+    task = tasks.task(asked.task)
     corpus = Corpus(recipes[0].data, task.shape, progress)
     if not corpus.counts["test"]:
         raise InputError("Nothing is held out to compare on. Give data.test as a path or a share, such as 0.05.")
-    made = files.missing(out)
-    try:
-        trials = _ranked([_trial(recipe, out, seeds, folds, progress, trust) for recipe in recipes])
-    except InputError:
-        files.undo(out, made)
-        raise
-    return _report(trials, corpus, out, budget, seeds, left_out)
+    for recipe in recipes:
+        check_inputs(recipe, trust)
+    files.write_json(out / files.COMPARISON, asdict(asked))
+    trials, failed = _trained(asked, recipes, corpus, out, progress, trust)
+    return _report(_ranked(trials), corpus, "test", out, asked.budget, asked.seeds, asked.left_out, failed)
 
 
 def _ladder(task: Task, overrides: Sequence[str]) -> tuple[Sequence[str], list[str]]:
     """Return the task's models that can learn the labels of the data, and a sentence about the others, if any."""
-    given = [word.partition("=")[2] for word in overrides if word.startswith("data.label=")]
+    given = [word.partition("=")[2] for word in overrides if word.startswith(("data.label=", "label="))]
     label = given[-1] if given else "class"
     able = [name for name in task.ladder if label in model_class(name.split("/")[0]).labels]
     others = [name for name in task.ladder if name not in able]
@@ -119,18 +237,16 @@ def _ladder(task: Task, overrides: Sequence[str]) -> tuple[Sequence[str], list[s
     return able, [f"Left out, since they learn one class a row: {', '.join(others)}."]
 
 
-def _recipes(
-    names: Sequence[str], data: str, budget: str, folds: int, overrides: Sequence[str], trust: bool
-) -> list[Recipe]:
-    expanded = list(dict.fromkeys(found for name in names for found in _expand(name)))
-    base: dict[str, Any] = {"data": {"path": data, "validation": 0.05, "test": HELD_OUT}}
-    if folds:
-        base["data"]["test"] = f"1/{folds}"
-    first = [load_recipe(name, overrides, base, trust) for name in expanded]
-    for recipe in first if folds else ():
+def _recipes(asked: Asked, trust: bool) -> list[Recipe]:
+    base: dict[str, Any] = {"data": {"path": asked.data, "validation": 0.05, "test": HELD_OUT}}
+    if asked.folds:
+        base["data"]["test"] = f"1/{asked.folds}"
+    first = [load_recipe(name, asked.settings, base, trust) for name in asked.models]
+    for recipe in first if asked.folds else ():
         if recipe.data.fold() is None:
             raise InputError(
-                f"--folds {folds} makes the test part itself, but data.test is {recipe.data.test!r}. Leave one out."
+                f"--folds {asked.folds} makes the test part itself, but data.test is {recipe.data.test!r}. Leave one "
+                "out."
             )
     # If one model needs canonical text, all get it: they must read the same bytes.
     for key in ("canonical", "unit"):
@@ -140,21 +256,57 @@ def _recipes(
     # If recipes disagree about carrying context, none does.
     if len({recipe.data.carry for recipe in first}) > 1:
         base["data"]["carry"] = False
-    recipes = [budgeted(load_recipe(name, overrides, base, trust), budget, plan="size") for name in expanded]
+    budget, settings = asked.budget, asked.settings
+    recipes = [budgeted(load_recipe(name, settings, base, trust), budget, plan="size") for name in asked.models]
     _check_same_data(recipes)
+    _check_names(recipes, asked.task)
     return recipes
+
+
+def _check_names(recipes: Sequence[Recipe], task: str) -> None:
+    """Refuse models whose runs would have one folder, and models of another task."""
+    places: dict[str, str] = {}
+    for recipe in recipes:
+        place = _folder(recipe).casefold()  # some file systems do not tell capitals apart
+        if place in places:
+            raise InputError(
+                f"Two of the models have the same name: {places[place]} and {recipe.name} would both be in "
+                f"{_folder(recipe)}. Give each a `name = …` of its own."
+            )
+        places[place] = recipe.name
+    wrong = [recipe.name for recipe in recipes if recipe.task.name != task]
+    if wrong:
+        raise InputError(
+            f"{', '.join(wrong)} cannot be compared on {task}: models of one task at a time. Leave it out of --models."
+        )
+
+
+def _folder(recipe: Recipe) -> str:
+    """Return the name of a model's run folder."""
+    return recipe.name.replace("/", "-")
 
 
 def _check_same_data(recipes: Sequence[Recipe]) -> None:
     """Refuse models that read different units, splits or columns: their figures could not be compared."""
     first = recipes[0]
     for other in recipes[1:]:
-        for key, value in asdict(first.data).items():
-            if (theirs := asdict(other.data)[key]) != value:
+        for key, value, theirs in _data_pairs(first, other):
+            if theirs != value:
                 raise InputError(
                     f"{first.name} reads the data with data.{key}={value}, {other.name} with data.{key}={theirs}. "
                     f"Expected the same text for all; say data.{key}=… on the command line, for every model."
                 )
+
+
+def _data_pairs(one: Recipe, other: Recipe) -> Iterator[tuple[str, Any, Any]]:
+    """Yield each key of [data] with its value in both recipes."""
+    theirs = asdict(other.data)
+    for key, value in asdict(one.data).items():
+        yield key, value, theirs[key]
+
+
+def _expanded(names: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(found for name in names for found in _expand(name)))
 
 
 def _expand(name: str) -> list[str]:
@@ -166,17 +318,46 @@ def _expand(name: str) -> list[str]:
     return found
 
 
-def _trial(recipe: Recipe, out: Path, seeds: int, folds: int, progress: Progress, trust: bool) -> Trial:
+def _trained(
+    asked: Asked, recipes: Sequence[Recipe], corpus: Corpus, out: Path, progress: Progress, trust: bool
+) -> tuple[list[Trial], dict[str, str]]:
+    """Train every model; also return why some failed. The first is a trial of the data: if it is refused, the others
+    are not tried."""
+    trials: list[Trial] = []
+    failed: dict[str, str] = {}
+    for recipe in recipes:
+        corpus.check_unchanged()
+        try:
+            trials.append(_trial(recipe, asked, corpus, out, progress, trust))
+        except SegueError as error:
+            nothing = isinstance(error, InputError) and not (trials or failed)
+            if nothing or (recipe is recipes[-1] and not trials):
+                raise
+            failed[recipe.name] = str(error)
+            progress(f"{recipe.name} failed: {error}", 0.0)
+    return trials, failed
+
+
+def _trial(recipe: Recipe, asked: Asked, corpus: Corpus, out: Path, progress: Progress, trust: bool) -> Trial:
+    """Train a model with all its seeds and folds; what is finished is only evaluated, what has begun goes on."""
+    seeds, folds = asked.seeds, asked.folds
     learns = recipe.train.has("seed")
     numbers = [recipe.train.seed + seed for seed in range(seeds)] if learns else []
     recipes = [recipe.with_values("train", seed=number) for number in numbers] or [recipe]
-    shared = [Shared(out / f"ids-{fold}") if len(recipes) > 1 else None for fold in range(folds or 1)]
+    # A name cannot begin with a dot, so that no model's folder is called so.
+    shared = [Shared(out / f".ids-{fold}") if len(recipes) > 1 else None for fold in range(folds or 1)]
     runs: list[list[Run]] = [[] for _ in recipes]
     try:
         for (seed, one), (fold, ids) in product(enumerate(recipes), enumerate(shared, 1)):
             one = one.with_values("data", test=f"{fold}/{folds}") if folds else one
-            place = out / (recipe.name.replace("/", "-") + _suffix(seed, fold, seeds, folds))
-            runs[seed].append(train(one, out=place, progress=progress, trust=trust, shared=ids))
+            place = out / (_folder(recipe) + _suffix(seed, fold, seeds, folds))
+            begun = (place / "recipe.toml").exists()
+            run = train(one, out=place, resume=begun, progress=progress, trust=trust, shared=ids)
+            if run.evaluation is None:
+                text = Corpus(one.data, recipe.shape, progress) if folds else corpus
+                files.check_same_files(text.ledger.files, place)
+                run.evaluation = run.evaluate_split(text, "test", progress)
+            runs[seed].append(run)
     finally:
         for ids in shared:
             if ids is not None:
@@ -199,13 +380,15 @@ def _joined(folds: list[Evaluation]) -> Evaluation:
         if any(name in fold.result for fold in folds)
     }
     result = folds[0].result | sums | _averages(folds, [fold.size for fold in folds])
+    if "span_counts" in result:
+        result |= metrics.by_type(result["types"], result["span_counts"])
     pieces = np.concatenate([fold.pieces_NK for fold in folds])
     examples = [example for fold in folds for example in fold.examples]
     ordered = any(fold.ordered for fold in folds)
     return _figures(replace(folds[0], result=result, pieces_NK=pieces, examples=examples, ordered=ordered))
 
 
-def mean_of(seeds: list[Evaluation]) -> Evaluation:
+def mean_of(seeds: Sequence[Evaluation]) -> Evaluation:
     """Average evaluations over seeds; what has no mean (confusions, examples) is taken from the first."""
     if len(seeds) == 1:
         return seeds[0]
@@ -217,12 +400,12 @@ def mean_of(seeds: list[Evaluation]) -> Evaluation:
 
 
 _SUMMED = (
-    *("confusion", "calibration", "rows", "sentences", "words", "tokens", "bytes"),
+    *("confusion", "calibration", "span_counts", "rows", "sentences", "words", "tokens", "bytes"),
     *("unknown_tokens", "zero_probability_tokens", "tokens_cut"),
 )
 _AVERAGED = (
-    *("macro_f1", "micro_f1", "span_f1", "chrf", "exact", "perplexity", "spelling_bits_per_byte", "best_possible"),
-    *("mean_absolute_error", "pearson", "spearman"),
+    *("macro_f1", "micro_f1", "span_f1", "precision", "recall", "accuracy", "chrf", "exact", "perplexity"),
+    *("spelling_bits_per_byte", "best_possible", "mean_absolute_error", "pearson", "spearman"),
 )
 
 
@@ -257,21 +440,31 @@ def _ranked(trials: list[Trial]) -> list[Trial]:
 
 
 def _report(
-    trials: list[Trial], corpus: Corpus, out: Path, budget: str, seeds: int, left_out: list[str]
+    trials: list[Trial],
+    corpus: Corpus,
+    split: str,
+    out: Path,
+    budget: str = "",
+    seeds: int = 1,
+    left_out: Sequence[str] = (),
+    failed: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
+    """Write the page and result.json; `budget` is empty for runs that were trained before."""
     task = trials[0].recipe.task
-    passage = passage_of(corpus, "test") if "generate" in task.verbs else None
+    passage = passage_of(corpus, split) if "generate" in task.verbs else None
     results = [files.read_json(trial.runs[0].path / "result.json") for trial in trials]
     entries = [
         entry_of(trial.runs[0], trial.evaluation, result, passage, trial.differs)
         for trial, result in zip(trials, results, strict=True)
     ]
     *facts, verdict = summary(trials, corpus, budget, seeds)
-    sentences = [*facts, *left_out, *_sooner(results, trials), verdict]
+    lost = [f"{name} could not be trained: {why}" for name, why in failed.items()]
+    sentences = [*facts, *left_out, *lost, *(_sooner(results, trials) if budget else []), verdict]
     title = f"{stem(corpus.config.path)}: {len(trials)} models compared"
     column = question(trials)
     page = page_of(title, sentences, entries, passage, trials[0].evaluation)
-    write(replace(page, column=column), out / "report.html")
+    trend = trend_of([trial.recipe for trial in trials], entries)
+    write(replace(page, column=column, trend=trend), out / "report.html")
     rows = [_row(trial, result, column) for trial, result in zip(trials, results, strict=True)]
     result = {
         "report": str(out / "report.html"),
@@ -280,14 +473,19 @@ def _report(
         "best_possible": trials[0].evaluation.result.get("best_possible"),
         "column": column,
         "rows": rows,
-        "left_out": left_out,
+        "same_tokens": all(trial.runs[0].tokenizer.content == trials[0].runs[0].tokenizer.content for trial in trials),
+        "left_out": list(left_out),
+        "failed": dict(failed),
         "verdict": verdict,
     }
     files.write_json(out / "result.json", result)
     return result
 
 
-_BESIDE = ("perplexity", "micro_f1", "macro_f1", "span_f1", "chrf", "calibration_error")
+_BESIDE = (
+    *("perplexity", "accuracy", "precision", "recall", "by_type", "micro_f1", "macro_f1", "chrf", "calibration_error"),
+    *("mean_absolute_error", "pearson", "spearman"),
+)
 
 
 def _sooner(results: Sequence[dict[str, Any]], trials: Sequence[Trial]) -> list[str]:
@@ -300,9 +498,7 @@ def _sooner(results: Sequence[dict[str, Any]], trials: Sequence[Trial]) -> list[
 def _row(trial: Trial, result: dict[str, Any], column: str) -> dict[str, Any]:
     figures = trial.evaluation.result
     main = main_figure(figures)
-    extra: dict[str, Any] = {
-        key: figures[key] for key in (*_BESIDE, "mean_absolute_error", "pearson", "spearman") if key in figures
-    }
+    extra: dict[str, Any] = {key: figures[key] for key in _BESIDE if key in figures}
     if len(trial.by_seed) > 1:
         extra["seeds"] = trial.by_seed
         extra["seed_deviation"] = float(np.std(trial.by_seed, ddof=1))
@@ -323,8 +519,95 @@ def _row(trial: Trial, result: dict[str, Any], column: str) -> dict[str, Any]:
     }
 
 
-def task_of(data: str, names: Sequence[str], trust: bool = False) -> TaskName:
+# Comparing finished runs
+
+
+def compare_runs(
+    runs: Sequence[str | Path],
+    data: Data = None,
+    out: Out = None,
+    settings: Settings = (),
+    progress: Progress = silent,
+    trust: bool = False,
+) -> Comparison:
+    """Compare finished runs without training, on the text that all of them held out, or on `data`, which none of them
+    may have seen; write one page, and return the table's rows, best first."""
+    if len({Path(run).resolve() for run in runs}) < max(2, len(runs)):
+        raise InputError(
+            f"Expected two different runs or more to compare; found {', '.join(map(str, runs)) or 'none'}."
+        )
+    opened = _named([Run.open(run, trust=trust) for run in runs])
+    wrong = next((run for run in opened if run.task is not opened[0].task), None)
+    if wrong:
+        raise InputError(f"{wrong.path} is made for {wrong.task.name}, {opened[0].path} for {opened[0].task.name}.")
+    path, made = _place(out, f"compare-{'-'.join(Path(run).name for run in runs)}"[:80])
+    with ExitStack() as held:
+        held.enter_context(files.held(path, made, _again(path), partial(_check_empty, path)))
+        lines = setting_lines(settings)
+        texts = [held.enter_context(run.corpus_for(data, progress, lines)) for run in opened]
+        _check_one_text(opened, texts, data)
+        corpus, split = texts[0]
+        with corpus.unchanged():
+            trials = []
+            for run in opened:
+                evaluation = run.evaluate_split(corpus, split, progress)
+                trials.append(Trial(run.recipe, [run], [evaluation], evaluation))
+            _check_same_pieces(trials)
+            say = [_HAD_A_SAY] if split == "validation" else []
+            return Comparison(_report(_ranked(trials), corpus, split, path, left_out=say))
+
+
+_HAD_A_SAY = "This is validation text, which had a say in runs that chose weights or settings by it."
+
+
+def _named(runs: list[Run]) -> list[Run]:
+    """Call each run in the table by as many parts of its path as tell it from the others."""
+    parts = [run.path.resolve().parts for run in runs]
+    depth = next(n for n in range(1, 1000) if len({part[-n:] for part in parts}) == len(parts))
+    for run, part in zip(runs, parts, strict=True):
+        run.recipe = replace(run.recipe, name="/".join(part[-depth:]))
+    return runs
+
+
+def _check_one_text(runs: Sequence[Run], texts: Sequence[tuple[Corpus, str]], data: Data) -> None:
+    """Refuse runs that would be scored on different texts, or on text that one of them was trained on."""
+    other = "Name a text that none of them was trained on: --data FILE"
+    sums = [(corpus.sha256(split), split) for corpus, split in texts]
+    for run, one in zip(runs, sums, strict=True):
+        if one != sums[0]:
+            how = f"held out another text than {runs[0].path}" if data is None else "reads the text in other pieces"
+            keys = _unlike(runs[0].recipe, run.recipe)
+            reason = f" ({', '.join(keys)})" if keys else ""
+            raise InputError(f"{run.path} {how}{reason}, so that their figures cannot be compared. {other}")
+    for run, (corpus, split) in zip(runs, texts, strict=True):
+        found = leak(trained_runs(run.path, run.recipe, own=data is None), corpus, split)
+        if found:
+            share, of = found["leak"]["share"], found["leak"]["of"]
+            raise InputError(
+                f"{share:.0%} {of} stood in the training data of {found['leak']['run']}, so that it has an advantage. "
+                f"{other}"
+            )
+
+
+def _unlike(one: Recipe, other: Recipe) -> list[str]:
+    """List the settings by which two recipes read their data in different ways."""
+    return [f"data.{key}: {value}, {theirs}" for key, value, theirs in _data_pairs(one, other) if value != theirs]
+
+
+def _check_same_pieces(trials: Sequence[Trial]) -> None:
+    """Refuse runs of which one was scored on less of the text than another (train.validate_tokens)."""
+    amounts = {trial.recipe.task.amount(trial.evaluation) for trial in trials}
+    if len(amounts) > 1:
+        raise InputError(
+            f"The runs score different amounts of the validation text: {', '.join(sorted(amounts))} "
+            "(train.validate_tokens). Name a text that none of them was trained on: --data FILE"
+        )
+
+
+def task_of(data: Any, names: Sequence[str], trust: bool = False) -> TaskName:
     """Return the task of the first model, or guess it from the data."""
     if names:
-        return load_recipe(_expand(names[0])[0], trust=trust).task.name
-    return tasks.of_shape(guess_shape(data).name)
+        first = _expand(names[0])[0]
+        kind = kind_of(first)
+        return load_recipe(first, trust=trust).task.name if kind.endswith(".py") else task_of_kind(kind)
+    return tasks.of_shape((guess_shape(data) if isinstance(data, str) else guess_rows(data)).name)

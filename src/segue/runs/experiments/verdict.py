@@ -17,6 +17,7 @@ from segue.inference.evaluation import LOWER_IS_BETTER, NAMES, Evaluation, main_
 from segue.inference.evaluation import compare as compare_two
 from segue.inference.score import BLOCK
 from segue.inference.statistics import FEWEST, Paired, needed
+from segue.look.page.markup import figure as written
 from segue.look.page.markup import short_count
 from segue.recipe import Recipe
 from segue.runs import folder as files
@@ -81,12 +82,16 @@ def question(trials: Sequence[Trial]) -> str:
 
 
 def summary(trials: list[Trial], corpus: Corpus, budget: str, seeds: int) -> list[str]:
+    """Say what was compared and how, and the verdict last. `budget` is empty for runs that were trained before."""
     task, figures = trials[0].recipe.task, trials[0].evaluation.result
     main = main_figure(figures)
     held_out = task.amount(trials[0].evaluation)
     machine = files.read_json(trials[-1].runs[0].path / "environment.json")
+    name = stem(corpus.config.path)
     sentences = [
-        f"{len(trials)} models of {stem(corpus.config.path)}, each with a budget of {budget}, one setting each.",
+        f"{len(trials)} models of {name}, each with a budget of {budget}, one setting each."
+        if budget
+        else f"{len(trials)} runs that were trained before, compared on {name}.",
         f"Scored on {held_out} held out{', read as ' + figures['way'] if task.spells else ''}.",
         f"{machine['processor']}, {machine['cores']} cores, Python {machine['versions']['python']}.",
     ]
@@ -105,9 +110,9 @@ def _verdict(trials: list[Trial], figure: str) -> str:
         why = lossy if "perplexity" in best.evaluation.result else "scores are no probabilities"
         return f"None of these has {figure}: {why}."
     if not best.differs:
-        return f"{best.recipe.name} is best, with {value:.3f} {figure}."
+        return f"{best.recipe.name} is best, with {written(value, figure)} {figure}."
     shown = f"{best.recipe.name} {'comes first' if question(trials[:2]) == THIS_RUN else 'is best'}"
-    shown = f"{shown}, with {value:.3f} {figure}"
+    shown = f"{shown}, with {written(value, figure)} {figure}"
     if best.differs == UNTESTED:
         return f"{shown}, but {_too_short(best, trials[1].recipe.name)}"
     use = f" {_advice(trials)}." if best.recipe.task.decides else ""
@@ -189,9 +194,9 @@ def _advice(trials: list[Trial]) -> str:
     (seconds, parameters), (slower, more) = costs[id(chosen)], costs[id(best)]
     if chosen is best:
         return f"Use {best.recipe.name} (trained in {seconds:,.1f} s, {short_count(parameters)} parameters)"
-    within = "5 %" if lower else "a point"
+    within = f"{'5 %' if lower else 'a point'} ({written(figure(chosen), NAMES.get(main, main))})"
     return (
-        f"Use {chosen.recipe.name}, as good within {within} ({figure(chosen):.3f}) and trained in {seconds:,.1f} s "
+        f"Use {chosen.recipe.name}, as good within {within} and trained in {seconds:,.1f} s "
         f"rather than {slower:,.1f} s, with {short_count(parameters)} parameters rather than {short_count(more)}"
     )
 

@@ -3,14 +3,14 @@
 const TASKS = {
   lm: { verb: "Write", tab: "Write", what: "Prompt", hint: "Begin a text, or leave this empty" },
   classify: { verb: "Classify", tab: "Classify", what: "Text", hint: "A text to put into a class", live: true },
-  tag: { verb: "Tag", tab: "Tag", what: "Text", hint: "A sentence a line, words and punctuation marks between blanks", live: true },
+  tag: { verb: "Tag", tab: "Tag", what: "Text", hint: "A sentence a line", live: true },
   seq2seq: { verb: "Translate", tab: "Translate", what: "Text", hint: "A sentence a line" },
   embed: { verb: "Find", tab: "Words", what: "Words", hint: "A word a line, or a sum of words: king - man + woman", live: true },
 };
 const FIGURES = { // the main figure of a task, and how it is said
   lm: ["bits_per_byte", (x) => `${x.toFixed(3)} bits per byte`],
   classify: ["accuracy", (x) => `${(100 * x).toFixed(1)} % right`],
-  tag: ["accuracy", (x) => `${(100 * x).toFixed(1)} % right`],
+  tag: ["accuracy", (x) => `${(100 * x).toFixed(1)} % right`], // of spans: span F1
   seq2seq: ["bleu", (x) => `BLEU ${x.toFixed(1)}`],
   embed: ["cloze", (x) => `${(100 * x).toFixed(1)} % of the gaps filled right, of ten words`],
 };
@@ -108,7 +108,7 @@ class Panel {
 }
 
 function facts(run) {
-  const [key, say] = FIGURES[run.task];
+  const [key, say] = run.figures.figure === "span_f1" ? ["span_f1", (x) => `span F1 ${(100 * x).toFixed(1)} %`] : FIGURES[run.task];
   const value = run.figures[key];
   const size = run.figures.parameters;
   return [
@@ -151,6 +151,7 @@ class Writer extends Panel {
   async write(prompt, settings, signal) {
     this.again();
     this.tell("");
+    this.deadEnd = false;
     this.busy = true;
     this.said.classList.add("busy");
     this.set(prompt, "");
@@ -172,7 +173,7 @@ class Writer extends Panel {
       for await (const event of events(await ask("stream", { run: this.run.name, prompt, ...settings }, signal))) {
         if (event.error) throw new Error(event.error);
         if (event.done !== undefined) {
-          Object.assign(this, { written: event.done, ended: event.ended });
+          Object.assign(this, { written: event.done, ended: event.ended, deadEnd: event.dead_end });
           return;
         }
         this.written += event.text;
@@ -196,7 +197,8 @@ class Writer extends Panel {
   async colour(signal) {
     if (!this.text) { this.reading.textContent = ""; rescale(); return; }
     const { tokens, unknown } = await answer("score", { run: this.run.name, text: this.text }, signal);
-    this.tell(unknown.length ? `Unknown to this model, and read as such: ${[...new Set(unknown)].map(visible).join(", ").slice(0, 200)}` : "");
+    const known = unknown.length ? `Unknown to this model, and read as such: ${[...new Set(unknown)].map(visible).join(", ").slice(0, 200)}` : "";
+    this.tell(this.deadEnd ? `The text ends where, without smoothing, nothing can follow. ${known}` : known);
     this.tokens = this.ended ? tokens : tokens.slice(0, -1);
     if (this.tokens.length > MOST_COLOURED) {
       this.tokens = [];
@@ -287,15 +289,18 @@ class Tagger extends Panel {
     const lines = text.split("\n").filter((line) => line.trim());
     if (!lines.length) return this.body.replaceChildren(make("p", { className: "empty" }, "No text yet."));
     const { predictions } = await answer("predict", { run: this.run.name, texts: lines }, signal);
-    this.body.replaceChildren(...predictions.map(({ words, tags }) => make("p", { className: "tagged" }, ...words.map((word, i) => this.word(word, tags[i])))));
+    this.body.replaceChildren(...predictions.map(({ words, tags, probabilities, entities }) => make("p", { className: "tagged" }, ...words.map((word, i) => this.word(word, tags[i], probabilities?.[i], entities)))));
     const cut = predictions.reduce((sum, one) => sum + one.cut, 0);
     this.tell(cut ? `${many(cut, "word")} at the end of long lines were not read.` : "");
   }
 
-  word(word, tag) {
+  /** A word and its tag; where tags are spans, the type of its span. */
+  word(word, tag, probability, entities) {
     const kinds = [...new Set(this.run.labels.map(kindOf))].filter((kind) => kind !== "O");
     const hue = kinds.indexOf(kindOf(tag ?? "O"));
-    return make("span", { className: hue < 0 ? "plain" : `hue${hue % HUES}` }, word, make("b", {}, tag ?? "–"));
+    const shown = tag && entities ? kindOf(tag) : tag ?? "–";
+    const title = typeof probability === "number" ? `${tag}: ${(100 * probability).toFixed(1)} %` : "";
+    return make("span", { className: hue < 0 ? "plain" : `hue${hue % HUES}`, title }, word, make("b", {}, shown));
   }
 }
 

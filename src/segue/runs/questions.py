@@ -1,0 +1,115 @@
+"""Rows to predict or to score: a file, or standard input, read as the run's own data were.
+
+A table gives its column of texts (columns.py), whether or not it has labels; JSON objects give their key, any other
+file its lines. A file is read twice, so that a row that cannot be read is found before the first answer is written.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from segue.data.config import Config as Data
+from segue.data.config import Format
+from segue.data.example import Example
+from segue.data.files import extension
+from segue.data.ledger import Ledger
+from segue.data.readers import Question, Questions, Reader
+from segue.data.shapes import TEXT, Shape
+from segue.data.sources import looks_like_fasttext
+from segue.errors import InputError
+
+STANDARD_INPUT = "-"
+_ROWS: tuple[Format, ...] = ("tsv", "csv", "json", "jsonl", "fasttext")
+Make = Callable[[Question], Example]
+"""Makes the example that a model reads, or refuses the row."""
+
+
+class Asked(NamedTuple):
+    """A question with its example."""
+
+    question: Question
+    example: Example
+
+
+class QuestionFile:
+    """A file of questions, or standard input."""
+
+    def __init__(self, file: str | Path, data: Data, shape: Shape, form: str = "", whole: bool = False) -> None:
+        """Open it. `data`: how it is read; `form`: the data.format that was given for this very file; `whole`: every
+        field is read, not only those of a question."""
+        self.data, self.shape, self.whole = data, shape, whole
+        self.ledger = Ledger()
+        self.opened: IO[bytes] | None = None
+        self.streams = False
+        """Whether it can be read only once, line by line as it comes."""
+        if file == STANDARD_INPUT:
+            self.path, self.form = Path("standard input"), self._given(form) or "text"
+            self.streams = self.form == "text"
+            self.opened = sys.stdin.buffer if self.streams else _spooled(sys.stdin.buffer)
+            return
+        self.path = Path(file)
+        if not self.path.is_file():
+            raise InputError(
+                f"There is no file {file}. Expected a table, JSON, or a text a line; - stands for standard input."
+            )
+        self.form = self._given(form) or self._by_extension()
+
+    def _given(self, form: str) -> Format | None:
+        """The format that the user has named."""
+        can: tuple[Format, ...] = ("text", *_ROWS, *(self.shape.formats.values()))
+        found = next((one for one in can if one == form and one != "parallel"), None)
+        if form not in ("", "auto") and found is None:
+            named = ", ".join(dict.fromkeys(one for one in can if one != "parallel"))
+            raise InputError(f"data.format={form} cannot be read here. Expected one of: {named}.")
+        return found
+
+    def _by_extension(self) -> Format:
+        """By the extension; for .txt and others by the run's own data.format, or fastText's labels."""
+        kind = extension(self.path)
+        form = {**TEXT.formats, **self.shape.formats}.get(kind) if kind != ".txt" else None
+        if form is None and self.data.format in _ROWS:
+            form = self.data.format
+        if form is None and looks_like_fasttext(self.path, self.data, self.shape):
+            form = "fasttext"
+        return form or "text"
+
+    def asked(self, make: Make) -> tuple[Questions, Iterator[Asked]]:
+        """Check the whole file, then stream it; lines of standard input are streamed at once."""
+        if not self.streams:
+            for _ in self._each(self._open(self.ledger), self.ledger, make):
+                pass
+        ledger = self.ledger if self.streams else Ledger()
+        found = self._open(ledger)
+        return found, self._each(found, ledger, make)
+
+    def _open(self, ledger: Ledger) -> Questions:
+        if self.opened and not self.streams:
+            self.opened.seek(0)
+        self._reader = Reader(self.data, self.shape, ledger)
+        return self._reader.ask(self.path, self.form, self.opened, self.whole)
+
+    def _each(self, found: Questions, ledger: Ledger, make: Make) -> Iterator[Asked]:
+        reader, none = self._reader, True
+        for question in found.each:
+            none = False
+            try:
+                yield Asked(question, make(question))
+            except InputError as error:
+                raise InputError(f"{self.path}:{question.line}: {error}") from None
+        reader.finish()
+        if none:
+            skipped = f"; {ledger.bad_rows} bad rows were skipped" if ledger.bad_rows else ""
+            what = "is empty" if self.form == "text" else "holds no rows"
+            raise InputError(f"{self.path} {what}{skipped}. Expected a text in each row or line.")
+
+
+def _spooled(stream: IO[bytes]) -> IO[bytes]:
+    """Copy a stream to the disk, so that it can be checked before the first answer."""
+    file = tempfile.TemporaryFile(prefix="segue-")  # noqa: SIM115 (it is deleted when it is closed)
+    shutil.copyfileobj(stream, file)
+    return file

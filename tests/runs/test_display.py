@@ -1,0 +1,173 @@
+"""Runs and results show themselves: printed as the command line prints them, in a notebook as HTML."""
+
+from __future__ import annotations
+
+import html.parser
+import inspect
+import io
+import itertools
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import segue
+from segue.cli import app, main
+from segue.runs.display import History
+from segue.training.log import Lines, Progress, progress_for, reports, silent
+
+TEXTS = [f"the {animal} eats the {food} ." for animal in ("cow", "dog", "old cow") for food in ("hay", "grass")] * 12
+TINY = {"model.width": 8, "model.embedding": 8, "train.steps": 6, "train.every": 2, "data.unit": "line"}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, segue.Run]:
+    place = tmp_path_factory.mktemp("runs")
+    words = {"train.threads": 1, "model.width": 5, "train.epochs": 1, "tokens.min_count": 1, "data.unit": "line"}
+    return {
+        "lstm": segue.train("rnn_lm", TEXTS, place / "lstm", TINY),
+        "ngram": segue.train("ngram", TEXTS, place / "ngram", {"data.unit": "line"}),
+        "vectors": segue.train("word2vec", TEXTS, place / "vectors", words),
+    }
+
+
+class Tags(html.parser.HTMLParser):
+    """Which tags a page opens, and whether it closes them in order."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: set[str] = set()
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.open.append(tag)
+        self.seen.add(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def seen_in(page: str) -> set[str]:
+    tags = Tags(page)
+    assert not tags.open
+    return tags.seen
+
+
+def test_a_run_says_what_it_is(runs: dict[str, segue.Run]) -> None:
+    run = runs["lstm"]
+    value = run.result["bits_per_byte"]
+    assert repr(run).startswith(f"Run('{run.path}'): rnn_lm, ")
+    assert repr(run).endswith(f"bits per byte {value:.3f} on the validation text")
+    assert {"table", "svg", "pre", "a"} <= seen_in(run._repr_html_())
+    assert run.report == run.path / "report.html"
+    counted = runs["ngram"]._repr_html_()
+    assert "Learning curve" not in counted and {"table", "pre"} <= seen_in(counted)
+
+
+def test_results_print_as_the_command_line_does(runs: dict[str, segue.Run], capsys: pytest.CaptureFixture[str]) -> None:
+    run = runs["ngram"]
+    capsys.readouterr()
+    assert main(["evaluate", str(run.path)]) == 0
+    assert str(run.evaluate()) == capsys.readouterr().out.rstrip("\n")
+    assert f"{run.path} on {run.recipe.data.path}, its validation part" in str(run.evaluate())
+    assert run.evaluate()["bits_per_byte"] == run.result["bits_per_byte"]
+
+
+def test_a_view_prints_as_its_picture(runs: dict[str, segue.Run], capsys: pytest.CaptureFixture[str]) -> None:
+    run = runs["ngram"]
+    capsys.readouterr()
+    assert main(["look", str(run.path), "the cow"]) == 0
+    lines = [line.strip() for line in str(run.look("the cow")).split("\n")]
+    assert lines[0] == "What comes after “the cow”" and lines[0] in capsys.readouterr().out
+
+
+def test_the_history_is_the_curve(runs: dict[str, segue.Run]) -> None:
+    run = runs["lstm"]
+    curve = run.history.curve
+    assert curve is not None and curve.columns == ("2", "4", "6")
+    validated = [record["loss"] for record in run.history if record["kind"] == "validation"]
+    assert curve.values_PRC[0, 1].tolist() == validated
+    assert History().curve is None and seen_in(History()._repr_html_()) == {"p"}
+
+
+def test_a_comparison_shows_its_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = segue.compare(TEXTS, models=["ngram/unigram", "ngram/bigram"], settings={"data.unit": "line"})
+    assert "ngram/bigram" in str(found) and found["verdict"] in " ".join(str(found).split())
+    assert {"table", "a"} <= seen_in(found._repr_html_())
+    assert found["rows"][0]["model"] in found._repr_html_()
+
+
+def test_a_run_of_vectors_answers(runs: dict[str, segue.Run]) -> None:
+    run = runs["vectors"]
+    assert np.linalg.norm(run["cow"]) == pytest.approx(1, abs=1e-5)
+    (word, cosine), *_ = run.nearest("cow", top=3)
+    assert cosine == pytest.approx(float(run["cow"] @ run[word]), abs=1e-5)
+    assert run.nearest("cow", "dog", top=2)["dog"] == run.nearest("dog", top=2)
+    assert run.analogy("cow - dog + hay", top=2) == run.words.analogy(["cow", "hay"], ["dog"], 2)
+    with pytest.raises(segue.InputError, match="by=cosin is not known"):
+        run.nearest("cow", by="cosin")
+
+
+def test_a_run_is_exported_and_imported(runs: dict[str, segue.Run], tmp_path: Path) -> None:
+    runs["ngram"].export(tmp_path / "a.zip")
+    segue.import_run(tmp_path / "a.zip", tmp_path / "again")
+    assert segue.load(tmp_path / "again").result == runs["ngram"].result
+
+
+def test_what_segue_shows_is_what_is_meant() -> None:
+    assert set(dir(segue)) == set(segue.__all__)
+    for name in segue.__all__:
+        assert getattr(segue, name)
+
+
+def test_every_verb_has_its_word_in_python() -> None:
+    """Verbs that only list, and the page that is served, are of the command line alone."""
+    verbs = {command.name or command.callback.__name__ for command in app.registered_commands}  # type: ignore[union-attr]
+    listing = {"models", "recipes", "runs", "data", "serve"}
+    named = {"import": "import_run"}
+    for verb in verbs - listing:
+        assert named.get(verb, verb) in {*segue.__all__, *dir(segue.Run)}, verb
+
+
+@pytest.mark.parametrize(("verb", "own"), [("nearest", "nearest_words"), ("analogy", "analogy"), ("score", "score")])
+def test_defaults_are_those_of_the_command_line(verb: str, own: str) -> None:
+    commands = {command.callback.__name__: command.callback for command in app.registered_commands}  # type: ignore[union-attr]
+    line = inspect.signature(commands[own]).parameters  # type: ignore[arg-type]
+    for name, parameter in inspect.signature(vars(segue.Run)[verb]).parameters.items():
+        if name in line and parameter.default is not inspect.Parameter.empty:
+            assert parameter.default == line[name].default
+
+
+# Progress
+
+
+def test_python_reports_by_default(capsys: pytest.CaptureFixture[str]) -> None:
+    @reports
+    def work(progress: Progress = silent) -> str:
+        progress("This takes long.", 0.0)
+        return "done"
+
+    assert work() == "done" and capsys.readouterr().err == "This takes long.\n"
+    assert work(silent) == "done" and capsys.readouterr().err == ""
+    assert work(progress=silent) == "done" and capsys.readouterr().err == ""
+
+
+def test_a_notebook_overwrites_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ipykernel", sys)
+    file = io.StringIO()
+    progress = progress_for(file)
+    assert isinstance(progress, Lines)
+    ticks = itertools.count(0.0, 10.0)
+    monkeypatch.setattr("segue.training.log.time.monotonic", lambda: next(ticks))
+    progress("training", 0.1)
+    progress("training", 0.5, "a long note")
+    progress("training", 0.75)
+    progress("Done.", 1.0)
+    first, second, rest = file.getvalue().removeprefix("\r").partition("\r")
+    assert first.startswith("training: 50%") and "\n" not in first and second
+    line, last = rest.removesuffix("\n").split("\n")
+    assert line.startswith("training: 75%") and len(line) == len(first) and last == "Done."
