@@ -52,6 +52,8 @@ _SEARCHED = 500
 TEMPERATURES = (0.0, 0.5, 0.8, 1.0, 1.3)
 _LABELS, _FEATURES = 12, 15
 """Labels, and n-grams of each, that are shown of a classifier that counts."""
+_MOST_WEIGHTS = 5_000_000
+"""Look for the greatest weights among at most so many: spelling out more n-grams takes seconds."""
 _TEMPERED = 160
 """Characters that are written with each temperature."""
 _ENDS = {"line": "\n", "paragraph": "\n\n", "document": ""}
@@ -226,7 +228,7 @@ def orders_in(run: Run, corpus: Corpus, split: str) -> Orders:
 
 def top_features(run: Run) -> list[tuple[str, list[tuple[str, float]]]]:
     """Return, for each label, the n-grams that speak most for it, where the model has weights of n-grams."""
-    if not isinstance(run.model, NgramWeights):
+    if not isinstance(run.model, NgramWeights) or run.model.parameters_count > _MOST_WEIGHTS:
         return []
     ids, weights = run.model.feature_weights()
     return [

@@ -24,7 +24,6 @@ MEANINGS = {NAMES.get(key, key): f"{said[:1].upper()}{said[1:]}." for key, said 
     "Spearman's rho": "How nearly predicted and true numbers have the same order, from -1 to 1.",
     "mean negative log score": "The mean of -ln of the scores of a model that has no probabilities.",
     "read as": "How the model read the text: in one go or in parts, and what it remembered from the part before.",
-    "state carried": "The model goes on with what it remembers of the text before, and never begins anew.",
     "surprisal": "-log2 of the probability of a word where it stands, in bits.",
 }
 
