@@ -1,7 +1,7 @@
 """Write data that the caller gives in Python to a jsonl file, which is then read like any other.
 
 It may be a list of texts, of pairs in the order of files (label, text), or of dicts; a dict of columns; or a data
-frame: anything with `columns` and `itertuples` (pandas), or with `iter_rows` (polars) or `to_pylist` (Arrow).
+frame: anything with `columns` and `itertuples` (pandas) or `iter_rows` (polars), or with `__dataframe__` (Arrow …).
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from typing import Any
 from segue.data.atomic import atomic_file, of_process
 from segue.data.columns import place_in_objects, swapped
 from segue.data.config import Config
+from segue.data.dataframe import frame_rows
 from segue.data.readers import Question
 from segue.data.shapes import LABELLED, TAGGED, TEXT, Shape, guess, question_values
 from segue.data.tables import PEEKED_ROWS
 from segue.errors import InputError
 
-_FRAMES = ("itertuples", "iter_rows", "to_pylist", "__dataframe__")
+_FRAMES = ("itertuples", "iter_rows", "__dataframe__")
 """Methods by which a data frame is known."""
 
 
@@ -51,12 +52,12 @@ def rows_of(given: Any) -> Iterator[Any]:
         return _by_names(given.columns, given.itertuples(index=False, name=None))
     if hasattr(given, "iter_rows"):
         return _by_names(given.columns, given.iter_rows())
-    if hasattr(given, "to_pylist"):
-        return iter(given.to_pylist())
-    if hasattr(given, "__dataframe__") or not isinstance(given, Iterable):
+    if hasattr(given, "__dataframe__"):
+        return _by_names(*frame_rows(given))
+    if not isinstance(given, Iterable):
         raise InputError(
             f"Data of the type {type(given).__name__} cannot be read. Expected a list of rows, a dict of columns, or a "
-            "data frame with `columns` and `itertuples`; give its rows as a list of dicts."
+            "data frame; give its rows as a list of dicts."
         )
     return iter(given)
 
