@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 import subprocess
 import sys
@@ -467,3 +468,39 @@ def test_a_budget_in_seconds_bounds_every_model_that_has_a_clock() -> None:
     assert budgeted(vectors, "2min").train.seconds == 120 and budgeted(vectors, "2min").train.epochs == 0
     assert budgeted(network, "2min").train.seconds == 120
     assert budgeted(vectors, "500").train == vectors.train and budgeted(counted, "2min") == counted
+
+
+ABSURD = [
+    *(
+        "model.layers=100000",
+        "model.width=4611686018427387904",
+        "model.embedding=1000000000000",
+        "train.seed=1" + "0" * 24,
+    ),
+    *("model.width=1" + "0" * 5000, "model.layers=-1", "model.width=1e30", "model.width=null", "model.width=x"),
+    *("tokens.kind=bpe tokens.vocab_size=10000000000", "tokens.kind=unigram tokens.vocab_size=10000000000"),
+]
+
+
+@pytest.mark.parametrize("setting", ABSURD)
+def test_absurd_values_are_refused_at_once_with_their_key(setting: str) -> None:
+    said = refused("rnn_lm", setting.split(" "))
+    assert setting.rpartition(".")[2].partition("=")[0] in said and len(said) < 300
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting"), [("ngram", "order=1000"), ("nbsvm", "words=4611686018427387904"), ("gpt", "layers=1000000")]
+)
+def test_counted_models_have_bounds_too(kind: str, setting: str) -> None:
+    assert f"model.{setting.partition('=')[0]}" in refused(kind, [f"model.{setting}"])
+
+
+@pytest.mark.parametrize("value", ["1" * 5000, "1" * 24, "[" * 5000 + "]" * 5000, "1" + "0" * 400, "nan", "{}"])
+def test_absurd_values_of_a_file_are_refused(tmp_path: Path, value: str) -> None:
+    for key in ("width", "dropout"):
+        assert len(refused(written(tmp_path, f'kind = "rnn_lm"\n[model]\n{key} = {value}\n'))) < 500
+
+
+def test_a_recipe_that_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "r.toml")
+    assert "no regular file" in refused(str(tmp_path / "r.toml"))

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as sklearn_metrics
 
+from segue.inference import metrics
 from segue.inference.evaluation import Evaluation, compare
 from segue.inference.metrics import (
     accuracy,
@@ -207,3 +208,17 @@ def test_intervals_of_bleu() -> None:
     found = compare([good], [poor])
     assert 0 < found.lo < found.difference < found.hi and found.p < 0.001
     assert found.difference == pytest.approx(good.value - poor.value)
+
+
+def test_many_labels_share_one_row_and_the_others_keep_their_figures() -> None:
+    draw = np.random.default_rng(0)
+    truth = np.minimum(draw.geometric(0.01, 4000), 300) - 1
+    guess = np.where(draw.random(4000) < 0.7, truth, draw.integers(0, 300, 4000))
+    labels = [f"c{i}" for i in range(300)]
+    found = metrics.confused(labels, truth, guess)
+    assert found["classes"] == 300 and len(found["labels"]) == len(found["confusion"]) == metrics.SHOWN
+    assert np.sum(found["confusion"]) == 4000 and found["labels"][-1] == "(201 other labels)"
+    whole, shown = per_class(truth, guess, 300), metrics.class_scores(found["confusion"])
+    assert shown[:-1] == [whole[labels.index(label)] for label in found["labels"][:-1]]
+    few = metrics.confused(["a", "b"], [0, 1, 1], [0, 0, 1])
+    assert few == {"labels": ["a", "b"], "confusion": [[1, 0], [1, 1]]}

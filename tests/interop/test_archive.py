@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -72,7 +73,41 @@ def _altered(path: Path) -> None:
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("damage", [_truncated, _not_a_zip, _climbing, _half, _altered])
+def _with_weights(weights: bytes) -> Callable[[Path], None]:
+    def damage(path: Path) -> None:
+        with zipfile.ZipFile(path) as archive:
+            files = {name: archive.read(name) for name in archive.namelist()}
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, content in files.items():
+                archive.writestr(name, weights if name == "model.safetensors" else content)
+
+    return damage
+
+
+def _in_directory(at: int, value: bytes) -> Callable[[Path], None]:
+    """Change what the directory, and the head of the file, say of the first member, so many bytes from the flags on."""
+
+    def damage(path: Path) -> None:
+        content = bytearray(path.read_bytes())
+        for begin, flags in ((content.index(b"PK\x01\x02"), 8), (content.index(b"PK\x03\x04"), 6)):
+            content[begin + flags + at : begin + flags + at + len(value)] = value
+        path.write_bytes(content)
+
+    return damage
+
+
+def _bomb(path: Path) -> None:
+    _with_weights(bytes(30_000_000))(path)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *(_truncated, _not_a_zip, _climbing, _half, _altered, _bomb),
+        *(_with_weights(b"garbage"), _with_weights(b"\x02" + b"\0" * 7 + b"{}")),
+        *(_in_directory(0, b"\x01"), _in_directory(2, b"\x63"), _in_directory(16, b"\xff\xff\xff\x7f")),
+    ],
+)
 def test_what_is_no_run_is_refused_and_leaves_nothing(run: segue.Run, tmp_path: Path, damage) -> None:
     path = tmp_path / "inner" / "bow.zip"
     path.parent.mkdir()
@@ -92,3 +127,20 @@ def test_an_unfinished_run_is_not_exported(tmp_path: Path) -> None:
     (tmp_path / "r").mkdir()
     with pytest.raises(segue.InputError, match="is not a run folder"):
         export_zip(tmp_path / "r", tmp_path / "a.zip")
+
+
+def test_what_the_directory_says_is_compared_with_limits(run: segue.Run, tmp_path: Path) -> None:
+    """A member that is too large for a run, one that is encrypted, one of a method that is not read: before reading."""
+    path = tmp_path / "bow.zip"
+    for damage, said in (
+        (_in_directory(0, b"\x01"), "is encrypted"),
+        (_in_directory(2, b"\x63"), "compressed by method 99"),
+        (_in_directory(16, b"\xff\xff\xff\x7f"), "more than the 268,435,456 of any run"),
+        (_bomb, "no safetensors file"),
+        (_with_weights(b"\x02" + b"\0" * 7 + b"{}"), "model.safetensors is damaged"),
+    ):
+        path.unlink(missing_ok=True)
+        export_zip(run.path, path)
+        damage(path)
+        with pytest.raises(segue.InputError, match=said):
+            import_zip(path, tmp_path / "again")

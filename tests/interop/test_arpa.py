@@ -12,6 +12,7 @@ import pytest
 
 import segue
 from segue.cli import main
+from segue.errors import InputError
 from segue.interop.arpa.numbers import write_number
 from segue.interop.arpa.read import import_arpa
 from segue.interop.arpa.write import export_arpa
@@ -382,3 +383,10 @@ def test_an_imported_run_is_of_its_own_kind(tmp_path: Path, capsys: pytest.Captu
     assert "model.order" in capsys.readouterr().out
     assert main(["evaluate", str(run.path), str(tmp_path / "given.arpa"), "--adapt"]) == 2
     assert "arpa_lm cannot go on learning while it reads" in capsys.readouterr().err
+
+
+def test_a_line_without_end_is_not_read_into_memory(tmp_path: Path) -> None:
+    with gzip.open(tmp_path / "x.arpa.gz", "wb", 1) as file:
+        file.write(b"\\data\\\nngram 1=3\n\n\\1-grams:\n-1 " + b"a" * (2 << 20))
+    with pytest.raises(InputError, match=r"x.arpa.gz:5: a line of more than 1,048,576 bytes"):
+        import_arpa(tmp_path / "x.arpa.gz", tmp_path / "run")

@@ -372,6 +372,27 @@ DAMAGES: dict[str, tuple[Any, str]] = {
         ),
         "names no files of this folder",
     ),
+    "a million layers": (lambda f: edit(f / "config.json", n_layer=10**6), "model.layers=1000000 is too large"),
+    "too wide": (lambda f: edit(f / "config.json", n_embd=10**9, n_head=1), "model.width=1000000000 is too large"),
+    "one number": (
+        lambda f: _weights(f, lambda w: w.update({"transformer.wte.weight": torch.zeros(())})),
+        "wte.weight is a single number",
+    ),
+    "not a number": (
+        lambda f: _weights(f, lambda w: w["transformer.wte.weight"].fill_(torch.nan)),
+        "NaN or infinite",
+    ),
+    "index of lists": (
+        lambda f: (
+            (f / "model.safetensors").unlink(),
+            (f / "model.safetensors.index.json").write_text('{"weight_map": {"a": ["b"]}}'),
+        ),
+        "names no files of this folder",
+    ),
+    "half a pair": (
+        lambda f: _tokenizer(f, lambda t: t.update(added_tokens=[{"id": 309, "content": "\ud800"}])),
+        "no content and id",
+    ),
     "no tokenizer": (lambda f: (f / "tokenizer.json").unlink(), "holds no vocab.json"),
     "a blank in front": (
         lambda f: _tokenizer(f, lambda t: t["pre_tokenizer"].update(add_prefix_space=True)),

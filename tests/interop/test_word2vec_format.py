@@ -175,3 +175,18 @@ def test_threads_on_the_command_line_are_those_of_the_recipe(tmp_path: Path) -> 
 def test_wrong_words(run: segue.Run, words: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert main([str(run.path) if word == "RUN" else word for word in words]) == 2
     assert said in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"5 999999999999999999999999999999\nab \0\0\0\0", "too short for the 5 words"),
+        (b"99999999999999999999 3\nab \0\0\0\0", "too short for the"),
+        (b"2 1\na 1\nb " + b"1" * (1 << 24), "a line of 16,777,216 bytes or more"),
+        (b"2 1\na 1\nb 1e99\n", "not finite"),
+    ],
+)
+def test_absurd_files_are_refused_by_what_they_say(tmp_path: Path, content: bytes, said: str) -> None:
+    (tmp_path / "v.bin").write_bytes(content)
+    with pytest.raises(InputError, match=said):
+        read_vectors(tmp_path / "v.bin")

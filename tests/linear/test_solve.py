@@ -13,6 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import LinearSVC
 
+from segue.errors import InputError
 from segue.linear import solve
 from segue.linear.features import Bags
 from segue.linear.solve import Linear, Solver, best_scale, log_softmax, parts_of
@@ -176,3 +177,13 @@ def test_one_thread_and_two_give_the_same(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(solve.os, "cpu_count", lambda: 1)
     one = fitted(bags, labels, 4, cost=0.0, tolerance=0.01, rounds=100)
     np.testing.assert_array_equal(one.weights, two.weights)
+
+
+def test_too_many_classes_are_told_before_anything_is_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
+    bags = Bags(np.arange(6, dtype=np.int32), np.ones(6, np.float32), np.arange(7), 6)
+    monkeypatch.setattr(solve, "MANY", 2)
+    linear = Linear("binary", False, Solver())
+    list(linear.fit(bags, np.arange(6) % 3, 3, 6, (0, 6)))  # quick enough
+    monkeypatch.setattr(solve, "PACE", 0.01)
+    with pytest.raises(InputError, match=r"3 classes are each separated .* Give model.cost=0.1"):
+        list(linear.fit(bags, np.arange(6) % 3, 3, 6, (0, 6)))

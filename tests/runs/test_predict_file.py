@@ -236,5 +236,5 @@ def test_python_predicts_files_dicts_and_columns(run: segue.Run) -> None:
     expected = [answer.label for answer in run.predict(TEXTS)]
     for given in (Path("a.csv"), rows, {"id": list(range(24)), "review": TEXTS}):
         assert [answer.label for answer in run.predict(given)] == expected
-        assert [answer.label for answer, _ in run.explain(given)] == expected
+        assert [answer.label for answer, _ in run.predict(given, explain=True)] == expected
     assert run.evaluate([{"sentiment": a, "review": b} for a, b in zip(LABELS, TEXTS, strict=True)])["rows"] == 24

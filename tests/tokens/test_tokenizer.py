@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from segue.errors import InputError
+from segue.tokens import learn
 from segue.tokens.file_format import KINDS, RESERVED, Kind
 from segue.tokens.tokenizer import REPLACEMENT, Config, Tokenizer
 
@@ -355,3 +356,13 @@ def test_words_whatever_their_case() -> None:
     assert tokenizer.fold_words(["THE", "The", "APPLE", "us", "we"]).tolist() == [the, the, apple, us, tokenizer.unk]
     with pytest.raises(TypeError, match="space"):
         Tokenizer.train(Config(kind="char"), ["ab"]).fold_words(["a"])
+
+
+def test_unigram_tokens_of_a_word_of_all_characters_that_comes_twice() -> None:
+    """The library's stack overflows on it, unless the word is cut."""
+    word = "".join(map(chr, range(33, 0xD800)))
+    assert all(len(part) <= 1000 for part in learn._without_long_words(word))
+    assert "".join(learn._without_long_words(f"a b {word} c")) == f"a b {word} c"
+    assert list(learn._without_long_words("a b\n\nc")) == ["a b\n\nc"]
+    content = learn.vocabulary("unigram", [f"{word}\n\n{word}"], 300, 1)
+    assert 258 <= len(content["model"]["vocab"]) <= 300

@@ -184,9 +184,9 @@ class Linear:
         if self.borders.tolist() != list(borders):
             raise ValueError(f"borders is {self.borders.tolist()}, not {list(borders)}")
         factors = scores if self.weighing == "ratio" else 1
-        self.factors = np.array(arrays.numbers("factors", (borders[-1], factors)))
-        self.weights = np.array(arrays.numbers("weights", (borders[-1] + 1, scores)))
-        self.choice = Choice(*arrays.numbers("choice", (4,)).tolist())
+        self.factors = np.array(arrays.numbers("factors", (borders[-1], factors), -1e6, 1e6))
+        self.weights = np.array(arrays.numbers("weights", (borders[-1] + 1, scores), -1e12, 1e12))
+        self.choice = Choice(*arrays.numbers("choice", (4,), -1e30, 1e30).tolist())
 
 
 class _Problem:

@@ -114,5 +114,5 @@ class NaiveBayes(CountedClassifier, NgramWeights):
         arrays = Arrays.of(Path(folder) / "model.safetensors")
         classes = self.sizes.classes
         self.grams.take(arrays, self.sizes.vocab_size)
-        self.weights = np.array(arrays.numbers("weights", (self.grams.width + 1, classes)))
-        self.shares = np.array(arrays.numbers("shares", (classes,)))
+        self.weights = np.array(arrays.numbers("weights", (self.grams.width + 1, classes), -1e30, 0.0))
+        self.shares = np.array(arrays.numbers("shares", (classes,), -1e30, 0.0))

@@ -107,4 +107,4 @@ class Nbsvm(CountedClassifier, NgramWeights):
         arrays = Arrays.of(Path(folder) / "model.safetensors")
         self.grams.take(arrays, self.sizes.vocab_size)
         self.linear.take(arrays, (0, self.grams.width), self.sizes.classes)
-        self.shares = np.array(arrays.numbers("shares", (self.sizes.classes,)))
+        self.shares = np.array(arrays.numbers("shares", (self.sizes.classes,), -1e30, 0.0))

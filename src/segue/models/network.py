@@ -67,11 +67,13 @@ def check_learnt(network: nn.Module) -> None:
 
 
 def check_finite(tensors: dict[str, Tensor]) -> None:
-    """Raise a ValueError that names the first tensor with a number that is NaN or infinite."""
+    """Raise a ValueError that names the first tensor with a number that is NaN, infinite or too large for a weight."""
     for name, tensor in tensors.items():
-        # A NaN makes both ends NaN.
-        if tensor.is_floating_point() and tensor.numel() and not torch.stack(tensor.aminmax()).isfinite().all():
-            raise ValueError(f"{name} holds numbers that are NaN or infinite")
+        if not tensor.is_floating_point() or not tensor.numel():
+            continue
+        most = LARGEST if tensor.dim() else torch.inf  # the mean of labels that are numbers may be any
+        if not float(torch.stack(tensor.aminmax()).abs().max()) < most:  # with a NaN among them it is NaN
+            raise ValueError(f"{name} holds numbers that are NaN or infinite, or too large for weights")
 
 
 class Judged(NamedTuple):

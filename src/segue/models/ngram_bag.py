@@ -152,7 +152,7 @@ class NgramBag(CountedClassifier):
         self.characters.take(arrays.part("characters."), CHARACTERS)
         borders = (0, self.words.width, self.words.width + self.characters.width)
         self.linear.take(arrays, borders, self.sizes.classes)
-        self.shares = np.array(arrays.numbers("shares", (self.sizes.classes,)))
+        self.shares = np.array(arrays.numbers("shares", (self.sizes.classes,), -1e30, 0.0))
 
 
 def _found(bags: Bags) -> NDArray[np.bool_]:

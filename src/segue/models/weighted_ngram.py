@@ -209,9 +209,9 @@ class WeightedNgram(Counted, LanguageModel):
         self.tally = np.array(arrays.ids("tally", (order, 6), 1 << 62, "i8"))
         update_discounts(self.tally, self.discounts)
         shape = (order * FEATURES, 2)
-        static, moving = (np.array(arrays.numbers(name, shape)) for name in ("static", "moving"))
+        static, moving = (np.array(arrays.numbers(name, shape, -1e6, 1e6)) for name in ("static", "moving"))
         self.static = Weights(static, np.ones_like(static))
-        self.moving = Weights(moving, np.array(arrays.numbers("moving.squares", shape, 1.0)))
+        self.moving = Weights(moving, np.array(arrays.numbers("moving.squares", shape, 1.0, 1e30)))
 
     # Predicting
 

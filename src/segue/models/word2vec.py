@@ -231,9 +231,9 @@ class Word2vec(Counted, WordVectors):
     def load(self, folder: Path) -> None:
         arrays = Arrays.of(Path(folder) / "model.safetensors")
         shape = (self.sizes.vocab_size, self.config.width)
-        self.vectors = arrays.numbers("vectors", shape)
+        self.vectors = arrays.numbers("vectors", shape, -1e12, 1e12)
         self.counts = arrays.ids("counts", shape[:1], 1 << 62, "i8")
-        self.outputs = arrays.numbers("outputs", shape) if "outputs" in arrays else None
+        self.outputs = arrays.numbers("outputs", shape, -1e12, 1e12) if "outputs" in arrays else None
 
     # Predicting
 

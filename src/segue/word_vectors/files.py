@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import gzip
 import lzma
-import sys
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -125,8 +124,9 @@ def _text(path: Path, file: Any, count: int, width: int) -> tuple[list[str], Vec
 def _binary(path: Path, file: Any, count: int, width: int) -> tuple[list[str], Vectors]:
     """Read the file whole, but not beyond what its first line says: a packed file may hold far more. A space ends each
     word."""
-    most = count * (4 * width + _PROBE)
-    data = file.read(min(most, sys.maxsize))
+    most, data = count * (4 * width + _PROBE), bytearray()
+    while len(data) < most and (piece := file.read(_LONGEST_LINE)):
+        data += piece
     if count * 4 * width > len(data):
         raise InputError(
             f"{path} is too short for the {count:,} words of {width:,} numbers of its first line. Fetch it again."

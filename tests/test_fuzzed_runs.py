@@ -1,6 +1,6 @@
 """Fuzz the files of runs: change them at random, open and use the run in a forked process, and see how that ends.
 
-    python tests/fuzz_runs.py WORK [--cases 2000] [--kinds ngram,nbsvm] [--seed 0]
+    python tests/test_fuzzed_runs.py WORK [--cases 2000] [--kinds ngram,nbsvm] [--seed 0]
 
 WORK is a folder for the runs, which are made on the first call. A case changes one file: bytes flipped, cut or
 overwritten; an array filled with zeros, the greatest number, -1, NaN or random bytes, of another shape or type; a JSON
@@ -26,6 +26,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import pytest
 
 from segue.cli import main
 from segue.runs.folder import SUMMED, sums_of
@@ -305,6 +307,18 @@ def case(kind: str, seed: int) -> tuple[str, Ended]:
     ended = tried(run, (draw.choice(uses),))
     shutil.rmtree(run, ignore_errors=True)
     return done, ended
+
+
+@pytest.mark.parametrize("kind", ["ngram", "nbsvm"])
+def test_changed_files_end_in_a_message(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small share of the cases of this file."""
+    monkeypatch.chdir(tmp_path)
+    make_runs([kind])
+    for use in KINDS[kind].uses:  # compiled here once, not in each process
+        assert quiet(use.replace("RUN", f"base/{kind}").replace("TEXTS", "texts.txt"))[0] == 0
+    for seed in range(8):
+        done, ended = case(kind, seed)
+        assert not ended.fault, (done, ended)
 
 
 def _main() -> int:
