@@ -171,6 +171,8 @@ def test_what_is_finished_is_not_trained_again(tmp_path: Path) -> None:
     seeds = [[row["seeds"] for row in result["rows"]] for result in (first, second)]
     assert seeds[0] == seeds[1] and len(seeds[0][0]) == 2
     assert first["verdict"] == second["verdict"]
+    words = [node.text for node in ElementTree.parse(out / "picture.svg").iter() if node.tag.endswith("text")]
+    assert "steps" in words and any("accuracy" in (word or "") for word in words)  # both axes are named
 
 
 def test_a_budget_data_and_settings_of_ones_own(tmp_path: Path) -> None:
