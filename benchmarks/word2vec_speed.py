@@ -28,7 +28,14 @@ from typing import Any
 
 PAIRS_OF_WORDS = {"WordSim-353": "EN-WS-353-ALL.tsv.xz", "MEN": "EN-MEN-TR-3k.tsv.xz"}
 SEEDS = 3
-SHARED = ["data.validation=0", "model.width=100", "model.window=5", "model.negatives=5", "train.threads=2"]
+SHARED = [
+    "tokens.kind=space",
+    "data.validation=0",
+    "model.width=100",
+    "model.window=5",
+    "model.negatives=5",
+    "train.threads=2",
+]
 
 THEIRS = """
 import json, sys, time

@@ -250,7 +250,7 @@ def test_a_damaged_archive(call: Segue) -> None:
         ("train nosuch.py book.txt --out x --trust", ["nosuch.py"]),
         ("train ngram book.txt --out x model.ordr=3", ["'model.ordr'", "'order'"]),
         ("train ngram book.txt --out x modle.order=3", ["'modle'", "'model'"]),
-        ("train rnn_lm book.txt --out x steps=3", ["'steps=3'", "train.steps=3"]),
+        ("train rnn_lm book.txt --out x seed=3", ["'seed=3'", "data.seed=3", "train.seed=3"]),
         ("train rnn_lm book.txt --out x model.steps=3", ["'model.steps'", "'train.steps'"]),
         ("train ngram book.txt --out x train.steps=3", ["'train.steps'", "Choose from: memory"]),
         ("train rnn_lm book.txt --out x train.optimizer.rat=1", ["'train.optimizer.rat'", "'rate'"]),

@@ -315,7 +315,7 @@ def generate(
 
     segue generate runs/rnn_lm-book --prompt "The " --max-tokens 200 --temperature 0.8 --stop "The end"
 
-    segue generate runs/ngram-book --max-tokens 500 --novelty
+    segue generate runs/ngram-book --prompt "The " --max-tokens 500 --temperature 0.8 --novelty
     """
     import dataclasses
 

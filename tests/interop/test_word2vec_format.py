@@ -107,12 +107,14 @@ def test_a_run_goes_out_and_comes_in(run: segue.Run, name: str, tmp_path: Path) 
         again.evaluate()
 
 
-def test_a_blank_in_a_word_is_written_as_a_sign(tmp_path: Path) -> None:
+def test_a_blank_in_a_token_is_written_as_a_sign(tmp_path: Path) -> None:
     lines = ["the old king sees a queen", "the young king sees a cow"] * 20
-    settings = {"model.width": 4, "data.validation": 0, "tokens.kind": "word"}
-    run = segue.train("word2vec", lines, tmp_path / "run", settings)
-    (note,) = export_word2vec(run.path, tmp_path / "v.txt")
-    assert "written as ▁" in note and "▁king " in (tmp_path / "v.txt").read_text()
+    for kind, token in (("word", "king"), ("char", "▁")):  # the blank before a word is no part of its name
+        settings = {"model.width": 4, "data.validation": 0, "tokens.kind": kind}
+        run = segue.train("word2vec", lines, tmp_path / kind, settings)
+        notes = export_word2vec(run.path, tmp_path / f"{kind}.txt")
+        assert [" are written as ▁." in note for note in notes] == ([True] if kind == "char" else [])
+        assert f"\n{token} " in (tmp_path / f"{kind}.txt").read_text()
 
 
 def test_a_damaged_file_leaves_nothing(tmp_path: Path) -> None:

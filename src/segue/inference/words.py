@@ -37,6 +37,7 @@ from segue.inference.evaluation import Evaluation
 from segue.inference.metrics import spearman
 from segue.inference.opened import Opened
 from segue.models.base import WordVectors
+from segue.word_vectors.files import word_names
 
 Floats = NDArray[np.float64]
 Ids = NDArray[np.int64]
@@ -131,7 +132,7 @@ def combined(plus: NDArray[Any], minus: NDArray[Any], multiply: bool) -> NDArray
 def words_of(opened: Opened) -> Words:
     """Return the words of a word2vec model, without STOP and UNK."""
     codec = opened.codec
-    names = [codec.tokenizer.name(i) for i in range(FIRST, codec.sizes.vocab_size)]
+    names = word_names([codec.tokenizer.name(i) for i in range(FIRST, codec.sizes.vocab_size)])
     return Words(names, opened.model.vectors[FIRST:], opened.model)
 
 

@@ -24,7 +24,7 @@ class Embed(RunningText):
 
     name = "embed"
     verbs = ("nearest", "analogy")
-    tokens = "space"
+    tokens = "word"  # a punctuation mark is a token of its own, not the end of a word
     figure = "cloze"
     beside = ("cloze",)
     curve = ("cloze", "")
@@ -39,6 +39,8 @@ class Embed(RunningText):
 
     def defaults(self, values: Values, model: type[Model]) -> None:
         super().defaults(values, model)
+        values["data"].setdefault("unit", "line")  # a window does not reach over the end of a line
+        values["data"].setdefault("canonical", True)
         values["tokens"].setdefault("min_count", 5)  # a word seen once or twice gets no useful vector
 
     def settle_batches(self, config: BatchConfig) -> None:

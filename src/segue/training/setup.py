@@ -110,7 +110,7 @@ def _place(name: str, index: dict[str, int], folded: bool) -> int:
 
 def _read_vectors(path: Path) -> tuple[list[str], NDArray[np.float32]]:
     """Read words and their vectors from a word2vec run or from a file in its formats."""
-    from segue.word_vectors.files import read_vectors
+    from segue.word_vectors.files import read_vectors, word_names
 
     if not path.is_dir():
         return read_vectors(path)
@@ -126,7 +126,7 @@ def _read_vectors(path: Path) -> tuple[list[str], NDArray[np.float32]]:
     arrays = Arrays.of(path / "model.safetensors")
     vectors = np.array(arrays.numbers("vectors", (tokenizer.vocab_size, None)), np.float32)
     first = tokenizer.unk + 1
-    return [tokenizer.name(i) for i in range(first, tokenizer.vocab_size)], vectors[first:]
+    return word_names([tokenizer.name(i) for i in range(first, tokenizer.vocab_size)]), vectors[first:]
 
 
 def take_weights(model: Any, init: str) -> None:

@@ -38,6 +38,13 @@ def is_vectors(path: Path) -> bool:
     return len(first) == 2 and len(cells) == 2 and all(cell.isdigit() for cell in cells)
 
 
+def word_names(tokens: Sequence[str]) -> list[str]:
+    """Name words as a file of vectors does: without the blank that belongs to a word token. Where the same letters also
+    stand glued to the token before, as a token of its own, that one is named ##letters, as WordPiece has it."""
+    known = set(tokens)
+    return [f"##{token}" if f" {token}" in known else token.removeprefix(" ") or token for token in tokens]
+
+
 def read_vectors(path: Path) -> tuple[list[str], Vectors]:
     """Read the words of a file and their vectors, (words, width)."""
     if not path.is_file():

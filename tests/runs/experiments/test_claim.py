@@ -148,7 +148,7 @@ def test_a_claim_is_run_judged_and_drawn(tmp_path: Path, capsys: pytest.CaptureF
     assert result["best_possible"] < bits["three"]
     slope = math.log(bits["two"] / bits["one"]) / math.log(2), math.log(bits["three"] / bits["two"]) / math.log(1.5)
     assert min(slope) < result["law"]["exponent"] < max(slope)
-    assert json.loads((out / "result.json").read_text()) == result
+    assert json.loads((out / "result.json").read_text()) | {"wall_seconds": result["wall_seconds"]} == result
     page = (out / "report.html").read_text()
     assert "The claim held here" in page and "against model.order" in page and 'class="chart wide trend"' in page
     ElementTree.parse(out / "picture.svg")
@@ -171,6 +171,8 @@ def test_what_is_finished_is_not_trained_again(tmp_path: Path) -> None:
     seeds = [[row["seeds"] for row in result["rows"]] for result in (first, second)]
     assert seeds[0] == seeds[1] and len(seeds[0][0]) == 2
     assert first["verdict"] == second["verdict"]
+    words = [node.text for node in ElementTree.parse(out / "picture.svg").iter() if node.tag.endswith("text")]
+    assert "steps" in words and any("accuracy" in (word or "") for word in words)  # both axes are named
 
 
 def test_a_budget_data_and_settings_of_ones_own(tmp_path: Path) -> None:
