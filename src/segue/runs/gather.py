@@ -248,7 +248,7 @@ def tempered(run: Run, prompt: str) -> list[tuple[float, str]]:
     settings = _plain(run, _TEMPERED)
     try:
         return [
-            (temperature, str(run.generate(prompt, **settings | {"temperature": temperature}, seed=0)))
+            (temperature, _written(run, prompt, **settings | {"temperature": temperature}))
             for temperature in TEMPERATURES
         ]
     except SegueError:  # a model without smoothing may have no continuation
@@ -382,7 +382,12 @@ def expected_of(run: Run, units: Iterable[str]) -> Expected | None:
 
 
 def _sample(run: Run, prompt: str) -> str:
-    ((text, dead_end),) = run.written([prompt], **_plain(run, _SAMPLE), seed=0)
+    return _written(run, prompt, **_plain(run, _SAMPLE))
+
+
+def _written(run: Run, prompt: str, **settings: Any) -> str:
+    """Generate one text; if it ends in a dead end, say so."""
+    ((text, dead_end),) = run.written([prompt], **settings, seed=0)
     return f"{text} … (the text ends here: without smoothing nothing can follow)" if dead_end else text
 
 
