@@ -149,7 +149,7 @@ def card(run: Run) -> str:
     parts = [f"<p><b>{text(described(run))}</b></p>", run.result._repr_html_(), curve._repr_html_() if curve else ""]
     if "generate" in run.task.verbs:
         with contextlib.suppress(SegueError):  # without smoothing, a model may have nothing to say
-            parts.append(f"<pre>{text(run.generate(max_tokens=_SAMPLE, seed=0))}</pre>")
+            parts.append(f"<pre>{text(run.written([''], max_tokens=_SAMPLE, seed=0)[0][0])}</pre>")
     if run.report is not None:
         parts.append(_link(run.report))
     return "".join(parts)
