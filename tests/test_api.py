@@ -348,7 +348,7 @@ def test_compare_takes_a_model_once_and_says_no_in_time() -> None:
     compared = segue.compare(TEXTS, ["ngram", "ngram/*", "ngram/bigram"], "3", out="c", settings={"data.unit": "line"})
     names = [row["model"] for row in compared["rows"]]
     assert len(names) == len(set(names)) and "ngram/bigram" in names
-    with pytest.raises(segue.InputError, match="c exists already"):
+    with pytest.raises(segue.InputError, match="c holds a comparison"):
         segue.compare(TEXTS, ["ngram"], "3", out="c")
     for wrong in ({"seeds": 0}, {"folds": 1}, {"folds": 99}, {"budget": "soon"}, {"models": ["ngram", "bow"]}):
         with pytest.raises(segue.InputError):

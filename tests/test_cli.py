@@ -362,6 +362,25 @@ def test_help_shows_every_verb(call: Segue) -> None:
     assert call("") == said  # nothing said asks for help
 
 
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        ("--version", f"segue {segue.__version__}"),
+        ("version", f"segue {segue.__version__}"),
+        ("-h", "compare"),
+        ("help", "compare"),
+        ("help train", "--overwrite"),
+        ("train -h", "--overwrite"),
+        ("compare --help", "SOURCE,TARGET"),
+        ("claim --help", "SOURCE,TARGET"),
+        ("evaluate --help", "translator,"),
+    ],
+)
+def test_help_and_version_by_other_words(call: Segue, words: str, shown: str) -> None:
+    said = call(words)
+    assert said.code == 0 and shown in said.out
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_says_what_it_does(call: Segue, verb: str) -> None:
     said = call(f"{verb} --help")

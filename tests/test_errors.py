@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from segue.errors import exit_code
+from segue import errors
+from segue.errors import InputError, exit_code
 
 
 class OutOfMemoryError(RuntimeError):
@@ -30,3 +33,41 @@ def test_a_gpu_that_is_full_is_said(message: str, found: str, capsys: pytest.Cap
     assert found in said
     for knob in ("batches.size", "batches.length", "model.width", "batches.accumulate"):
         assert knob in said
+
+
+# One line that fits
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+@pytest.mark.parametrize(
+    "name", ["x" * 5_000, "word " * 2_000, "a\nb" * 3_000, "\x1b[31m" * 1_000, "\udcff" * 500], ids=range(5)
+)
+def test_a_message_is_one_line_that_fits(name: str, columns: int, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr(errors, "_width", lambda: columns)
+    assert exit_code(InputError(f"There is no file {name}. Check the path."), []) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("segue: There is no file ") and said.endswith("\n") and said.count("\n") == 1
+    assert len(said) <= 4 * columns + 1 and "\x1b" not in said
+    if " " not in name:
+        assert said.endswith(". Check the path.\n")  # what to do is never cut
+
+
+def test_a_short_message_is_said_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    exit_code(InputError("Whole."), [])
+    assert capsys.readouterr().err == "segue: Whole.\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "found", "advice"),
+    [
+        (MemoryError(), "The memory of this machine is full. ", False),
+        (MemoryError("Unable to allocate 7.45 GiB for an array"), "full: 7.45 GiB more were asked for. ", False),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "The memory of this machine is full. ", True),
+    ],
+)
+def test_batches_are_advised_where_a_network_filled_the_memory(
+    error: Exception, found: str, advice: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code(error, []) == 1
+    said = capsys.readouterr().err
+    assert found in said and ("batches.size" in said) == advice

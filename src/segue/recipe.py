@@ -29,6 +29,7 @@ from segue.inference.decode_settings import Config as Decode
 from segue.models.base import Counted, Model, ModelConfig
 from segue.models.keys import OWNERS, SECTIONS, group_docs, keys_of, section_fields, shared_sections_with
 from segue.models.names import RECIPES, full_setting, key_elsewhere, meanings, recipe_names
+from segue.output.visible import visible
 
 if TYPE_CHECKING:
     from segue.data.shapes import Shape
@@ -348,6 +349,7 @@ def _convert(hint: Any, value: Any, key: str) -> Any:
     for option in typing.get_args(hint) if _is_union(hint) else (hint,):
         fits, converted = _fit(option, value)
         if fits:
+            _check_writable(converted, key)
             return converted
     shown = str(value) if isinstance(value, _Text) else repr(value)
     shown = shown if len(shown) <= 80 else f"{shown[:77]}…"
@@ -355,6 +357,16 @@ def _convert(hint: Any, value: Any, key: str) -> Any:
     close = close if "Did you mean" in close else ""  # the choices are named already
     limit = " that fits 64 bits" if str(value).lstrip("+-").isdecimal() else ""
     raise InputError(f"{key}={shown} is not {_name(hint)}{limit}.{close}")
+
+
+def _check_writable(value: Any, key: str) -> None:
+    """Refuse text that recipe.toml cannot hold: Python reads a name that is not UTF-8 as halves of surrogate pairs."""
+    for text in value if isinstance(value, tuple) else (value,):
+        if isinstance(text, str) and not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+            raise InputError(
+                f"{key}={visible(text)} is not text in UTF-8, and a recipe cannot hold it. Rename the file, or give "
+                "its folder."
+            )
 
 
 def _fit(hint: Any, value: Any) -> tuple[bool, Any]:

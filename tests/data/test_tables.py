@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from segue.data import tables
@@ -26,17 +26,17 @@ from segue.errors import InputError
 ROWS = [("good" if i % 2 else "bad", f'the film, number {i}; it is "{"fine" if i % 2 else "dull"}"') for i in range(20)]
 
 
-def corpus(path: Path, shape: Shape = LABELLED, **settings: Any) -> Corpus:
-    return Corpus(Config(path=str(path), validation=0, **settings), shape)
+def corpus(path: Path, shape: Shape = LABELLED, **keys: Any) -> Corpus:
+    return Corpus(Config(path=str(path), validation=0, **keys), shape)
 
 
-def pairs(path: Path, **settings: Any) -> list[tuple[str, str]]:
-    return [(row.label, row.text) for row in corpus(path, **settings).examples("all")]
+def pairs(path: Path, **keys: Any) -> list[tuple[str, str]]:
+    return [(row.label, row.text) for row in corpus(path, **keys).examples("all")]
 
 
-def refusal(path: Path, shape: Shape = LABELLED, **settings: Any) -> str:
+def refusal(path: Path, shape: Shape = LABELLED, **keys: Any) -> str:
     with pytest.raises(InputError) as caught:
-        corpus(path, shape, **settings)
+        corpus(path, shape, **keys)
     return str(caught.value)
 
 
@@ -99,6 +99,7 @@ def test_a_csv_from_windows_needs_no_note(tmp_path: Path) -> None:
     assert corpus(path).ledger.summary() == []
 
 
+@settings(max_examples=40)
 @given(
     st.lists(
         st.tuples(*[st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), max_size=8)] * 3),
@@ -131,7 +132,7 @@ def test_a_delimiter_can_be_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "settings", "told"),
+    ("name", "content", "keys", "told"),
     [
         ("a.csv", "id,a,b,c\n1,x,y,z\n2,x,y,z\n", {}, ["the columns are id, a, b, c", "data.columns=id,a"]),
         ("a.jsonl", '{"a": "x", "b": "y"}\n', {}, ["the keys are a, b", "data.columns=a,b"]),
@@ -148,11 +149,11 @@ def test_a_delimiter_can_be_named(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_not_plain_is_refused_with_the_line_to_type(
-    tmp_path: Path, name: str, content: str, settings: dict[str, Any], told: list[str]
+    tmp_path: Path, name: str, content: str, keys: dict[str, Any], told: list[str]
 ) -> None:
     path = tmp_path / name
     path.write_text(content)
-    message = refusal(path, **settings)
+    message = refusal(path, **keys)
     for part in told:
         assert part in message
 
@@ -181,6 +182,7 @@ def test_several_labels_of_fasttext(tmp_path: Path) -> None:
 # JSON, item by item
 
 
+@settings(max_examples=40)
 @given(
     st.lists(
         st.dictionaries(

@@ -34,9 +34,9 @@ def test_three_smoothings_at_every_order_and_the_others_once() -> None:
 
 
 def test_no_two_are_the_same_and_names_say_the_order() -> None:
-    assert len({(one.model, one.tokens) for one in RECIPES.values()}) == len(RECIPES)
+    assert len({(one.model, one.tokens, one.data) for one in RECIPES.values()}) == len(RECIPES)
     for name, one in RECIPES.items():
-        if digits := re.search(r"\d", name):
+        if digits := re.search(r"(?<=-|n)\d$", name):
             assert int(digits[0]) == one.model.order
         assert all(getattr(one.model, key) == getattr(Ngram.Config(), key) for key in ("alpha", "lambdas", "discount"))
 

@@ -84,7 +84,7 @@ def test_after_a_kill_both_are_there_and_a_resume_ends_it(
     assert order("x") == 4 and not Path(".x.replaced").exists()
 
 
-@pytest.mark.parametrize("strange", ["notes.txt", "src"])
+@pytest.mark.parametrize("strange", ["notes.txt", "src", ".git"])
 def test_nothing_is_removed_that_no_run_makes(train: Callable[..., Any], strange: str) -> None:
     train(2)
     (Path("x") / strange).mkdir()

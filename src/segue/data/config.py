@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from dataclasses import dataclass
 from typing import Literal
@@ -91,10 +92,18 @@ _FOLD = re.compile(r"(\d+)/(\d+)")
 def _check_encoding(encoding: str) -> None:
     try:
         " ".encode(encoding)
+        known = codecs.lookup(encoding).name not in _NO_FILES
     except (LookupError, UnicodeError):
+        known = False
+    if not known:
         raise ValueError(
-            f"data.encoding is '{encoding}', which Python does not know; expected a name such as utf-8 or latin-1"
-        ) from None
+            f"data.encoding is '{encoding}', which Python does not know as an encoding of files; expected a name such "
+            "as utf-8 or latin-1"
+        )
+
+
+_NO_FILES = ("idna", "punycode", "raw-unicode-escape", "unicode-escape")
+"""What Python also calls encodings: of names of machines, and of string literals."""
 
 
 def _share_or_path(name: str, value: str | float) -> str | float:

@@ -65,7 +65,12 @@ NAMED: dict[str, Named] = {
 
 
 def default_folder() -> Path:
-    return Path.home() / ".cache" / "segue" / "data"
+    try:
+        return Path.home() / ".cache" / "segue" / "data"
+    except RuntimeError:  # the user has no entry in the system's list
+        raise InputError(
+            "There is no home folder, where downloaded corpora are kept. Set the variable HOME to one."
+        ) from None
 
 
 def find(name: str) -> Path:

@@ -12,6 +12,7 @@ import gzip
 import hashlib
 import io
 import lzma
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -20,6 +21,7 @@ from typing import IO, Any
 
 from segue.data.ledger import Ledger
 from segue.errors import InputError
+from segue.output.visible import visible
 
 BLOCK = 1 << 20
 LONGEST_LINE = 10_000_000
@@ -69,6 +71,10 @@ def blocks(
     """Yield the file's text, checked, with "\\n" line ends and without a byte order mark. `opened` is read in place of
     the file (standard input); `path` is then its name in messages. `longest`: characters in a line (0: any number)."""
     return _Text(path, encoding, ledger, opened, longest, note_line_ends).blocks(tick)
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+"""Halves of surrogate pairs, which UTF-8 refuses and some other encodings let pass."""
 
 
 class _Text:
@@ -146,7 +152,15 @@ class _Text:
                 f"{begin + error.start:,} is not {self.encoding}. Expected text in {self.encoding}; "
                 "if the file is in another encoding, name it, for example data.encoding=latin-1."
             ) from None
+        except UnicodeError as error:
+            raise InputError(f"{self.path} is not {self.encoding}: {error}. Name another data.encoding.") from None
         self.bytes_read += len(packed)
+        if self.encoding != "utf-8" and (half := _SURROGATE.search(text)):
+            line = self.line + text.count("\n", 0, half.start())
+            raise InputError(
+                f"{self.path}, line {line}: {visible(half[0])} is half a surrogate pair, which is no character. Mend "
+                "the line, or name another data.encoding."
+            )
         return text
 
     def _without_mark(self, text: str) -> str:

@@ -279,6 +279,8 @@ def _find(path: str, shape: Shape, config: Config, ledger: Ledger) -> tuple[Path
         found = sorted(map(Path, glob.glob(path, recursive=True)))  # noqa: PTH207 (Path.glob takes no absolute pattern)
         if "**" in path:
             list(_walk(Path(path.partition("**")[0] or "."), ledger))  # for the folders that may not be read
+    elif place.is_symlink():
+        raise InputError(f"{path} is a link that leads to no file. Expected a file, a folder or a link to one.")
     else:
         raise InputError(f"{path} does not exist. Expected a file, a folder, a glob or a corpus's name.{_near(place)}")
     kept = tuple(file for file in found if file.is_file() and _is_wanted(file, shape, config, ledger))

@@ -49,18 +49,20 @@ def peek(rows: Iterator[T], count: int = PEEKED_ROWS) -> list[T]:
 
 def see_delimiter(head: Sequence[str]) -> str:
     """The delimiter of a csv: the one that cuts the most of its first lines into the same number of cells, two or more;
-    of equals the one that stands most often beside a quotation mark, or else the first: comma, semicolon, tab, pipe."""
+    of equals the one that stands most often beside a quotation mark, then the one that is least often followed by a
+    blank, as punctuation is; or else the first: comma, semicolon, tab, pipe."""
     if match := _SEPARATOR_LINE.fullmatch(head[0]) if head else None:
         return match[1]  # Excel writes this line
 
-    def fit(delimiter: str) -> tuple[float, int]:
+    def fit(delimiter: str) -> tuple[float, int, int]:
         try:
             widths = Counter(len(cells) for cells in csv.reader(_ended(head), delimiter=delimiter) if cells)
         except csv.Error:
-            return 0.0, 0
+            return 0.0, 0, 0
         [(width, count)] = widths.most_common(1) or [(1, 0)]
         beside = sum(line.count(f'{delimiter}"') + line.count(f'"{delimiter}') for line in head)
-        return (count / widths.total(), beside) if width > 1 else (0.0, 0)
+        blanks = sum(line.count(f"{delimiter} ") for line in head)
+        return (count / widths.total(), beside, -blanks) if width > 1 else (0.0, 0, 0)
 
     return max(DELIMITERS.values(), key=fit)
 

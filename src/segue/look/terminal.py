@@ -27,6 +27,11 @@ def _console() -> Console:
     return made if made.is_terminal else open_console(highlight=False, width=160)
 
 
+def _wraps() -> bool:
+    """Whether sentences are broken into lines: in a terminal, at its width; in a file or a pipe they stay whole."""
+    return _console().is_terminal
+
+
 def number(value: Any, digits: int = 3) -> str:
     """A figure as people write it."""
     if value is None or value == math.inf:
@@ -110,7 +115,15 @@ def print_comparison(result: dict[str, Any]) -> None:
     for sentence in (*result["left_out"], *(f"{name} failed: {why}" for name, why in result["failed"].items())):
         console.print(Text(sentence))
     console.print(f"\n{result['verdict']}")
+    _print_times(console, result)
     console.print(f"The page: {result['report']}")
+
+
+def _print_times(console: Console, result: dict[str, Any]) -> None:
+    """Say how long training took of the time that passed; a result that was read from a file does not know."""
+    if "wall_seconds" in result and "train_seconds" in result:
+        trained, wall = number(result["train_seconds"], 1), number(result["wall_seconds"], 1)
+        console.print(f"Training took {trained} s in all; with reading, validating and testing {wall} s have passed.")
 
 
 def print_claim(result: dict[str, Any]) -> None:
@@ -130,6 +143,7 @@ def print_claim(result: dict[str, Any]) -> None:
     console.print(Text(f"\n{result['verdict']}", "bold"))
     for sentence in result.get("details", ()):
         console.print(Padding(Text(sentence), (0, 0, 0, 2)))
+    _print_times(console, result)
     console.print(f"The page: {result['report']}    the picture: {result['picture']}")
 
 
@@ -178,7 +192,7 @@ def print_result(run: Any, result: dict[str, Any], corpora: Sequence[dict[str, A
         console.print(f"{number(result['seconds_left'], 0)} s of its budget are left: more would not have helped.")
     print_figures({key: value for key, value in result.items() if key not in _TRAINED})
     if result.get("had_a_say"):
-        console.print(f"This text had a say in the run: {_SAY}", soft_wrap=True)
+        console.print(f"This text had a say in the run: {_SAY}", soft_wrap=not _wraps())
     if "epochs_by_corpus" in result:
         _print_corpora(corpora)
     if "profile" in result:
@@ -239,7 +253,7 @@ def print_figures(result: dict[str, Any]) -> None:
             table.add_row(name, written(value, key), *still, remark)
     if "run" in result:
         part = f", its {result['split']} part" if "split" in result else ""
-        _console().print(Text(f"{result['run']} on {result['data']}{part}", "bold"), soft_wrap=True)
+        _console().print(Text(f"{result['run']} on {result['data']}{part}", "bold"), soft_wrap=not _wraps())
     _console().print(table)
     for line in words:
         _console().print(Text(line))
@@ -247,7 +261,7 @@ def print_figures(result: dict[str, Any]) -> None:
         what = result["leak"]["of"]
         _console().print(
             Text(f"Warning: {share:.0%} {what} stood in the training data of {run}: this is no figure of unseen text."),
-            soft_wrap=True,
+            soft_wrap=not _wraps(),
         )
     if result.get("labels") and len(result["labels"]) <= 12:
         _print_confusion(result["labels"], result["confusion"])
@@ -319,10 +333,15 @@ def _print_confusion(labels: list[str], matrix: list[list[int]]) -> None:
 
 def explained_line(answer: Any, words: Sequence[Any]) -> str:
     """A label, how sure it is, and the words that moved it most."""
-    from segue.look.explain.leave_one_out import most_moving
+    from segue.look.explain.leave_one_out import SHOWN, most_moving
 
     sure = [f"{max(answer.probabilities):.3f}"] if answer.probabilities else []
-    return "\t".join([answer.label, *sure, most_moving(words)])
+    console = _console()
+    for most in range(SHOWN, 0, -1):
+        line = "\t".join([answer.label, *sure, most_moving(words, most)])
+        if not console.is_terminal or len(line.expandtabs()) <= console.width:
+            break  # a terminal shows as many words as it has room for
+    return line
 
 
 def print_challenge(result: dict[str, Any]) -> None:
@@ -422,7 +441,7 @@ def print_head(text: str) -> None:
     """The head of a model's file."""
     console = _console()
     for line in laid_out(text, console.width):
-        console.print(Text(line), soft_wrap=True)
+        console.print(Text(line), soft_wrap=not _wraps())
 
 
 NARROW = 72
@@ -448,7 +467,7 @@ def print_keys(sections: Sequence[tuple[str, Sequence[tuple[str, str, str]]]]) -
 
 def _print_stacked(console: Console, rows: Iterable[tuple[str, str]]) -> None:
     for head, remark in rows:
-        console.print(Text(head), soft_wrap=True)
+        console.print(Text(head), soft_wrap=not _wraps())
         for line in remark.split("\n") if remark else ():
             console.print(Padding(Text(line), (0, 0, 0, 4)))
 
@@ -477,7 +496,7 @@ def print_equations(run: Any) -> None:
     tokens = f"{run.tokenizer.kind} tokens, V = {model.can_follow:,}"
     console.print(Text(f"{run.recipe.name}: {config.smoothing}, order {config.order}, over {tokens}\n", "bold"))
     for line in EQUATIONS[config.smoothing]:
-        console.print(Text(f"  {line}"), soft_wrap=True)
+        console.print(Text(f"  {line}"), soft_wrap=not _wraps())
     orders = holdings(model)
     for sentence in (_about_v(model), *_about_numbers(model, orders)):
         console.print(Text(sentence))
@@ -490,7 +509,7 @@ def print_equations(run: Any) -> None:
     after = f"after “{_shown(worked.context)}”" if worked.context else "of all"
     console.print(Text(f"The likeliest token {after} is “{_shown(worked.token)}”:\n"))
     for line in worked.lines:
-        console.print(Text(f"  {line}"), soft_wrap=True)
+        console.print(Text(f"  {line}"), soft_wrap=not _wraps())
 
 
 def _about_v(model: Any) -> str:
@@ -561,7 +580,7 @@ def print_runs(found: list[dict[str, Any]], folder: str, grouped: bool = True) -
     if grouped and sum(row["value"] is not None for row in found) > 1:
         console.print("\nFigures can be compared where no blank line stands between: the same text was scored.")
     if any(row["had_a_say"] for row in found):
-        console.print(f"* The text had a say in the run: {_SAY}", soft_wrap=True)
+        console.print(f"* The text had a say in the run: {_SAY}", soft_wrap=not _wraps())
 
 
 _SHORT = {"mean negative log score": "−log score", "bits per byte": "bits/byte"}
@@ -600,13 +619,15 @@ def print_novelty(prompt: str, texts: list[str], report: Any) -> None:
     rule = f"of {report.least} characters or more, blanks not counted"
     if any(one.copied for one in report.texts):
         marked = "Underlined" if console.color_system else "⟦In brackets⟧"
-        console.print(f"\n{marked}: copied, it stands in the training text too, in runs {rule}.\n", soft_wrap=True)
+        console.print(
+            f"\n{marked}: copied, it stands in the training text too, in runs {rule}.\n", soft_wrap=not _wraps()
+        )
     else:
-        console.print(f"\nNothing is copied: no run {rule}, stands in the training text.\n", soft_wrap=True)
+        console.print(f"\nNothing is copied: no run {rule}, stands in the training text.\n", soft_wrap=not _wraps())
     console.print(_novelty_table(report))
     longest = max((one.longest for one in report.texts if one.longest), key=lambda match: match.tokens, default=None)
     if longest:
-        console.print(Text(_told(longest)), soft_wrap=True)
+        console.print(Text(_told(longest)), soft_wrap=not _wraps())
 
 
 def _bracketed(text: str, spans: Sequence[tuple[int, int]]) -> str:

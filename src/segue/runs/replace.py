@@ -7,7 +7,6 @@ there.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,19 +15,6 @@ from segue.errors import InputError
 from segue.runs import folder as files
 from segue.training.log import Progress
 
-_MADE = {
-    "recipe.toml",
-    "asked.toml",
-    "environment.json",
-    "ledger.json",
-    "tokenizer.json",
-    "speller.json",
-    "config.json",
-}
-_MADE |= {"model.safetensors", "train_hashes.safetensors", "metrics.jsonl", "result.json", "report.html"}
-_MADE |= {"checkpoints", "store", "tensorboard"}
-"""Files and folders that a run makes, besides hidden ones while it writes."""
-
 
 def check_replaceable(path: Path) -> None:
     """Refuse to replace a folder that is not a run's, or that holds what no run makes."""
@@ -36,7 +22,7 @@ def check_replaceable(path: Path) -> None:
         return
     if path.is_symlink() or not (path / "recipe.toml").is_file():
         raise InputError(f"{path} is not a run folder, and only a run can be replaced. Choose another --out.")
-    strange = sorted(one.name for one in path.iterdir() if one.name not in _MADE and not one.name.startswith("."))
+    strange = sorted(name for name in files.entries(path) if not files.is_own(name))
     if strange:
         raise InputError(
             f"{path} holds {', '.join(strange[:3])}, which no run makes, so that it is not replaced. Move it away, or "
@@ -63,8 +49,11 @@ def replacing(path: Path, progress: Progress) -> Iterator[None]:
         yield
     except BaseException:
         if not (path / "recipe.toml").exists():
-            shutil.rmtree(path, ignore_errors=True)  # at most a lock of ours is in it
-            aside.rename(path)
+            with suppress(OSError):  # someone else may have put something there: then the old run stays aside
+                (path / ".lock").unlink(missing_ok=True)
+                if path.exists():
+                    path.rmdir()
+                aside.rename(path)
         raise
 
 
@@ -83,6 +72,6 @@ def _aside(path: Path) -> Path:
 
 def _remove(path: Path) -> None:
     """Remove a run folder; its recipe last, so that what a kill leaves is a run folder still."""
-    for one in sorted(path.iterdir(), key=lambda one: one.name == "recipe.toml"):
-        shutil.rmtree(one) if one.is_dir() and not one.is_symlink() else one.unlink()
+    for name in sorted(files.entries(path), key=lambda name: name == "recipe.toml"):
+        files.remove(path / name)
     path.rmdir()

@@ -48,7 +48,7 @@ from segue.runs.resume import Settings, setting_lines
 from segue.tasks.base import Task
 from segue.tokens.spelling import Speller
 from segue.tokens.tokenizer import Tokenizer
-from segue.training.device import keep_memory, pick_device, set_threads
+from segue.training.device import check_device, keep_memory, pick_device, set_threads
 from segue.training.log import Progress, reports, silent
 
 _READING = ("data.format", "data.delimiter", "data.columns", "data.encoding", "data.on_error")
@@ -78,6 +78,7 @@ class Run:
     def open(cls, path: str | Path, device: str = "auto", trust: bool = False, finished_before: bool = False) -> Run:
         """Open a finished run from its folder."""
         path = Path(path)
+        check_device(device)
         config = files.check_run(path)
         files.check_sums(path, config)
         check_trust(config["kind"], trust, path, config.get("sha256"))
@@ -611,6 +612,7 @@ def _load_model(weights: Path, recipe: Recipe, sizes: Sizes) -> Any:
         raise InputError(
             f"The run in {weights.parent} is damaged: model.safetensors is missing. Restore it, or train the run again."
         )
+    weights.open("rb").close()  # where it may not be read, say that, and not that it is damaged
     try:
         if issubclass(recipe.model_class, Counted):
             model = recipe.model_class(recipe.model, sizes)

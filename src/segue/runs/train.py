@@ -84,6 +84,7 @@ def train(
 
 def device_of(recipe: Recipe, device: str, progress: Progress) -> str:
     """Choose the device. A counted model trains on the CPU, without importing torch, unless it supports a GPU."""
+    devices.check_device(device)
     cls: Any = recipe.model_class
     if not issubclass(cls, Counted):
         devices.keep_memory()

@@ -23,15 +23,21 @@ def has_driver() -> bool:
     return True
 
 
+def check_device(device: str) -> None:
+    """Refuse a name that is no device's, without importing torch."""
+    kind, _, number = device.partition(":")
+    if device != "auto" and (kind not in ("cpu", "cuda") or (number and not number.isdecimal())):
+        raise InputError(f"--device {device} is not known. Expected auto, cpu, cuda or, for one of several, cuda:1.")
+
+
 def pick_device(device: str) -> str:
     """Return the device to use; `auto` takes a GPU if there is one."""
+    check_device(device)
     import torch
 
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     kind, _, number = device.partition(":")
-    if kind not in ("cpu", "cuda") or (number and not number.isdecimal()):
-        raise InputError(f"--device {device} is not known. Expected auto, cpu, cuda or, for one of several, cuda:1.")
     if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
         raise InputError(f"There is no device {device} on this machine. Leave --device out, or say --device cpu.")
     return device

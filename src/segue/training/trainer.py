@@ -518,7 +518,8 @@ class _LossSums:
     def values(self, trainer: Trainer) -> dict[str, Any]:
         """Return what a checkpoint between two readings must hold."""
         self.check(trainer)
-        return {"steps": self.steps, "sums": {name: float(total) for name, total in self.sums.items()}}
+        sums = {name: float(total) for name, total in self.sums.items()} if self.steps else {}
+        return {"steps": self.steps, "sums": sums}
 
     def restore(self, values: dict[str, Any]) -> None:
         self.steps = values["steps"]

@@ -104,3 +104,22 @@ def test_names_fit_their_place(text: str, width: int) -> None:
 def test_any_name_makes_a_well_formed_picture(name: str) -> None:
     for kind in KINDS:
         ElementTree.fromstring(made(kind, name=name).svg())
+
+
+@pytest.mark.parametrize("width", [40, 60, 160])
+def test_bars_and_their_parts_fit_the_terminal(width: int) -> None:
+    rows = ("a", "a long name of a row that is cut")
+    values = np.linspace(0.01, 0.9, 12).reshape(1, 2, 6)
+    cells_RC = tuple(tuple(f"{row}−{part}" for part in range(6)) for row in range(2))
+    view = View("bars", "title " * 20, "note " * 30, ("p",), rows, tuple(f"order {i}" for i in range(6)), values)
+    drawn = view._replace(cells_RC=cells_RC).terminal(width)
+    assert max(map(cells, drawn.split("\n"))) <= width
+    for found in ("order 0", "order 5", "0−0", "1−5", "█"):
+        assert found in drawn
+
+
+@pytest.mark.parametrize("colour", [False, True])
+def test_a_text_of_long_words_fits_the_terminal(colour: bool) -> None:
+    view = View("text", "t", "", ("p",), ("bits",), ("a", "word" * 9), np.array([[[0.5, 2.0]]]))
+    drawn = re.sub(r"\x1b\[[\d;]*m", "", view.terminal(40, colour))
+    assert max(map(cells, drawn.split("\n"))) <= 40

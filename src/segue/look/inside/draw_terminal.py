@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 import unicodedata
 from collections.abc import Sequence
 from itertools import cycle, zip_longest
@@ -44,10 +45,16 @@ def draw(view: View, width: int, colour: bool) -> str:
     """The whole view: its title, its panels, its note; then those beside it."""
     parts = []
     for one in view.all:
-        title = f"\x1b[1m{shown(one.title)}\x1b[0m" if colour else shown(one.title)
-        note = "\n".join(map(shown, one.note.split("\n")))
+        title = "\n".join(_wrapped(one.title, width))
+        title = f"\x1b[1m{title}\x1b[0m" if colour else title
+        note = "\n".join(part for line in one.note.split("\n") for part in _wrapped(line, width))
         parts.append("\n".join([title, "", *_panels(one, view, width, colour), *(["", note] if note else [])]))
     return "\n\n".join(parts)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """A line in as many lines as it takes."""
+    return textwrap.wrap(shown(text), width) or [""]
 
 
 def _panels(one: View, whole: View, width: int, colour: bool) -> list[str]:
@@ -68,7 +75,7 @@ def _panels(one: View, whole: View, width: int, colour: bool) -> list[str]:
         case "growth":
             return _growth(one, width)
         case "bars":
-            return _bars(one, longest_bar(whole))
+            return _bars(one, longest_bar(whole), width)
 
 
 def shown(text: str) -> str:
@@ -243,7 +250,7 @@ def _text(view: View, top: float, width: int, colour: bool) -> list[str]:
         label = min(width // 2, max((cells(visible(token)) for token in view.columns), default=1))
         for token, value in zip(view.columns, values, strict=True):
             share = min(1.0, abs(value) / top) if math.isfinite(value) else 1.0
-            drawn.append(f"{_token(token, label)}  {figure(value):>8}  {bar(share)}".rstrip())
+            drawn.append(f"{_token(token, label)}  {figure(value):>8}  {bar(share, _room(width, label + 12))}".rstrip())
     return drawn
 
 
@@ -345,20 +352,41 @@ def _put(line: list[str], place: int, word: str) -> None:
         line[place] = "·"
 
 
-def _bars(view: View, top: float) -> list[str]:
-    """A table: the name, the sum, a bar, and the parts where a bar has several."""
+def _room(width: int, taken: int) -> int:
+    """Characters of the longest bar beside what takes so many of a line."""
+    return max(4, min(_BAR, width - taken))
+
+
+def _bars(view: View, top: float, width: int) -> list[str]:
+    """A table: the name, the sum, a bar, and the parts where a bar has several; below it, if a line has no room."""
     drawn = []
-    parts = view.columns if len(view.columns) > 1 else ()
-    label = max((cells(visible(row)) for row in view.rows), default=1)
+    parts = range(len(view.columns) if len(view.columns) > 1 else 0)
+    label = min(max((cells(visible(row)) for row in view.rows), default=1), max(_LABEL, width // 2))
+    beside = label + 10 + _BAR + 10 * len(parts) <= width
+    length = _BAR if beside else _room(width, label + 10)
     for name, values_RC in zip(view.panels, finite(view.values_PRC), strict=True):
-        sums = values_RC.sum(-1).tolist()
-        if parts:
-            heads = "".join(f"{shown(part):>10}" for part in parts)
-            drawn.append(f"{fitted('', label)}  {fitted(shown(name), 8)}{fitted('', _BAR)}{heads}")
-        for i, (row, total) in enumerate(zip(view.rows, sums, strict=True)):
-            drawn.append(f"{_token(row, label)}  {figure(total)}  {fitted(bar(total / top), _BAR)}".rstrip())
-            if parts:
-                drawn[-1] = fitted(drawn[-1], label + 10 + _BAR) + "".join(f"{_share(v):>10}" for v in values_RC[i])
-                if any(view.cells_RC[i] if view.cells_RC else ()):
-                    drawn.append(" " * (label + 10 + _BAR) + "".join(f"{cell:>10}" for cell in view.cells_RC[i]))
+        bars = [
+            f"{_token(row, label)}  {figure(total)}  {fitted(bar(total / top, length), length)}".rstrip()
+            for row, total in zip(view.rows, values_RC.sum(-1).tolist(), strict=True)
+        ]
+        head = f"{fitted('', label)}  {shown(name)}"
+        if parts and beside:
+            drawn += _with_parts(view, values_RC, parts, [fitted(line, label + 10 + _BAR) for line in (head, *bars)])
+            continue
+        drawn += [*([head] if parts else []), *bars]
+        each = max(1, (width - label) // 10)
+        for begin in parts[::each]:
+            names = [fitted("", label), *(_token(row, label) for row in view.rows)]
+            drawn += ["", *_with_parts(view, values_RC, parts[begin : begin + each], names)]
     return drawn or ["Nothing: all values are 0."]
+
+
+def _with_parts(view: View, values_RC: Floats, parts: range, lines: Sequence[str]) -> list[str]:
+    """Lines, a head and one a row, each with some of the parts of its bar, and with their cells below it."""
+    drawn = [lines[0] + "".join(f"{shown(view.columns[part]):>10}" for part in parts)]
+    for i, line in enumerate(lines[1:]):
+        drawn.append(line + "".join(f"{_share(float(values_RC[i, part])):>10}" for part in parts))
+        found = [view.cells_RC[i][part] for part in parts] if view.cells_RC else []
+        if any(found):
+            drawn.append(" " * cells(line) + "".join(f"{cell:>10}" for cell in found))
+    return drawn

@@ -83,7 +83,8 @@ def _direction(metric: str) -> str:
 
 
 def _ring(split: str) -> str:
-    return f"A ring marks the step whose weights were kept; the result above is theirs on the {split} split."
+    other = "" if split == "validation" else ", which is another text"
+    return f"A ring marks the step whose weights were kept; the result above is theirs on the {split} split{other}."
 
 
 def _alone(model: Learnt, metric: str, best: float | None, split: str) -> str:

@@ -164,7 +164,7 @@ def render(page: Page) -> str:
     sections = [
         ("result", "Result", _table(page)),
         ("ladder", "Bits against order", _ladder(page)),
-        ("trend", "In numbers", _trend(page)),
+        ("trend", f"Against {text(page.trend.x_title)}" if page.trend else "", _trend(page)),
         ("curves", "Learning curves", _curves(page)),
         ("orders", "Order by order", by_order_charts(page.orders, page.split) if page.orders else ""),
         ("features", "What speaks for each label", _features(page)),

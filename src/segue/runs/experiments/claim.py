@@ -29,6 +29,7 @@ from __future__ import annotations
 import math
 import re
 import shlex
+import time
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -268,7 +269,7 @@ def run_claim(
                 "settings, --budget or --threads."
             )
         return ClaimResult(MEASURED[what].run(Path(out) if out else None, progress))
-    claim, lines = read_claim(what), setting_lines(settings)
+    begun, claim, lines = time.perf_counter(), read_claim(what), setting_lines(settings)
     recipes = {name: _recipe(claim, name, data, lines, budget, trust) for name in claim.variants}
     _check_same_text(recipes)
     if claim.against != "steps" and claim.against not in NUMBERS:
@@ -286,7 +287,8 @@ def run_claim(
         raise SegueError(
             f"No variant of {claim.name} could be trained: the loss was soon no number. Try a smaller rate."
         )
-    return ClaimResult(_report(claim, outcomes, recipes[outcomes[0].variant], out))
+    result = _report(claim, outcomes, recipes[outcomes[0].variant], out)
+    return ClaimResult(result, wall_seconds=time.perf_counter() - begun)
 
 
 def _recipe(claim: Claim, variant: str, data: str | None, settings: Sequence[str], budget: str, trust: bool) -> Recipe:
@@ -442,6 +444,7 @@ def _report(claim: Claim, outcomes: Sequence[Outcome], recipe: Recipe, out: Path
         "against": claim.against,
         "best_possible": ranked[0].mean.result.get("best_possible"),
         "rows": [_row(claim, outcome, main) for outcome in outcomes],
+        "train_seconds": sum(outcome.seconds * len(outcome.evaluations) for outcome in outcomes),
         "comparisons": comparisons,
         "law": law,
         "held": held,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fnmatch
 import shlex
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
@@ -79,11 +80,12 @@ def compare(
 ) -> Comparison:
     """Train several models under one budget (60s if none is given) and write one page; return the table's rows, best
     first. With `resume` go on with the comparison in `out`: only what is given again must be as it was."""
+    begun = time.perf_counter()
     models = [taken(name, data, progress) for name in models]
     given = _Given(data, tuple(models), budget, seeds, folds, task, setting_lines(settings), trust)
     if resume:
         with devices.using_threads(threads):
-            return Comparison(_go_on(given, out, progress))
+            return Comparison(_go_on(given, out, progress), wall_seconds=time.perf_counter() - begun)
     listed = data is not None and not isinstance(data, str | Path)
     chosen = tasks.task(task or task_of(data if listed else str(data or "pydoc"), models, trust))
     path, made = _place(out, f"compare-{data_name(data)}")
@@ -93,7 +95,7 @@ def compare(
         asked = given.asked(name or "pydoc", chosen)
         recipes = _recipes(asked, trust)
         with devices.using_threads(threads), files.held(path, made, _again(path), partial(_check_empty, path)):
-            return Comparison(_compare(asked, recipes, path, progress, trust))
+            return Comparison(_compare(asked, recipes, path, progress, trust), wall_seconds=time.perf_counter() - begun)
     except BaseException:
         undo_rows(rows, path, made)
         with suppress(OSError):  # a default folder is made before it is locked
@@ -136,7 +138,7 @@ class _Given(NamedTuple):
             raise InputError(
                 f"Expected --seeds of 1 or more, and --folds of 0 or 2 and more; found {seeds} and {folds}."
             )
-        ladder, left_out = (self.models, []) if self.models else _ladder(task, self.settings)
+        ladder, left_out = (self.models, _own_ways(self.models)) if self.models else _ladder(task, self.settings)
         names = _expanded(ladder)
         return Asked(data, names, self.budget or "60s", seeds, folds, task.name, self.settings, left_out)
 
@@ -315,7 +317,20 @@ def _expand(name: str) -> list[str]:
     found = fnmatch.filter(recipe_names(), name)
     if not found:
         raise InputError(f"No recipe is called {name}. `segue recipes` lists them.")
-    return found
+    return [one for one in found if not _reads_its_own_way(one)] or found
+
+
+def _own_ways(models: Sequence[str]) -> list[str]:
+    """Return a sentence about the recipes that a `*` leaves out, if any."""
+    matched = {one for name in models if "*" in name for one in fnmatch.filter(recipe_names(), name)}
+    others = sorted(matched - set(_expanded(models)))
+    return [f"Left out of *, since they read the data in their own way: {', '.join(others)}."] if others else []
+
+
+def _reads_its_own_way(name: str) -> bool:
+    """Whether a recipe is made for one corpus, such as the words of the Penn Treebank: it reads the data in another way
+    than its kind does, and all models of a comparison would have to."""
+    return bool(load_recipe(name).data != load_recipe(name.split("/")[0]).data)
 
 
 def _trained(
@@ -466,7 +481,9 @@ def _report(
     trend = trend_of([trial.recipe for trial in trials], entries)
     write(replace(page, column=column, trend=trend), out / "report.html")
     rows = [_row(trial, result, column) for trial, result in zip(trials, results, strict=True)]
+    trained = [files.read_json(run.path / "result.json")["train_seconds"] for trial in trials for run in trial.runs]
     result = {
+        "train_seconds": sum(trained),
         "report": str(out / "report.html"),
         "task": task.name,
         "figure": main_figure(trials[0].evaluation.result),
