@@ -229,6 +229,11 @@ class NgramCounts(ABC):
 class NgramWeights(ABC):
     """A classifier with a weight for each n-gram and class."""
 
+    @property
+    @abstractmethod
+    def parameters_count(self) -> int:
+        """How many weights there are."""
+
     @abstractmethod
     def feature_weights(self) -> tuple[list[tuple[int, ...]], Array]:
         """Return the n-grams that it knows, as ids, and (F, C): how much each, seen once, speaks for each class, less

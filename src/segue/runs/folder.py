@@ -168,7 +168,7 @@ def _sha256(path: Path) -> str:
 
 
 def _damaged(path: Path, reason: str) -> InputError:
-    return InputError(f"{path} is damaged: {reason}. Train the run again, or restore the file.")
+    return InputError(f"{path} is damaged: {reason}. Restore it, or train the run again.")
 
 
 def changed_file(read: Iterable[dict[str, Any]], folder: Path) -> str | None:

@@ -228,7 +228,7 @@ def orders_in(run: Run, corpus: Corpus, split: str) -> Orders:
 
 def top_features(run: Run) -> list[tuple[str, list[tuple[str, float]]]]:
     """Return, for each label, the n-grams that speak most for it, where the model has weights of n-grams."""
-    if not isinstance(run.model, NgramWeights) or run.model.parameters_count > _MOST_WEIGHTS:
+    if run.model.parameters_count > _MOST_WEIGHTS or not isinstance(run.model, NgramWeights):
         return []
     ids, weights = run.model.feature_weights()
     return [
@@ -245,14 +245,7 @@ def _highest(weights: NDArray[Any]) -> NDArray[Any]:
 
 def tempered(run: Run, prompt: str) -> list[tuple[float, str]]:
     """Return what a run writes at several temperatures, with the same prompt and seed."""
-    settings = _plain(run, _TEMPERED)
-    try:
-        return [
-            (temperature, str(run.generate(prompt, **settings | {"temperature": temperature}, seed=0)))
-            for temperature in TEMPERATURES
-        ]
-    except SegueError:  # a model without smoothing may have no continuation
-        return []
+    return [(temperature, _sample(run, prompt, _TEMPERED, temperature)) for temperature in TEMPERATURES]
 
 
 def inside(run: Run, units: Iterable[str]) -> list[View]:
@@ -381,8 +374,9 @@ def expected_of(run: Run, units: Iterable[str]) -> Expected | None:
     return Expected(before, came, found)
 
 
-def _sample(run: Run, prompt: str) -> str:
-    ((text, dead_end),) = run.written([prompt], **_plain(run, _SAMPLE), seed=0)
+def _sample(run: Run, prompt: str, characters: int = _SAMPLE, temperature: float = 1.0) -> str:
+    settings = _plain(run, characters) | {"temperature": temperature}
+    ((text, dead_end),) = run.written([prompt], **settings, seed=0)
     return f"{text} … (the text ends here: without smoothing nothing can follow)" if dead_end else text
 
 

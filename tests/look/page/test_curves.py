@@ -89,8 +89,8 @@ def test_the_training_loss_is_in_the_unit_of_validation(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["ngram", "naive_bayes", "nbsvm"])
 def test_a_model_that_counts_has_no_learning_curve(kind: str, tmp_path: Path) -> None:
-    rows = [("the cow eats grass", "a"), ("a king naps well", "b"), ("my dog runs", "a")] * 20
-    data = [text for text, _ in rows] if kind == "ngram" else rows
+    rows = [("a", "the cow eats grass"), ("b", "a king naps well"), ("a", "my dog runs")] * 20
+    data = [text for _, text in rows] if kind == "ngram" else rows
     run = segue.train(kind, data, tmp_path / "run", {"data.validation": 0.2}, device="cpu")
     html = (run.path / "report.html").read_text(encoding="utf-8")
     assert 'id="curves"' not in html and 'id="result"' in html
@@ -100,10 +100,13 @@ def test_a_model_that_counts_has_no_learning_curve(kind: str, tmp_path: Path) ->
 
 # What else there is to see of a model that counts
 
+TEXTS = [("good good film", "a"), ("good cow", "a"), ("bad film", "b"), ("bad bad dog", "b")]
+SENTIMENT = [(label, f"{text} {i}") for i in range(5) for text, label in TEXTS]
+
 
 def test_the_ngrams_that_speak_for_a_label_are_those_of_its_rows(tmp_path: Path) -> None:
     """Naive Bayes: log p(w | a) - log p(w | b), halved by the mean over two labels, from counts made here."""
-    rows = [("good good film", "a"), ("good cow", "a"), ("bad film", "b"), ("bad bad dog", "b")] * 5
+    rows = SENTIMENT
     settings = {"data.validation": 0.2, "model.words": 1, "model.binary": False, "model.alpha": 1.0}
     run = segue.train("naive_bayes", rows, tmp_path / "run", settings, device="cpu")
     held_in = list(Corpus(run.recipe.data, run.recipe.shape).examples("train"))
@@ -118,7 +121,7 @@ def test_the_ngrams_that_speak_for_a_label_are_those_of_its_rows(tmp_path: Path)
 
 
 def test_the_weights_of_nbsvm_have_the_sign_of_their_label(tmp_path: Path) -> None:
-    rows = [("good good film", "a"), ("good cow", "a"), ("bad film", "b"), ("bad bad dog", "b")] * 5
+    rows = SENTIMENT
     run = segue.train("nbsvm", rows, tmp_path / "run", {"data.validation": 0.2}, device="cpu")
     found = dict(top_features(run))
     assert "good" in [name for name, _ in found["a"]] and "bad" in [name for name, _ in found["b"]]

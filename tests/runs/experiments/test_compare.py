@@ -18,7 +18,7 @@ from segue.inference.evaluation import Evaluation, interval
 from segue.inference.score import Scored
 from segue.recipe import read_recipe
 from segue.runs import folder, prepare, resume
-from segue.runs.experiments.compare import _joined, _ladder, mean_of, task_of
+from segue.runs.experiments.compare import _expanded, _joined, _ladder, _own_ways, mean_of, task_of
 from segue.tasks.lm import of_scored
 
 TEXT = "the cow eats the green grass.\na big dog sees the small cow.\n\n" * 60
@@ -469,3 +469,12 @@ def test_undo_removes_what_a_run_wrote_and_nothing_else() -> None:
     folder.undo(place, before, [place])
     assert folder.entries(place) == {"checkpoints", "thesis.txt", "report.html", "notes"}
     assert Path("elsewhere/kept").exists()
+
+
+def test_a_star_leaves_out_recipes_that_are_made_for_one_corpus() -> None:
+    """One of them would make all others read the text in its way."""
+    names, said = _expanded(["ngram/*"]), _own_ways(["ngram/*"])
+    assert "ngram/bigram" in names and "ngram/ptb" not in names
+    assert len(said) == 1 and "ngram/ptb" in said[0]
+    assert _expanded(["ngram/ptb", "ngram/*"])[0] == "ngram/ptb"
+    assert _own_ways(["ngram/ptb", "ngram/bigram"]) == []

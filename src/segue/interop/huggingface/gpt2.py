@@ -245,7 +245,7 @@ class _Gpt2(Folder):
             check_finite(weights)
         except ValueError as error:
             raise self.damaged(WEIGHTS, str(error)) from None
-        if flat := next((name for name, tensor in weights.items() if not tensor.dim()), None):
+        if flat := next((n for n, tensor in weights.items() if not tensor.dim() and not _MASKS.fullmatch(n)), None):
             raise self.damaged(WEIGHTS, f"{flat} is a single number")
         return weights
 

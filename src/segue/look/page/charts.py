@@ -171,7 +171,8 @@ def _y_range(lines: Sequence[Line], axes: Axes) -> tuple[float, float]:
         low = max(low, min(min(last), high - 0.5 * (high - low)))
     if axes.best is not None:
         low, high = min(low, axes.best), max(high, axes.best)
-    margin = 0.06 * (high - low) or 0.05 * abs(high) or 1.0
+    apart = high - low > 1e-6 * abs(high)  # figures that differ by rounding alone are the same
+    margin = 0.06 * (high - low) if apart else 0.05 * abs(high) or 1.0
     return low - margin, high + margin
 
 

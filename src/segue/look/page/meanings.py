@@ -14,6 +14,8 @@ MEANINGS = {NAMES.get(key, key): f"{said[:1].upper()}{said[1:]}." for key, said 
     "parameters": "How many numbers the model has learnt; of a model that counts, how many different n-grams it keeps.",
     "tokens/s": "Tokens of training text read in a second of training.",
     "95 % interval": "How far the figure would move on other text of the same kind and size, 19 times in 20.",
+    "precision": "Of what the model found, the share that is right.",
+    "recall": "Of what there is to find, the share that the model found.",
     "accuracy": "The share of predictions that are right.",
     "span F1": "F1 of whole spans such as names: a span counts if its beginning, end and type are all right.",
     "BLEU": "How many runs of one to four words of the output stand in the reference, from 0 to 100.",

@@ -139,7 +139,7 @@ class _Given(NamedTuple):
             raise InputError(
                 f"Expected --seeds of 1 or more, and --folds of 0 or 2 and more; found {seeds} and {folds}."
             )
-        ladder, left_out = (self.models, []) if self.models else _ladder(task, self.settings)
+        ladder, left_out = (self.models, _own_ways(self.models)) if self.models else _ladder(task, self.settings)
         names = _expanded(ladder)
         return Asked(data, names, self.budget or "60s", seeds, folds, task.name, self.settings, left_out)
 
@@ -321,7 +321,20 @@ def _expand(name: str) -> list[str]:
     found = [one for one in found if load_recipe(one).data == DataConfig()] or found
     if not found:
         raise InputError(f"No recipe is called {name}. `segue recipes` lists them.")
-    return found
+    return [one for one in found if not _reads_its_own_way(one)] or found
+
+
+def _own_ways(models: Sequence[str]) -> list[str]:
+    """Return a sentence about the recipes that a `*` leaves out, if any."""
+    matched = {one for name in models if "*" in name for one in fnmatch.filter(recipe_names(), name)}
+    others = sorted(matched - set(_expanded(models)))
+    return [f"Left out of *, since they read the data in their own way: {', '.join(others)}."] if others else []
+
+
+def _reads_its_own_way(name: str) -> bool:
+    """Whether a recipe is made for one corpus, such as the words of the Penn Treebank: it reads the data in another way
+    than its kind does, and all models of a comparison would have to."""
+    return bool(load_recipe(name).data != load_recipe(name.split("/")[0]).data)
 
 
 def _trained(
