@@ -73,7 +73,7 @@ def test_scores_alone_are_told_to_be_that(tmp_path: Path, capsys: pytest.Capture
     result = segue.compare(str(tmp_path / "book.txt"), ["ngram/sb-3"], out=tmp_path / "c")
     assert result["rows"][0]["bits_per_byte"] is None and "scores are no probabilities" in result["verdict"]
     assert main(["runs", str(tmp_path / "c")]) == 0
-    assert "mean" in capsys.readouterr().out
+    assert "log score" in capsys.readouterr().out
 
 
 def entry(rung: tuple[str, int] | None, bits: float | None, tokens: str = "word") -> Entry:
