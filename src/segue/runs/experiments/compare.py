@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from segue import tasks
+from segue.data.config import Config as DataConfig
 from segue.data.corpus import Corpus
 from segue.data.from_list import guess_rows
 from segue.data.sources import guess_shape
@@ -312,9 +313,12 @@ def _expanded(names: Sequence[str]) -> list[str]:
 
 
 def _expand(name: str) -> list[str]:
+    """The recipes of a name or a pattern. A pattern leaves out recipes of one published corpus (ngram/ptb), which read
+    the data in a way of their own."""
     if "*" not in name:
         return [name]
     found = fnmatch.filter(recipe_names(), name)
+    found = [one for one in found if load_recipe(one).data == DataConfig()] or found
     if not found:
         raise InputError(f"No recipe is called {name}. `segue recipes` lists them.")
     return [one for one in found if not _reads_its_own_way(one)] or found
