@@ -97,7 +97,8 @@ def _check_encoding(encoding: str) -> None:
         known = False
     if not known:
         raise ValueError(
-            f"data.encoding is '{encoding}', which Python does not know as an encoding of files; expected a name such as utf-8 or latin-1"
+            f"data.encoding is '{encoding}', which Python does not know as an encoding of files; expected a name such "
+            "as utf-8 or latin-1"
         )
 
 
