@@ -214,7 +214,11 @@ def test_conll_gets_a_column_more(tmp_path: Path, capsys: pytest.CaptureFixture[
     tagger = segue.train("window_tagger", sentences, tmp_path / "t", {"train.steps": 25, "data.validation": 0})
     Path("a.conll").write_text("# a comment\nthe X\ncow X\n\na X\ndog X\n")
     out, _ = typed(["predict", tagger.path, "a.conll"], capsys)
-    assert out == "the\tX\tD\ncow\tX\tN\n\na\tX\tD\ndog\tX\tN\n\n"
+    assert out == "the X D\ncow X N\n\na X D\ndog X N\n\n"
+    Path("a.conll").write_text("the\tX\ncow\tX\n")
+    assert typed(["predict", tagger.path, "a.conll"], capsys)[0] == "the\tX\tD\ncow\tX\tN\n\n"
+    Path("eng.testb").write_text("-DOCSTART- O\n\nthe O\ncow O\n")
+    assert typed(["predict", tagger.path, "eng.testb"], capsys)[0] == "the O D\ncow O N\n\n"
     Path("a.jsonl").write_text('{"words": ["the", "cow"], "id": 1}\n')
     out, _ = typed(["predict", tagger.path, "a.jsonl"], capsys)
     found = json.loads(out)
