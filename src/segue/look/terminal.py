@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import Any
 
 from rich.console import Console
+from rich.measure import Measurement
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -568,19 +570,54 @@ def print_runs(found: list[dict[str, Any]], folder: str, grouped: bool = True) -
     if not found:
         print(f"There are no runs in {folder}.")
         return
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for heading in ("run", "task", "model", "figure", "value", "", "scored on", "of", "size", "time", "date"):
-        table.add_column(heading, justify="right" if heading in ("value", "size", "time") else "left")
-    for row, above in zip(found, [None, *found], strict=False):
-        if grouped and above and row["group"] != above["group"]:
-            table.add_row()
-        table.add_row(*map(Text, _run_cells(row)))
     console = _console()
-    console.print(table)
+    wide = _runs_table(found, _RUN_COLUMNS, grouped)
+    needed = Measurement.get(console, console.options.update(max_width=10_000), wide).maximum
+    if not console.is_terminal:
+        console.width = max(console.width, needed)
+    if needed <= console.width:
+        console.print(wide)
+    elif grouped:
+        _print_groups(found)
+    else:
+        console.print(_runs_table(found, ("run", "value", "figure", "", "of", "date"), grouped, narrow=True))
     if grouped and sum(row["value"] is not None for row in found) > 1:
         console.print("\nFigures can be compared where no blank line stands between: the same text was scored.")
     if any(row["had_a_say"] for row in found):
         console.print(f"* The text had a say in the run: {_SAY}", soft_wrap=not _wraps())
+
+
+_RUN_COLUMNS = ("run", "task", "model", "figure", "value", "", "scored on", "of", "size", "time", "date")
+
+
+def _runs_table(
+    found: list[dict[str, Any]], columns: Sequence[str], grouped: bool = False, narrow: bool = False
+) -> Table:
+    """These columns of the table of runs. Of a narrow one, only the names of runs are broken, and nothing is cut."""
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1 if narrow else 2, 0, 0))
+    for heading in columns:
+        justify: Any = "right" if heading in ("value", "size", "time") else "left"
+        table.add_column(heading, justify=justify, overflow="fold", no_wrap=heading != "run")
+    for row, above in zip(found, [None, *found], strict=False):
+        if grouped and above and row["group"] != above["group"]:
+            table.add_row()
+        cells = dict(zip(_RUN_COLUMNS, _run_cells(row), strict=True))
+        cells["date"] = cells["date"].partition(" ")[0] if narrow else cells["date"]
+        table.add_row(*(Text(cells[heading]) for heading in columns))
+    return table
+
+
+def _print_groups(found: list[dict[str, Any]]) -> None:
+    """The runs of each text below a line that says what is the same for all of them: for narrow terminals."""
+    for number, (_, rows) in enumerate(groupby(found, lambda row: row["group"])):
+        group = list(rows)
+        cells = [dict(zip(_RUN_COLUMNS, _run_cells(row), strict=True)) for row in group]
+        of = " / ".join(dict.fromkeys(filter(None, (one["of"] for one in cells))))
+        same = f"{cells[0]['task']}, {of}"
+        if cells[0]["figure"]:
+            same += f": {cells[0]['figure']}, {cells[0]['scored on']}"
+        _console().print(Text(("\n" if number else "") + same, "bold"))
+        _console().print(_runs_table(group, ("run", "model", "value", "", "size", "time", "date"), narrow=True))
 
 
 _SHORT = {"mean negative log score": "−log score", "bits per byte": "bits/byte"}
@@ -600,7 +637,7 @@ def _run_cells(row: dict[str, Any]) -> tuple[str, ...]:
     say = "*" if row["had_a_say"] else ""
     scored = ", ".join(filter(None, (row["split"], row["amount"])))
     figure = _SHORT.get(row["figure"], row["figure"])
-    return row["run"], row["task"], model, figure, number(row["value"]), say, scored, *last
+    return row["run"], row["task"], model, figure, written(row["value"], row["figure"]), say, scored, *last
 
 
 def print_novelty(prompt: str, texts: list[str], report: Any) -> None:
