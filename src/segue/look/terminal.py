@@ -217,11 +217,12 @@ def _print_profile(profile: dict[str, Any]) -> None:
     for name, justify in (("", "left"), ("ms a step", "right"), ("share", "right")):
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
     for name, one in profile["phases"].items():
-        table.add_row(name, f"{one['seconds'] * 1000:.2f}", f"{one['share']:.0%}")
+        table.add_row(name, f"{one['seconds'] * 1000:.2f}", f"{100 * one['share']:.0f} %")
     _console().print(table)
     _console().print(
         f"{profile['tokens_per_second']:,.0f} tokens/s; {profile['operations_per_second'] / 1e9:,.1f} GFLOP/s, "
-        f"{profile['share_of_peak']:.0%} of the {profile['peak'] / 1e9:,.0f} at which this machine multiplies matrices."
+        f"{100 * profile['share_of_peak']:.0f} % of the {profile['peak'] / 1e9:,.0f} at which this machine "
+        "multiplies matrices."
     )
 
 
@@ -262,7 +263,10 @@ def print_figures(result: dict[str, Any]) -> None:
     for run, share in result.get("leak", {}).get("runs", {}).items():
         what = result["leak"]["of"]
         _console().print(
-            Text(f"Warning: {share:.0%} {what} stood in the training data of {run}: this is no figure of unseen text."),
+            Text(
+                f"Warning: {100 * share:.0f} % {what} stood in the training data of {run}: this is no figure of unseen "
+                "text."
+            ),
             soft_wrap=not _wraps(),
         )
     if result.get("labels") and len(result["labels"]) <= 12:
@@ -309,7 +313,9 @@ def _print_corpora(mixed: Sequence[dict[str, Any]]) -> None:
     """What a run was trained on, as GPT-3's table has it."""
     table = _headed("trained on", "tokens", "weight in the mix", "epochs elapsed")
     for row in mixed:
-        table.add_row(Text(row["corpus"]), number(row["tokens"]), f"{row['weight']:.1%}", number(row["epochs"], 2))
+        table.add_row(
+            Text(row["corpus"]), number(row["tokens"]), f"{100 * row['weight']:.1f} %", number(row["epochs"], 2)
+        )
     _console().print(table)
 
 
@@ -681,13 +687,13 @@ def _novelty_table(report: Any) -> Table:
     for heading in ("written", "held-out text")[: len(columns)]:
         table.add_column(heading, justify="right")
     mean = " (mean)" if len(report.texts) > 1 else ""
-    table.add_row("copied", *[f"{column.copied:.1%}" for column in columns])
+    table.add_row("copied", *[f"{100 * column.copied:.1f} %" for column in columns])
     table.add_row(
         f"longest match{mean}, tokens",
         *[f"{column.longest:.{1 if i or mean else 0}f}" for i, column in enumerate(columns)],
     )
     for n in report.written.new:
-        shares = [f"{column.new[n]:.1%}" if n in column.new else "–" for column in columns]
+        shares = [f"{100 * column.new[n]:.1f} %" if n in column.new else "–" for column in columns]
         table.add_row(f"new {n}-grams", *shares)
     return table
 
