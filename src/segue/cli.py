@@ -461,8 +461,9 @@ def look(
     from segue.look.terminal import print_view
     from segue.models.base import LanguageModel
     from segue.runs.folder import write_atomic
-    from segue.runs.run import load
+    from segue.runs.run import load, refuse_file_name
 
+    refuse_file_name(text, f'Give what is in it: "$(cat {text})".')
     options = {key: value for key, value in {"layer": layer, "head": head, "top": top}.items() if value is not None}
     opened = [load(path, device, trust, threads) for path in (run, *([other] if other else []))]
     shown = opened[0].look(text, view, opened[1] if other else None, **options)

@@ -234,6 +234,16 @@ def test_a_table_is_scored_by_its_texts(tmp_path: Path, capsys: pytest.CaptureFi
     ]
 
 
+def test_the_name_of_a_file_is_no_text(run: segue.Run, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a.csv").write_text("review\na fine film\n")
+    with pytest.raises(segue.InputError, match=r"a\.csv is a file, and a text is expected here\. Give Path\("):
+        run.predict("a.csv")
+    assert main(["look", str(run.path), "a.csv"]) == 2
+    assert "a.csv is a file" in capsys.readouterr().err
+    for text in ("b.csv", "A fine film. Yes.", "long " * 1000 + ".", "x\0.y"):
+        assert len(list(run.predict(text))) == 1
+
+
 def test_python_predicts_files_dicts_and_columns(run: segue.Run) -> None:
     Path("a.csv").write_text("id,review\n" + "".join(f'{i},"{text}"\n' for i, text in enumerate(TEXTS)))
     rows = [{"id": i, "review": text} for i, text in enumerate(TEXTS)]

@@ -255,7 +255,7 @@ def print_figures(result: dict[str, Any]) -> None:
             still = [written(static.get(key), key)] if static else []
             table.add_row(name, written(value, key), *still, remark)
     if "run" in result:
-        part = f", its {result['split']} part" if "split" in result else ""
+        part = f" ({result['split']} split)" if "split" in result else ""
         _console().print(Text(f"{result['run']} on {result['data']}{part}", "bold"), soft_wrap=not _wraps())
     _console().print(table)
     for line in words:
