@@ -378,8 +378,10 @@ def predict(
     threads: ThreadsOption = 0,
     trust: TrustOption = False,
 ) -> None:
-    """Predict labels, tags or translations. Out comes what went in: a table with its columns and new ones for the
-    prediction and its probability, JSON with all its keys, CoNLL with another column; of lines, a prediction a line.
+    """Predict labels, tags or translations; out comes the file that went in, with the predictions.
+
+    A table comes back with its columns and new ones for the prediction and its probability, JSON with all its keys,
+    CoNLL with another column; of lines, a prediction a line.
 
     Of raw text a tagger first splits off punctuation and clitics; a line where a punctuation mark stands between blanks
     is split at its blanks alone. Spans are printed as [ORG EU] rejects; --json has their places in the text.
@@ -688,8 +690,7 @@ def list_runs(
     trust: TrustOption = False,
     json: JsonOption = False,
 ) -> None:
-    """List the runs in a folder, with their figures: those of the same text together, best first. Remove, rename or
-    compare runs.
+    """List the runs in a folder with their figures, those of one text together; remove, rename or compare runs.
 
     segue runs --sort date
 

@@ -17,7 +17,7 @@ from rich.text import Text
 from segue.inference.evaluation import HIDDEN_ZEROS, MEANINGS, NAMES
 from segue.inference.score import BLOCK
 from segue.inference.statistics import FEWEST
-from segue.look.explain.layout import laid_out
+from segue.look.explain.layout import equation_lines, laid_out
 from segue.look.inside.view import View
 from segue.look.page.markup import figure, is_share, visible
 from segue.output.streams import open_console
@@ -504,7 +504,7 @@ def print_equations(run: Any) -> None:
     tokens = f"{run.tokenizer.kind} tokens, V = {model.can_follow:,}"
     console.print(Text(f"{run.recipe.name}: {config.smoothing}, order {config.order}, over {tokens}\n", "bold"))
     for line in EQUATIONS[config.smoothing]:
-        console.print(Text(f"  {line}"), soft_wrap=not _wraps())
+        _print_equation(line)
     orders = holdings(model)
     for sentence in (_about_v(model), *_about_numbers(model, orders)):
         console.print(Text(sentence))
@@ -517,7 +517,13 @@ def print_equations(run: Any) -> None:
     after = f"after “{_shown(worked.context)}”" if worked.context else "of all"
     console.print(Text(f"The likeliest token {after} is “{_shown(worked.token)}”:\n"))
     for line in worked.lines:
-        console.print(Text(f"  {line}"), soft_wrap=not _wraps())
+        _print_equation(line)
+
+
+def _print_equation(line: str) -> None:
+    console = _console()
+    for part in equation_lines(line, console.width, "  ") if _wraps() else [f"  {line}"]:
+        console.print(Text(part), soft_wrap=not _wraps())
 
 
 def _about_v(model: Any) -> str:
