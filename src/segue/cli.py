@@ -29,7 +29,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-RunArgument = Annotated[str, typer.Argument(help="A run folder.")]
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run folder.")]
 OutOption = Annotated[str | None, typer.Option("--out", help="The run folder to write; by default a new one in runs/.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output instead of text.")]
 DeviceOption = Annotated[str, typer.Option(help="Where to compute: auto (a GPU if there is one), cpu, cuda or cuda:1.")]
@@ -934,6 +934,8 @@ def main(arguments: list[str] | None = None) -> int:
     command = typer.main.get_group(app)
     if helps := "--help" in words:
         words = [*words[:1], "--help"]  # nothing but our own text is printed, so that typer may colour it
+        for verb in command.commands.values():  # typer would end a line wherever one ends in the source
+            verb.help = "\n\n".join(part.replace("\n", " ") for part in (verb.help or "").split("\n\n"))
         from typer import rich_utils
 
         rich_utils.COLOR_SYSTEM = "auto" if escapes() else None
