@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import typer
+from rich.text import Text
 
 import segue
 from segue.cli import app, main
@@ -396,7 +398,21 @@ def test_help_breaks_lines_by_the_terminal_alone(call: Segue, monkeypatch: pytes
     assert [line for line in lines if line.startswith("With --adapt") and line.endswith("of a run.")]
 
 
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_shows_its_brackets(verb: str) -> None:
+    """rich takes [data] for a style, and would leave it out."""
+    command = typer.main.get_group(app).commands[verb]
+    for told in (command.help, *(vars(parameter).get("help") for parameter in command.params)):
+        assert Text.from_markup(told or "").plain == (told or "").replace("\\[", "[")
+
+
 def test_help_needs_no_torch(tmp_path: Path) -> None:
     code = "import sys; from segue.cli import main; code = main(['--help']); sys.exit(code or 'torch' in sys.modules)"
     assert process("-c", code, cwd=tmp_path).code == 0
     assert process("-c", "import segue, sys; sys.exit('torch' in sys.modules)", cwd=tmp_path).code == 0
+
+
+def test_data_says_that_a_text_is_tokenised_already(call: Segue) -> None:
+    Path("ptb.txt").write_text(" mr. <unk> , who is N years old , joins the board . \n" * 40)
+    assert "looks tokenised already" in call("data ptb.txt").out
+    assert "looks tokenised already" not in call("data ptb.txt --tokens space").out

@@ -757,7 +757,7 @@ def data(
         typer.Argument(
             metavar="[FILE|get NAME] [data.key=value …]",
             help="A file, a folder or a corpus to show; without one: list the corpora. Settings: how it is read, the "
-            "keys that `segue explain KIND` lists under [data].",
+            "keys that `segue explain KIND` lists under \\[data].",
         ),
     ] = None,
     tokens: Annotated[str, typer.Option(help="How to split into tokens: char, byte, space, word, bpe, …")] = "word",

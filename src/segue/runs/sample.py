@@ -54,6 +54,8 @@ def sample(path: str | None, kind: str, settings: Sequence[str]) -> Iterator[str
     units = f"{count:,} {noun}{'s' if count != 1 else ''}"
     yield f"{units}; {tokenizer.vocab_size:,} different {kind} tokens, STOP and UNK counted."
     yield from corpus.ledger.summary()
+    if remark := tasks.task(tasks.of_shape(shape.name)).remark(corpus, kind):
+        yield remark
 
     def split(text: str) -> str:
         return " ".join(f"[{piece}]" for piece in tokenizer.pieces(text[:200])[1])
