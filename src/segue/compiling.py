@@ -6,6 +6,7 @@ import os
 import stat
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -90,16 +91,29 @@ if _PLACE:
     numba.config.CACHE_DIR = _PLACE
 
 
+class Compiling(event.Listener):  # type: ignore[misc]
+    """Says that numba compiles something, and adds up how long that takes."""
+
+    def __init__(self, progress: Callable[[str, float], None]) -> None:
+        self.progress = progress
+        self.seconds = 0.0
+        self._depth, self._begun = 0, 0.0
+
+    def on_start(self, event: Any) -> None:
+        self.progress("compiling, once", 0.0)
+        if not self._depth:
+            self._begun = time.perf_counter()
+        self._depth += 1  # a loop that calls another compiles it within its own compilation
+
+    def on_end(self, event: Any) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self.seconds += time.perf_counter() - self._begun
+
+
 @contextmanager
-def announced(progress: Callable[[str, float], None]) -> Iterator[None]:
+def announced(progress: Callable[[str, float], None]) -> Iterator[Compiling]:
     """Call `progress` whenever numba compiles something in this block; loading compiled code is not announced."""
-
-    class Listener(event.Listener):  # type: ignore[misc]
-        def on_start(self, event: Any) -> None:
-            progress("compiling, once", 0.0)
-
-        def on_end(self, event: Any) -> None:
-            pass
-
-    with event.install_listener("numba:compile", Listener()):
-        yield
+    compiling = Compiling(progress)
+    with event.install_listener("numba:compile", compiling):
+        yield compiling

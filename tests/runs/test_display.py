@@ -72,8 +72,14 @@ def test_results_print_as_the_command_line_does(runs: dict[str, segue.Run], caps
     capsys.readouterr()
     assert main(["evaluate", str(run.path)]) == 0
     assert str(run.evaluate()) == capsys.readouterr().out.rstrip("\n")
-    assert f"{run.path} on {run.recipe.data.path}, its validation part" in str(run.evaluate())
+    assert f"{run.path} on {run.recipe.data.path} (validation split)" in str(run.evaluate())
     assert run.evaluate()["bits_per_byte"] == run.result["bits_per_byte"]
+
+
+def test_a_figure_names_the_file_that_was_held_out(tmp_path: Path) -> None:
+    (tmp_path / "test.txt").write_text("a cow eats grass\n" * 9)
+    run = segue.train("ngram", ["a cow eats hay"] * 9, tmp_path / "run", {"data.test": str(tmp_path / "test.txt")})
+    assert f"{run.path} on {tmp_path / 'test.txt'} (test split)" in str(run.evaluate())
 
 
 def test_a_view_prints_as_its_picture(runs: dict[str, segue.Run], capsys: pytest.CaptureFixture[str]) -> None:
@@ -168,6 +174,6 @@ def test_a_notebook_overwrites_one_line(monkeypatch: pytest.MonkeyPatch) -> None
     progress("training", 0.75)
     progress("Done.", 1.0)
     first, second, rest = file.getvalue().removeprefix("\r").partition("\r")
-    assert first.startswith("training: 50%") and "\n" not in first and second
+    assert first.startswith("training: 50 %") and "\n" not in first and second
     line, last = rest.removesuffix("\n").split("\n")
-    assert line.startswith("training: 75%") and len(line) == len(first) and last == "Done."
+    assert line.startswith("training: 75 %") and len(line) == len(first) and last == "Done."

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 import segue
 from segue.cli import main
 from segue.data import grammar
 from segue.errors import InputError
+from segue.look import terminal
 from segue.runs.experiments.compare import compare_runs
 from segue.runs.find import find_runs, remove_runs
 from segue.runs.folder import locked, read_json, write_json
@@ -70,6 +72,21 @@ def test_the_table_shows_split_bytes_and_the_mark(
     assert "* The text had a say in the run" in out
     assert main(["runs", "runs", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["runs"] == find_runs(Path("runs"))
+
+
+@pytest.mark.parametrize("sort", ["best", "date"])
+def test_a_narrow_terminal_cuts_nothing(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, sort: str
+) -> None:
+    monkeypatch.chdir(folder.parent)
+    monkeypatch.setattr(terminal, "_console", lambda: Console(width=80, force_terminal=True, color_system=None))
+    assert main(["runs", "runs", "--sort", sort]) == 0
+    out = capsys.readouterr().out
+    assert all(len(line) <= 80 for line in out.split("\n")) and "…" not in out
+    for row in find_runs(Path("runs")):
+        (line,) = [line for line in out.split("\n") if line.startswith(row["run"])]
+        assert f"{row['value']:.3f}" in line and row["date"].partition(" ")[0] in line
+    assert "text.txt" in out and "bits/byte" in out
 
 
 def test_other_lines_or_labels_are_another_text(tmp_path: Path) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import Any
 
 from rich.console import Console
+from rich.measure import Measurement
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -15,7 +17,7 @@ from rich.text import Text
 from segue.inference.evaluation import HIDDEN_ZEROS, MEANINGS, NAMES
 from segue.inference.score import BLOCK
 from segue.inference.statistics import FEWEST
-from segue.look.explain.layout import laid_out
+from segue.look.explain.layout import equation_lines, laid_out
 from segue.look.inside.view import View
 from segue.look.page.markup import figure, is_share, visible
 from segue.output.streams import open_console
@@ -215,11 +217,12 @@ def _print_profile(profile: dict[str, Any]) -> None:
     for name, justify in (("", "left"), ("ms a step", "right"), ("share", "right")):
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
     for name, one in profile["phases"].items():
-        table.add_row(name, f"{one['seconds'] * 1000:.2f}", f"{one['share']:.0%}")
+        table.add_row(name, f"{one['seconds'] * 1000:.2f}", f"{100 * one['share']:.0f} %")
     _console().print(table)
     _console().print(
         f"{profile['tokens_per_second']:,.0f} tokens/s; {profile['operations_per_second'] / 1e9:,.1f} GFLOP/s, "
-        f"{profile['share_of_peak']:.0%} of the {profile['peak'] / 1e9:,.0f} at which this machine multiplies matrices."
+        f"{100 * profile['share_of_peak']:.0f} % of the {profile['peak'] / 1e9:,.0f} at which this machine "
+        "multiplies matrices."
     )
 
 
@@ -252,7 +255,7 @@ def print_figures(result: dict[str, Any]) -> None:
             still = [written(static.get(key), key)] if static else []
             table.add_row(name, written(value, key), *still, remark)
     if "run" in result:
-        part = f", its {result['split']} part" if "split" in result else ""
+        part = f" ({result['split']} split)" if "split" in result else ""
         _console().print(Text(f"{result['run']} on {result['data']}{part}", "bold"), soft_wrap=not _wraps())
     _console().print(table)
     for line in words:
@@ -260,7 +263,10 @@ def print_figures(result: dict[str, Any]) -> None:
     for run, share in result.get("leak", {}).get("runs", {}).items():
         what = result["leak"]["of"]
         _console().print(
-            Text(f"Warning: {share:.0%} {what} stood in the training data of {run}: this is no figure of unseen text."),
+            Text(
+                f"Warning: {100 * share:.0f} % {what} stood in the training data of {run}: this is no figure of unseen "
+                "text."
+            ),
             soft_wrap=not _wraps(),
         )
     if result.get("labels") and len(result["labels"]) <= 12:
@@ -307,7 +313,9 @@ def _print_corpora(mixed: Sequence[dict[str, Any]]) -> None:
     """What a run was trained on, as GPT-3's table has it."""
     table = _headed("trained on", "tokens", "weight in the mix", "epochs elapsed")
     for row in mixed:
-        table.add_row(Text(row["corpus"]), number(row["tokens"]), f"{row['weight']:.1%}", number(row["epochs"], 2))
+        table.add_row(
+            Text(row["corpus"]), number(row["tokens"]), f"{100 * row['weight']:.1f} %", number(row["epochs"], 2)
+        )
     _console().print(table)
 
 
@@ -496,7 +504,7 @@ def print_equations(run: Any) -> None:
     tokens = f"{run.tokenizer.kind} tokens, V = {model.can_follow:,}"
     console.print(Text(f"{run.recipe.name}: {config.smoothing}, order {config.order}, over {tokens}\n", "bold"))
     for line in EQUATIONS[config.smoothing]:
-        console.print(Text(f"  {line}"), soft_wrap=not _wraps())
+        _print_equation(line)
     orders = holdings(model)
     for sentence in (_about_v(model), *_about_numbers(model, orders)):
         console.print(Text(sentence))
@@ -509,7 +517,13 @@ def print_equations(run: Any) -> None:
     after = f"after “{_shown(worked.context)}”" if worked.context else "of all"
     console.print(Text(f"The likeliest token {after} is “{_shown(worked.token)}”:\n"))
     for line in worked.lines:
-        console.print(Text(f"  {line}"), soft_wrap=not _wraps())
+        _print_equation(line)
+
+
+def _print_equation(line: str) -> None:
+    console = _console()
+    for part in equation_lines(line, console.width, "  ") if _wraps() else [f"  {line}"]:
+        console.print(Text(part), soft_wrap=not _wraps())
 
 
 def _about_v(model: Any) -> str:
@@ -568,19 +582,54 @@ def print_runs(found: list[dict[str, Any]], folder: str, grouped: bool = True) -
     if not found:
         print(f"There are no runs in {folder}.")
         return
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for heading in ("run", "task", "model", "figure", "value", "", "scored on", "of", "size", "time", "date"):
-        table.add_column(heading, justify="right" if heading in ("value", "size", "time") else "left")
-    for row, above in zip(found, [None, *found], strict=False):
-        if grouped and above and row["group"] != above["group"]:
-            table.add_row()
-        table.add_row(*map(Text, _run_cells(row)))
     console = _console()
-    console.print(table)
+    wide = _runs_table(found, _RUN_COLUMNS, grouped)
+    needed = Measurement.get(console, console.options.update(max_width=10_000), wide).maximum
+    if not console.is_terminal:
+        console.width = max(console.width, needed)
+    if needed <= console.width:
+        console.print(wide)
+    elif grouped:
+        _print_groups(found)
+    else:
+        console.print(_runs_table(found, ("run", "value", "figure", "", "of", "date"), grouped, narrow=True))
     if grouped and sum(row["value"] is not None for row in found) > 1:
         console.print("\nFigures can be compared where no blank line stands between: the same text was scored.")
     if any(row["had_a_say"] for row in found):
         console.print(f"* The text had a say in the run: {_SAY}", soft_wrap=not _wraps())
+
+
+_RUN_COLUMNS = ("run", "task", "model", "figure", "value", "", "scored on", "of", "size", "time", "date")
+
+
+def _runs_table(
+    found: list[dict[str, Any]], columns: Sequence[str], grouped: bool = False, narrow: bool = False
+) -> Table:
+    """These columns of the table of runs. Of a narrow one, only the names of runs are broken, and nothing is cut."""
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1 if narrow else 2, 0, 0))
+    for heading in columns:
+        justify: Any = "right" if heading in ("value", "size", "time") else "left"
+        table.add_column(heading, justify=justify, overflow="fold", no_wrap=heading != "run")
+    for row, above in zip(found, [None, *found], strict=False):
+        if grouped and above and row["group"] != above["group"]:
+            table.add_row()
+        cells = dict(zip(_RUN_COLUMNS, _run_cells(row), strict=True))
+        cells["date"] = cells["date"].partition(" ")[0] if narrow else cells["date"]
+        table.add_row(*(Text(cells[heading]) for heading in columns))
+    return table
+
+
+def _print_groups(found: list[dict[str, Any]]) -> None:
+    """The runs of each text below a line that says what is the same for all of them: for narrow terminals."""
+    for number, (_, rows) in enumerate(groupby(found, lambda row: row["group"])):
+        group = list(rows)
+        cells = [dict(zip(_RUN_COLUMNS, _run_cells(row), strict=True)) for row in group]
+        of = " / ".join(dict.fromkeys(filter(None, (one["of"] for one in cells))))
+        same = f"{cells[0]['task']}, {of}"
+        if cells[0]["figure"]:
+            same += f": {cells[0]['figure']}, {cells[0]['scored on']}"
+        _console().print(Text(("\n" if number else "") + same, "bold"))
+        _console().print(_runs_table(group, ("run", "model", "value", "", "size", "time", "date"), narrow=True))
 
 
 _SHORT = {"mean negative log score": "−log score", "bits per byte": "bits/byte"}
@@ -644,13 +693,13 @@ def _novelty_table(report: Any) -> Table:
     for heading in ("written", "held-out text")[: len(columns)]:
         table.add_column(heading, justify="right")
     mean = " (mean)" if len(report.texts) > 1 else ""
-    table.add_row("copied", *[f"{column.copied:.1%}" for column in columns])
+    table.add_row("copied", *[f"{100 * column.copied:.1f} %" for column in columns])
     table.add_row(
         f"longest match{mean}, tokens",
         *[f"{column.longest:.{1 if i or mean else 0}f}" for i, column in enumerate(columns)],
     )
     for n in report.written.new:
-        shares = [f"{column.new[n]:.1%}" if n in column.new else "–" for column in columns]
+        shares = [f"{100 * column.new[n]:.1f} %" if n in column.new else "–" for column in columns]
         table.add_row(f"new {n}-grams", *shares)
     return table
 

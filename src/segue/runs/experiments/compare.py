@@ -86,7 +86,7 @@ def compare(
     given = _Given(data, tuple(models), budget, seeds, folds, task, setting_lines(settings), trust)
     if resume:
         with devices.using_threads(threads):
-            return Comparison(_go_on(given, out, progress), wall_seconds=time.perf_counter() - begun)
+            return Comparison(_go_on(given, out, progress))  # how long it took before is not known
     listed = data is not None and not isinstance(data, str | Path)
     chosen = tasks.task(task or task_of(data if listed else str(data or "pydoc"), models, trust))
     path, made = _place(out, f"compare-{data_name(data)}")
@@ -605,8 +605,8 @@ def _check_one_text(runs: Sequence[Run], texts: Sequence[tuple[Corpus, str]], da
         if found:
             share, of = found["leak"]["share"], found["leak"]["of"]
             raise InputError(
-                f"{share:.0%} {of} stood in the training data of {found['leak']['run']}, so that it has an advantage. "
-                f"{other}"
+                f"{100 * share:.0f} % {of} stood in the training data of {found['leak']['run']}, so that it has an "
+                f"advantage. {other}"
             )
 
 
