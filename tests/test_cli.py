@@ -392,6 +392,14 @@ def test_every_verb_says_what_it_does(call: Segue, verb: str) -> None:
     assert " ".join(does.split()[:4]) in " ".join(said.out.split())
 
 
+@pytest.mark.parametrize(
+    "words", ["predict runs/bow other.txt --out x.csv", "score runs/ngram -o x", "generate x --output y"]
+)
+def test_what_is_printed_can_be_sent_to_a_file(call: Segue, words: str) -> None:
+    said = call(words)
+    assert said.code == 2 and f"{words.split()[0]} writes to standard output. Put > FILE" in said.err
+
+
 def test_help_breaks_lines_by_the_terminal_alone(call: Segue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "300")
     lines = [line.strip() for line in call("evaluate --help").out.split("\n")]

@@ -916,6 +916,8 @@ def _with_right_word(error: BaseException, words: list[str]) -> BaseException:
     from segue.models.names import option_as_setting, verb_called
 
     option = vars(error).get("option_name")
+    if option in ("-o", "--out", "--output") and words[0] in ("evaluate", "score", "generate", "predict"):
+        return InputError(f"There is no option {option}: {words[0]} writes to standard output. Put > FILE at the end.")
     if option and (meant := option_as_setting(option, words)):
         return InputError(f"There is no option {option}. Expected {meant}")
     if "No such command" in str(vars(error).get("message")) and (verb := verb_called(words[0])):
