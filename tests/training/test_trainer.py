@@ -384,6 +384,14 @@ def test_a_larger_budget_in_seconds_is_validated_on_the_way_too(tmp_path: Path) 
     assert sum(record.kind == "validation" for record in more.fit()) >= 3
 
 
+@pytest.mark.parametrize(("seconds", "left"), [(0.5, False), (100.0, True)])
+def test_only_what_is_worth_saying_of_a_budget_is_said_to_be_left(tmp_path: Path, seconds: float, left: bool) -> None:
+    """Steps end both of these; a budget of parts of a second ends a little early without that."""
+    trainer = trainer_of("bow", tmp_path, steps=2, seconds=seconds)
+    run(trainer)
+    assert ("seconds_left" in trainer.summary()) == left
+
+
 @pytest.mark.parametrize("values", [{"steps": -1}, {"seconds": -0.5}, {"log_every": 0}, {"validate_tokens": 0}])
 def test_impossible_values_are_refused(values: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="or more"):

@@ -37,7 +37,7 @@ PACE = 10
 """Steps after which the pace of a run is known."""
 
 SOONER = 0.1
-"""A run that ends with more than this share of its seconds left says so."""
+"""A run that ends with more than this share of its seconds left, and more than one second, says so."""
 
 Validate = Callable[[Callable[[float], None]], dict[str, Any]]
 Worth = Callable[[dict[str, Any]], tuple[float, ...]]
@@ -369,7 +369,7 @@ class Trainer:
             met = sum(p.numel() for p in self.model.parameters() if self.model.tied or id(p) not in looked_up)
             found["profile"] = self.profile.result(self.targets / max(1, self.step), met)
         left = max(0.0, self.config.seconds - self.spent)
-        if left > SOONER * self.config.seconds:
+        if left > max(1.0, SOONER * self.config.seconds):
             found["seconds_left"] = left
         return found | {"stopped_early": self.stopped_early, "wall_seconds": self.spent}
 
