@@ -6,6 +6,7 @@ import os
 import stat
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -90,16 +91,27 @@ if _PLACE:
     numba.config.CACHE_DIR = _PLACE
 
 
+class Compiled(event.Listener):  # type: ignore[misc]
+    """Announces that numba compiles something, and measures the seconds; loading compiled code does not count."""
+
+    def __init__(self, progress: Callable[[str, float], None]) -> None:
+        self.progress, self.seconds = progress, 0.0
+        self._begun: list[float] = []
+        """One function compiles another that it calls: when each began."""
+
+    def on_start(self, event: Any) -> None:
+        self._begun.append(time.perf_counter())
+        self.progress("compiling, once", 0.0)
+
+    def on_end(self, event: Any) -> None:
+        begun = self._begun.pop()
+        if not self._begun:
+            self.seconds += time.perf_counter() - begun
+
+
 @contextmanager
-def announced(progress: Callable[[str, float], None]) -> Iterator[None]:
-    """Call `progress` whenever numba compiles something in this block; loading compiled code is not announced."""
-
-    class Listener(event.Listener):  # type: ignore[misc]
-        def on_start(self, event: Any) -> None:
-            progress("compiling, once", 0.0)
-
-        def on_end(self, event: Any) -> None:
-            pass
-
-    with event.install_listener("numba:compile", Listener()):
-        yield
+def announced(progress: Callable[[str, float], None]) -> Iterator[Compiled]:
+    """Call `progress` whenever numba compiles something in this block, and measure how long that takes."""
+    compiled = Compiled(progress)
+    with event.install_listener("numba:compile", compiled):
+        yield compiled

@@ -13,11 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from segue.inference.evaluation import HIDDEN_ZEROS, MEANINGS, NAMES
-from segue.inference.score import BLOCK
-from segue.inference.statistics import FEWEST
 from segue.look.explain.layout import laid_out
 from segue.look.inside.view import View
-from segue.look.page.markup import figure, is_share, visible
+from segue.look.page.markup import figure, interval_takes, is_share, visible
 from segue.output.streams import open_console
 
 
@@ -70,8 +68,7 @@ def _sure(pair: Sequence[float | None], key: str) -> str:
     """The interval of a figure, or how much data one takes."""
     if any(end is not None and math.isfinite(end) for end in pair):
         return f"95 % interval: {interval(pair, key)}"
-    takes = f"{FEWEST * BLOCK:,} bytes" if key == "bits_per_byte" else f"{FEWEST} rows or sentences"
-    return f"too little to tell how sure: an interval takes {takes}"
+    return f"too little to tell how sure: an interval takes {interval_takes(NAMES.get(key, key))}"
 
 
 def print_comparison(result: dict[str, Any]) -> None:

@@ -36,15 +36,15 @@ class Fitting:
         self.seconds = 0.0
 
     def fit(self) -> Iterator[Record]:
-        """Learn, then validate."""
+        """Learn, then validate. The seconds are those of learning: compiling its loops, once a machine, is not."""
         from segue.compiling import announced  # numba takes long to import, and a network needs none
 
         begun = time.perf_counter()
-        with announced(self.progress):
+        with announced(self.progress) as compiled:
             for record in self.model.fit(self.store, self.train, self.held_out, self._done):
-                self.seconds = time.perf_counter() - begun
+                self.seconds = time.perf_counter() - begun - compiled.seconds
                 yield Record(record.step, record.kind, record.values | {"seconds": self.seconds})
-        self.seconds = time.perf_counter() - begun
+        self.seconds = time.perf_counter() - begun - compiled.seconds
         if self.validate is not None:
             yield Record(1, "validation", self.validate() | {"seconds": self.seconds})
         self.progress(self.what, 1.0)
