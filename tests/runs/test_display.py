@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import html.parser
 import inspect
 import io
@@ -15,7 +16,7 @@ import pytest
 
 import segue
 from segue.cli import app, main
-from segue.runs.display import History
+from segue.runs.display import Figures, History
 from segue.training.log import Lines, Progress, progress_for, reports, silent
 
 TEXTS = [f"the {animal} eats the {food} ." for animal in ("cow", "dog", "old cow") for food in ("hay", "grass")] * 12
@@ -43,7 +44,8 @@ class Tags(html.parser.HTMLParser):
         self.feed(page)
 
     def handle_starttag(self, tag: str, attrs: Any) -> None:
-        self.open.append(tag)
+        if tag != "br":
+            self.open.append(tag)
         self.seen.add(tag)
 
     def handle_endtag(self, tag: str) -> None:
@@ -61,7 +63,7 @@ def test_a_run_says_what_it_is(runs: dict[str, segue.Run]) -> None:
     value = run.result["bits_per_byte"]
     assert repr(run).startswith(f"Run('{run.path}'): rnn_lm, ")
     assert repr(run).endswith(f"bits per byte {value:.3f} on the validation text")
-    assert {"table", "svg", "pre", "a"} <= seen_in(run._repr_html_())
+    assert {"table", "iframe", "pre", "a"} <= seen_in(run._repr_html_())
     assert run.report == run.path / "report.html"
     counted = runs["ngram"]._repr_html_()
     assert "Learning curve" not in counted and {"table", "pre"} <= seen_in(counted)
@@ -84,13 +86,26 @@ def test_a_view_prints_as_its_picture(runs: dict[str, segue.Run], capsys: pytest
     assert lines[0] == "What comes after “the cow”" and lines[0] in capsys.readouterr().out
 
 
-def test_the_history_is_the_curve(runs: dict[str, segue.Run]) -> None:
+def test_the_history_is_the_curve_of_the_page(runs: dict[str, segue.Run]) -> None:
+    """In bits per byte, with a ring at the kept step; in a frame, since its style is not that of the notebook."""
     run = runs["lstm"]
-    curve = run.history.curve
-    assert curve is not None and curve.columns == ("2", "4", "6")
-    validated = [record["loss"] for record in run.history if record["kind"] == "validation"]
-    assert curve.values_PRC[0, 1].tolist() == validated
-    assert History().curve is None and seen_in(History()._repr_html_()) == {"p"}
+    validated = [record["bits_per_byte"] for record in run.history if record["kind"] == "validation"]
+    shown = html.unescape(run.history._repr_html_())
+    assert seen_in(run.history._repr_html_()) == {"iframe"} and "<script" not in shown
+    assert all(f"validation: {value:.3f} at" in shown for value in validated[1:])
+    assert f"kept {min(validated):.3f}" in shown
+    assert seen_in(runs["ngram"].history._repr_html_()) == seen_in(History()._repr_html_()) == {"p"}
+
+
+def test_a_notebook_says_all_that_the_command_line_says(runs: dict[str, segue.Run]) -> None:
+    """Which text it was, why there is no interval, and how labels were confused."""
+    shown = html.unescape(runs["ngram"].evaluate()._repr_html_())
+    for said in ("its validation part", "an interval takes 40,960 bytes", "each line by itself"):
+        assert said in shown
+    figures = Figures({"accuracy": 0.5, "labels": ["bad", "good"], "confusion": [[3, 1], [2, 0]]})
+    assert "<td>good</td><td>2</td><td>0</td>" in figures._repr_html_()
+    assert {"table", "p"} <= seen_in(figures._repr_html_())
+    assert "cloze accuracy 0." not in repr(runs["vectors"]) and " %" in repr(runs["vectors"])
 
 
 def test_a_comparison_shows_its_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

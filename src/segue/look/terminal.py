@@ -52,8 +52,9 @@ def size(count: float) -> str:
 
 def written(value: Any, key: str) -> str:
     """A figure by its key: shares in per cent."""
-    share = isinstance(value, float) and is_share(NAMES.get(key, key))
-    return figure(value, NAMES.get(key, key)) if share else number(value)
+    if isinstance(value, float) and is_share(NAMES.get(key, key)):
+        return figure(value, NAMES.get(key, key))
+    return number(value, 0 if isinstance(value, float) and 1e4 <= value < math.inf else 3)
 
 
 def interval(pair: Sequence[float | None] | None, key: str = "") -> str:
@@ -226,11 +227,38 @@ _NO_FIGURES |= {"amount", "sha256", "had_a_say", "leak", "run", "data", "types",
 
 def print_figures(result: dict[str, Any]) -> None:
     """The figures of an evaluation, a line each; what adapts has its static figures in a column of their own."""
-    static = result.get("static", {})
-    table = Table(box=None, show_header=bool(static), pad_edge=False, header_style="bold")
+    static = "static" in result
+    table = Table(box=None, show_header=static, pad_edge=False, header_style="bold")
     for name, justify in (("", "left"), ("adapted", "right"), *([("static", "right")] if static else []), ("", "left")):
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
-    words = []
+    rows, sentences = figures_told(result)
+    for row in rows:
+        table.add_row(*row)
+    if "run" in result:
+        _console().print(Text(scored_text(result), "bold"), soft_wrap=not _wraps())
+    _console().print(table)
+    for line in sentences:
+        _console().print(Text(line), soft_wrap=not _wraps() and line.startswith("Warning"))
+    if result.get("labels") and len(result["labels"]) <= 12:
+        _print_confusion(result["labels"], result["confusion"])
+    if "by_type" in result:
+        _print_types(result["by_type"])
+    if "sections" in result:
+        _print_sections(result["sections"])
+    if "by_corpus" in result:
+        _print_by_corpus(result["by_corpus"])
+
+
+def scored_text(result: dict[str, Any]) -> str:
+    """Name the run and the text of an evaluation."""
+    part = f", its {result['split']} part" if "split" in result else ""
+    return f"{result['run']} on {result['data']}{part}"
+
+
+def figures_told(result: dict[str, Any]) -> tuple[list[list[str]], list[str]]:
+    """The figures of an evaluation as rows (name, value, static value if it adapts, remark), and its sentences."""
+    static = result.get("static", {})
+    rows, words = [], []
     for key, value in result.items():
         if key in _NO_FIGURES or key.endswith("_ci") or (key in HIDDEN_ZEROS and not value):
             continue
@@ -247,27 +275,13 @@ def print_figures(result: dict[str, Any]) -> None:
             finite = isinstance(value, int | float) and math.isfinite(value)
             remark = _sure(result[f"{key}_ci"], key) if finite and f"{key}_ci" in result else MEANINGS.get(key, "")
             still = [written(static.get(key), key)] if static else []
-            table.add_row(name, written(value, key), *still, remark)
-    if "run" in result:
-        part = f", its {result['split']} part" if "split" in result else ""
-        _console().print(Text(f"{result['run']} on {result['data']}{part}", "bold"), soft_wrap=not _wraps())
-    _console().print(table)
-    for line in words:
-        _console().print(Text(line))
+            rows.append([name, written(value, key), *still, remark])
     for run, share in result.get("leak", {}).get("runs", {}).items():
         what = result["leak"]["of"]
-        _console().print(
-            Text(f"Warning: {share:.0%} {what} stood in the training data of {run}: this is no figure of unseen text."),
-            soft_wrap=not _wraps(),
+        words.append(
+            f"Warning: {share:.0%} {what} stood in the training data of {run}: this is no figure of unseen text."
         )
-    if result.get("labels") and len(result["labels"]) <= 12:
-        _print_confusion(result["labels"], result["confusion"])
-    if "by_type" in result:
-        _print_types(result["by_type"])
-    if "sections" in result:
-        _print_sections(result["sections"])
-    if "by_corpus" in result:
-        _print_by_corpus(result["by_corpus"])
+    return rows, words
 
 
 def _print_types(types: list[dict[str, Any]]) -> None:

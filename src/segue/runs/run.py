@@ -41,7 +41,7 @@ from segue.models import check_trust, fingerprint
 from segue.models.base import Counted, TrainConfig
 from segue.recipe import Recipe, decode_section, load_recipe, make, read_recipe
 from segue.runs import folder as files
-from segue.runs.display import Challenge, Figures, History, card, described, history_of
+from segue.runs.display import Challenge, Figures, History, card, described
 from segue.runs.leaks import leak, trained_runs
 from segue.runs.questions import QuestionFile
 from segue.runs.resume import Settings, setting_lines
@@ -49,7 +49,7 @@ from segue.tasks.base import Task
 from segue.tokens.spelling import Speller
 from segue.tokens.tokenizer import Tokenizer
 from segue.training.device import check_device, keep_memory, pick_device, set_threads
-from segue.training.log import Progress, reports, silent
+from segue.training.log import Progress, read_metrics, reports, silent
 
 _READING = ("data.format", "data.delimiter", "data.columns", "data.encoding", "data.on_error")
 """Settings that may be given for a file that a run is evaluated on."""
@@ -131,7 +131,7 @@ class Run:
     @property
     def history(self) -> History:
         """The records of training: losses, validations, seconds."""
-        return history_of(self.path)
+        return History(read_metrics(self.path), self)
 
     @property
     def report(self) -> Path | None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -190,6 +191,13 @@ def render(page: Page) -> str:
     return (
         f"{_head(page.title)}<body>{_header(page, links)}<main>{body}</main>{_footer(page)}{_script()}</body></html>\n"
     )
+
+
+def framed(content: str, height: int) -> str:
+    """A part of a page with the page's style, as a frame that a notebook shows; nothing in it may run or be fetched."""
+    inside = f'{_head("")}<body style="padding:0 2px"><main>{content}</main></body></html>'
+    style = f"width:100%;height:{height}px;border:0"
+    return f'<iframe sandbox="" srcdoc="{html.escape(inside)}" style="{style}"></iframe>'
 
 
 def _asset(name: str) -> str:
