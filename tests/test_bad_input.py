@@ -726,7 +726,7 @@ def test_a_line_that_is_no_pair(call: Segue) -> None:
 
 
 def test_scoring_an_empty_line_is_scoring_its_end(call: Segue, trained: Path) -> None:
-    said = call(f"score {trained / 'ngram'} - --json", b"\n")
+    said = call(f"score {trained / 'ngram'} - --end --json", b"\n")
     assert said.code == 0
     line = json.loads(said.out)
     assert line["tokens"] == [""] and len(line["logprobs"]) == 1

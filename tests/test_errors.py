@@ -71,3 +71,15 @@ def test_batches_are_advised_where_a_network_filled_the_memory(
     assert exit_code(error, []) == 1
     said = capsys.readouterr().err
     assert found in said and ("batches.size" in said) == advice
+
+
+def test_an_interruption_that_a_library_has_wrapped_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    """numba makes an error of its own of Ctrl-C while it compiles."""
+    try:
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            raise RuntimeError("Failed in nopython mode") from None
+    except RuntimeError as error:
+        assert exit_code(error, []) == 1
+    assert capsys.readouterr().err == "segue: Interrupted.\n"

@@ -93,6 +93,15 @@ KINDS = {
     "arpa_lm": Made("", (_SCORE, _WRITE)),
     "ensemble": Made("ensemble model.runs=base/naive_bayes,base/bow", (_PREDICT,)),
     "rnn_tagger": Made("rnn_tagger tags.conll model.width=4 train.steps=2", (_PREDICT,)),
+    "window_tagger": Made("window_tagger tags.conll train.steps=2", (_PREDICT,)),
+    "cnn_tagger": Made("cnn_tagger tags.conll train.steps=2", (_PREDICT,)),
+    "neural_lm": Made("neural_lm book.txt train.steps=2", (_SCORE, _WRITE)),
+    "cbow": Made("cbow rows.tsv train.steps=2", (_PREDICT,)),
+    "deep_cbow": Made("deep_cbow rows.tsv train.steps=2", (_PREDICT,)),
+    "dan": Made("dan rows.tsv train.steps=2", (_PREDICT,)),
+    "cnn_classifier": Made("cnn_classifier rows.tsv train.steps=2", (_PREDICT,)),
+    "rnn_classifier": Made("rnn_classifier rows.tsv model.width=4 train.steps=2", (_PREDICT,)),
+    "rnn_seq2seq": Made("rnn_seq2seq pairs.tsv model.width=4 train.steps=2 decode.max_tokens=5", (_PREDICT,)),
 }
 
 
@@ -105,6 +114,7 @@ def make_runs(kinds: list[str]) -> None:
         Path("rows.tsv").write_text("\n".join(f"{draw.choice(['no', 'yes', 'so'])}\t{line}" for line in lines))
         tags = ["\n".join(f"{word}\t{draw.choice('NV')}" for word in line.split()) for line in lines]
         Path("tags.conll").write_text("\n\n".join(tags) + "\n")
+        Path("pairs.tsv").write_text("\n".join(f"{line}\t{line.upper()}" for line in lines))
         Path("texts.txt").write_text("the cow eats\nzebras and a dog\n")
     needed = [*kinds]
     if "arpa_lm" in kinds:

@@ -59,6 +59,8 @@ def exit_code(error: BaseException, verbs: Sequence[str], debug: bool = False) -
     if isinstance(error, KeyboardInterrupt | typer.Abort):
         number = next(iter(error.args), signal.SIGINT)
         return _say(f"Interrupted.{_notes(error)}", 1 if number == signal.SIGINT else 128 + number)
+    if isinstance(error.__context__, KeyboardInterrupt) and not isinstance(error, SegueError):
+        return _say(f"Interrupted.{_notes(error)}", 1)  # numba makes an error of its own of it
     if debug or not isinstance(error, Exception):
         raise error
     message, code = _message(error, verbs)

@@ -320,7 +320,7 @@ DAMAGES = {
     "a count that is none": (ARPA.replace("2=4", "2=four"), 5, "'ngram 2=four'"),
     "orders out of turn": (ARPA.replace("ngram 2", "ngram 4"), 5, "the count of order 4"),
     "too few": (ARPA.replace("3=2", "3=3"), 24, "there are 2 3-grams before this line"),
-    "too many": (ARPA.replace("3=2", "3=1"), 23, "'-0.1\ta b </s>'"),
+    "too many": (ARPA.replace("3=2", "3=1"), 23, "'-0.1\\ta b </s>'"),
     "too few words": (ARPA.replace("1=5", "1=6"), 14, "there are 5 1-grams before this line"),
     "another section": (ARPA.replace("\\2-grams:", "\\3-grams:"), 15, "'\\3-grams:'"),
     "not a number": (ARPA.replace("-0.2\tb </s>", "-0.2x\tb </s>"), 18, "'-0.2x' is no number"),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sklearn.feature_extraction.text import CountVectorizer
 
 from segue.linear.features import Bags, Grams, Rows, Words, one_below_the_other, rows_of_lengths, side_by_side
+from segue.ngrams.model_file import Arrays
 
 TEXTS = [
     "there 's nothing i do n't love about this movie",
@@ -81,7 +82,7 @@ def test_what_training_had_not_is_left_out_of_new_rows(known: list[list[int]], n
     }
     grams.keep(learnt.in_rows() >= least)
     other = Grams(1, 3, pairs=2)
-    other.take(**grams.arrays())
+    other.take(Arrays(grams.arrays()), 1 << 16)
     for one in (grams, other):
         expected = [{n: c for n, c in by_hand(row, 1, 3, 2).items() if n in kept} for row in new]
         assert spelt(one.bags(rows_of(new)), list(one.spell())) == expected

@@ -17,7 +17,7 @@ import pytest
 import segue
 from segue.cli import main
 from segue.recipe import load_recipe
-from segue.runs.experiments.compare import _recipes
+from segue.runs.experiments.compare import Asked, _recipes
 
 FAST = ["batches.size=16", "batches.length=16", "train.optimizer.rate=0.03"]
 FAMILIES = {
@@ -109,7 +109,7 @@ def test_a_comparison_gives_all_the_same(place: Path) -> None:
     names, text = ["rnn_lm/words", "ngram/bigram"], str(place / "train.txt")
     assert [load_recipe(name).data.carry for name in names] == [True, False]
     for more, carries in (([], False), (["data.carry=true"], True)):
-        recipes = _recipes(names, text, "2", 0, more, False)
+        recipes = _recipes(Asked(text, names, "2", 1, 0, "lm", more, []), False)
         assert [recipe.data.carry for recipe in recipes] == [carries, carries]
 
 

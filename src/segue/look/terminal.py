@@ -611,7 +611,7 @@ def _run_cells(row: dict[str, Any]) -> tuple[str, ...]:
     say = "*" if row["had_a_say"] else ""
     scored = ", ".join(filter(None, (row["split"], row["amount"])))
     figure = _SHORT.get(row["figure"], row["figure"])
-    return row["run"], row["task"], model, figure, number(row["value"]), say, scored, *last
+    return row["run"], row["task"], model, figure, written(row["value"], row["figure"]), say, scored, *last
 
 
 def print_novelty(prompt: str, texts: list[str], report: Any) -> None:

@@ -24,6 +24,9 @@ from segue.ngrams.count import Array
 from segue.ngrams.lookup import UNKNOWN, UNSEEN, find
 from segue.ngrams.model_file import Arrays
 
+_GREATEST_BACKOFF = 1e4
+"""A back-off weight has a logarithm near 0; many that are greater than this would add up to infinity."""
+
 
 @dataclass(frozen=True)
 class BackoffTable:
@@ -81,7 +84,7 @@ def tables_of_arrays(arrays: Arrays, order: int, vocab_size: int) -> list[Backof
         words = arrays.ids(f"words.{k}", (vocab_size if k == 1 else None,), vocab_size)
         logp = arrays.logs(f"logp.{k}", (len(words),), 0.0)
         first = arrays.offsets(f"first.{k}", contexts, len(words))
-        tables.append(BackoffTable(words, logp, first, arrays.logs(f"backoff.{k}", (contexts,))))
+        tables.append(BackoffTable(words, logp, first, arrays.logs(f"backoff.{k}", (contexts,), _GREATEST_BACKOFF)))
         contexts = len(words)
     return tables
 

@@ -202,9 +202,15 @@ def locked(folder: Path) -> Iterator[None]:
 def held(folder: Path, made: list[Path], again: str, check: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Lock the folder of an experiment of several runs, and check it. After a failure the runs are kept, and the
     message names the command that goes on (`again`); if there are none, nothing is left."""
+    own = not (folder / ".lock").exists()
     with locked(folder):
         clear_leftovers(folder, finished=False)
-        check()
+        try:
+            check()
+        except InputError:
+            if own:
+                (folder / ".lock").unlink(missing_ok=True)
+            raise
         before = entries(folder) - {".lock"}
         try:
             yield
@@ -227,6 +233,8 @@ def _lock(folder: Path) -> Any:
     except OSError as error:
         if error.errno in FULL:
             raise
+        if folder.is_file():
+            raise InputError(f"{folder} exists and is not a folder. Choose another --out.") from None
         raise InputError(f"{folder} cannot be written to: {error.strerror}. Choose another --out.") from None
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -218,10 +218,13 @@ class Run:
             with tempfile.TemporaryDirectory(prefix="segue-") as folder:
                 yield Corpus(self._whole(data, Path(folder), settings), self.recipe.shape, progress), "all"
             return
+        nothing = InputError(f"The run in {self.path} kept nothing back for testing: name a file to evaluate on.")
+        if self.imported:
+            raise nothing
         corpus = self._own_corpus(progress)
         split = "test" if corpus.counts["test"] else "validation"
         if not corpus.counts[split]:
-            raise InputError(f"The run in {self.path} kept nothing back for testing: name a file to evaluate on.")
+            raise nothing
         yield corpus, split
 
     @contextmanager
