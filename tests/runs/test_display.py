@@ -186,3 +186,40 @@ def test_a_notebook_overwrites_one_line(monkeypatch: pytest.MonkeyPatch) -> None
     assert first.startswith("training: 50%") and "\n" not in first and second
     line, last = rest.removesuffix("\n").split("\n")
     assert line.startswith("training: 75%") and len(line) == len(first) and last == "Done."
+
+
+def test_words_are_asked_for_in_any_of_the_usual_ways(runs: dict[str, segue.Run]) -> None:
+    run = runs["vectors"]
+    assert "cow" in run and "zebra" not in run
+    assert run.nearest(["cow", "dog"], top=2) == run.nearest("cow", "dog", top=2)
+    with pytest.raises(segue.InputError, match="Name a word"):
+        run.nearest()
+
+
+ROWS = [("good", "a fine film"), ("bad", "a dull film")] * 12
+
+
+def test_predictions_print_as_a_person_reads_them(tmp_path: Path) -> None:
+    run = segue.train("naive_bayes", ROWS, tmp_path / "run")
+    answers = run.predict(["a fine film", "a dull one"])
+    assert "list(run.predict(" in repr(answers)
+    first, second = answers
+    shares = dict(zip(first.labels, first.probabilities, strict=True))
+    assert repr(first) == f"Label('good', good {shares['good']:.3f}, bad {shares['bad']:.3f})"
+    assert second.label == "bad"
+
+
+def test_an_error_in_a_list_names_the_row_and_no_file(tmp_path: Path) -> None:
+    run = segue.train("naive_bayes", ROWS, tmp_path / "run")
+    with pytest.raises(segue.InputError, match="row 2: the label 'odd' was never seen"):
+        run.evaluate([*ROWS[:1], ("odd", "a film")])
+    for call in (segue.train, lambda model, rows, out: segue.compare(rows, model, out=out)):
+        with pytest.raises(segue.InputError) as caught:
+            call("naive_bayes", [{"label": "good", "text": "a"}, {"label": "bad", "text": None}] * 9, tmp_path / "no")
+        assert "row 2 has no 'text', row 4" in str(caught.value) and "jsonl" not in str(caught.value)
+
+
+def test_models_settings_and_budgets_may_be_one_string_or_number(tmp_path: Path) -> None:
+    found = segue.compare(ROWS, "naive_bayes, bow", 5, out=tmp_path / "c", settings="data.test=0.25")
+    assert sorted(row["model"] for row in found["rows"]) == ["bow", "naive_bayes"]
+    assert {row["model"]: row["steps"] for row in found["rows"]}["bow"] == 5

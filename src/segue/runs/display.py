@@ -10,7 +10,7 @@ import contextlib
 import io
 import math
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,6 +90,19 @@ class Challenge(Figures):
     def _repr_html_(self) -> str:
         rows = [(row["kind"], str(row["right"]), str(row["sentences"])) for row in self["kinds"]]
         return f"{_table(['sentences', 'right', 'of'], rows)}<p>{text(self['verdict'])}</p>"
+
+
+class Answers(Iterator[Any]):
+    """The answers of `predict`, each made when it is asked for."""
+
+    def __init__(self, answers: Iterator[Any]) -> None:
+        self._answers = answers
+
+    def __next__(self) -> Any:
+        return next(self._answers)
+
+    def __repr__(self) -> str:
+        return "<answers, each made when it is asked for: list(run.predict(…)) has all, next(run.predict(…)) the first>"
 
 
 class History(list[dict[str, Any]]):
