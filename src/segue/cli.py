@@ -471,6 +471,7 @@ def look(
     for file, content in ((html, shown.html), (svg, shown.svg)):
         if file:
             write_atomic(Path(file), content())
+            typer.echo(f"The picture: {file}", err=True)
     if not (json or html or svg):
         print_view(shown)
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 import segue
 from segue.cli import main
 from segue.data import grammar
 from segue.errors import InputError
+from segue.look.terminal import print_runs
 from segue.runs.experiments.compare import compare_runs
 from segue.runs.find import find_runs, remove_runs
 from segue.runs.folder import locked, read_json, write_json
@@ -70,6 +73,22 @@ def test_the_table_shows_split_bytes_and_the_mark(
     assert "* The text had a say in the run" in out
     assert main(["runs", "runs", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["runs"] == find_runs(Path("runs"))
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_a_narrow_terminal_leaves_columns_out_and_cuts_no_name(
+    width: int, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder.parent)
+    terminal = partial(Console, force_terminal=True, width=width, color_system=None, highlight=False)
+    monkeypatch.setattr("segue.look.terminal._console", terminal)
+    found = find_runs(Path("runs"))
+    print_runs(found, "runs")
+    lines = capsys.readouterr().out.split("\n")
+    assert all(len(line) <= width and "…" not in line for line in lines)
+    assert {line.split()[0] for line in lines if line.startswith("runs/")} == {row["run"] for row in found}
+    assert "value" in lines[0] and ("date" in lines[0]) == (width >= 120)
+    assert any("A wider terminal" in line for line in lines) == (width < 120)
 
 
 def test_other_lines_or_labels_are_another_text(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
@@ -189,6 +190,8 @@ def print_result(run: Any, result: dict[str, Any], corpora: Sequence[dict[str, A
     if "seconds_left" in result:
         console.print(f"{number(result['seconds_left'], 0)} s of its budget are left: more would not have helped.")
     print_figures({key: value for key, value in result.items() if key not in _TRAINED})
+    if "split" not in result:
+        console.print("Nothing was held out, so there is no figure and no page; data.validation=0.1 holds some out.")
     if result.get("had_a_say"):
         console.print(f"This text had a say in the run: {_SAY}", soft_wrap=not _wraps())
     if "epochs_by_corpus" in result:
@@ -579,19 +582,43 @@ def print_runs(found: list[dict[str, Any]], folder: str, grouped: bool = True) -
     if not found:
         print(f"There are no runs in {folder}.")
         return
+    rows = [_run_cells(row) for row in found]
+    console = _console()
+    columns = _fitting(rows, console.width) if _wraps() else list(range(len(_RUN_HEADS)))
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for heading in ("run", "task", "model", "figure", "value", "", "scored on", "of", "size", "time", "date"):
-        table.add_column(heading, justify="right" if heading in ("value", "size", "time") else "left")
-    for row, above in zip(found, [None, *found], strict=False):
+    for c in columns:
+        right = _RUN_HEADS[c] in ("value", "size", "time")
+        # A name that is cut could be neither typed nor found by grep: it is folded, if it is longer than a line.
+        table.add_column(_RUN_HEADS[c], justify="right" if right else "left", no_wrap=c > 0, overflow="fold")
+    for cells, row, above in zip(rows, found, [None, *found], strict=False):
         if grouped and above and row["group"] != above["group"]:
             table.add_row()
-        table.add_row(*map(Text, _run_cells(row)))
-    console = _console()
-    console.print(table)
+        table.add_row(*(Text(cells[c]) for c in columns))
+    (console if _wraps() else open_console(highlight=False, width=_UNCUT)).print(table)
+    if left_out := [name for c, name in enumerate(_RUN_HEADS) if name and c not in columns]:
+        console.print(f"\nA wider terminal, a pipe and --json also have: {', '.join(left_out)}.")
     if grouped and sum(row["value"] is not None for row in found) > 1:
         console.print("\nFigures can be compared where no blank line stands between: the same text was scored.")
     if any(row["had_a_say"] for row in found):
         console.print(f"* The text had a say in the run: {_SAY}", soft_wrap=not _wraps())
+
+
+_UNCUT = 10_000
+"""The width of what is not printed in a terminal: more than any table of runs has."""
+_RUN_HEADS = ("run", "task", "model", "figure", "value", "", "scored on", "of", "size", "time", "date")
+_LEAST = ("size", "time", "task", "of", "date", "scored on", "model", "figure")
+"""Columns that a narrow terminal leaves out, the least missed first."""
+
+
+def _fitting(rows: Sequence[Sequence[str]], width: int) -> list[int]:
+    """Choose the columns of the table of runs that a terminal has room for."""
+    lengths = [max(map(cell_len, column)) for column in zip(_RUN_HEADS, *rows, strict=True)]
+    columns = list(range(len(_RUN_HEADS)))
+    for name in _LEAST:
+        if sum(lengths[c] + 2 for c in columns) - 2 <= width:
+            break
+        columns.remove(_RUN_HEADS.index(name))
+    return columns
 
 
 _SHORT = {"mean negative log score": "−log score", "bits per byte": "bits/byte"}
