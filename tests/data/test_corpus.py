@@ -363,7 +363,7 @@ def test_much_more_held_out_than_asked_is_told(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_text("much longer than the first\n" * 100)
     uneven = Corpus(Config(path=str(tmp_path), validation=0.1), TEXT)
     assert uneven.counts["validation"] == 1
-    assert any("96% of the text is held out for validation" in sentence for sentence in uneven.ledger.summary())
+    assert any("96 % of the text is held out for validation" in sentence for sentence in uneven.ledger.summary())
     (tmp_path / "b.txt").write_text("short\n" * 3)
     even = Corpus(Config(path=str(tmp_path), validation=0.1), TEXT)
     assert not any("held out" in sentence for sentence in even.ledger.summary())

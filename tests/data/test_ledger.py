@@ -29,8 +29,8 @@ def test_the_summary_is_in_sentences() -> None:
     assert ledger.summary() == [
         "1 blank line was skipped.",
         "1,200 tokens were cut off from texts that were too long.",
-        "1.23% of the held-out tokens are unknown.",
-        "25.0% of the test text also occurs in the training text.",
+        "1.23 % of the held-out tokens are unknown.",
+        "25.0 % of the test text also occurs in the training text.",
         "a byte order mark was dropped: 0.txt, 1.txt, 2.txt, 3.txt, 4.txt and 2 more.",
     ]
     assert json.loads(json.dumps(ledger.to_dict())) == ledger.to_dict()

@@ -183,9 +183,9 @@ def test_a_notebook_overwrites_one_line(monkeypatch: pytest.MonkeyPatch) -> None
     progress("training", 0.75)
     progress("Done.", 1.0)
     first, second, rest = file.getvalue().removeprefix("\r").partition("\r")
-    assert first.startswith("training: 50%") and "\n" not in first and second
+    assert first.startswith("training: 50 %") and "\n" not in first and second
     line, last = rest.removesuffix("\n").split("\n")
-    assert line.startswith("training: 75%") and len(line) == len(first) and last == "Done."
+    assert line.startswith("training: 75 %") and len(line) == len(first) and last == "Done."
 
 
 def test_words_are_asked_for_in_any_of_the_usual_ways(runs: dict[str, segue.Run]) -> None:

@@ -51,7 +51,7 @@ def test_a_mixture_names_the_run_that_saw_it(place: Path, capsys: pytest.Capture
     assert found["leak"]["runs"] == {str(place / "leaky"): 1.0}
     assert main(["evaluate", runs, "--mix"]) == 0
     out = capsys.readouterr().out
-    assert f"100% of the text (windows of 50 bytes) stood in the training data of {place / 'leaky'}" in out
+    assert f"100 % of the text (windows of 50 bytes) stood in the training data of {place / 'leaky'}" in out
     assert all(f"weight {weight:.3f} of {run}\n" in out for run, weight in found["weights"].items())
 
 

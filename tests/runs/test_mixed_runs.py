@@ -64,7 +64,7 @@ def test_the_epochs_of_each_corpus_are_said_everywhere(capsys: pytest.CaptureFix
     )
     assert main(["train", "rnn_lm", "--out", "r", "--resume"]) == 0
     said = capsys.readouterr().out
-    assert "epochs elapsed" in said and f"{farm['epochs']:.2f}" in said and "75.0%" in said
+    assert "epochs elapsed" in said and f"{farm['epochs']:.2f}" in said and "75.0 %" in said
 
 
 def test_figures_by_corpus_make_up_the_figure_of_all() -> None:

@@ -145,9 +145,9 @@ def test_long_work_says_a_line_now_and_then_and_its_end(monkeypatch: pytest.Monk
     lines = said(file)
     assert 10 <= len(lines) <= 14
     assert all(line.startswith("training: ") for line in lines)
-    assert lines[0].startswith("training: 3%, ")
+    assert lines[0].startswith("training: 3 %, ")
     assert "58 s left" in lines[0]
-    assert lines[-1] == "training: 100%  step 600"
+    assert lines[-1] == "training: 100 %  step 600"
 
 
 def test_time_left_is_in_minutes_when_long(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,10 +133,10 @@ class Ledger:
         if self.tokens_cut:
             said.append(f"{_were(self.tokens_cut, 'token')} cut off from texts that were too long.")
         if self.unknown_rate:
-            said.append(f"{self.unknown_rate:.2%} of the held-out tokens are unknown.")
+            said.append(f"{100 * self.unknown_rate:.2f} % of the held-out tokens are unknown.")
         for split, share in (self.overlap or {}).items():
             if share:
-                said.append(f"{share:.1%} of the {split} text also occurs in the training text.")
+                said.append(f"{100 * share:.1f} % of the {split} text also occurs in the training text.")
         said += self.repeats.summary() if self.repeats else []
         return said + [f"{note}." for note in self.notes()]
 

@@ -85,7 +85,8 @@ class Part:
                 share = sum(len(example.text) for example in self.examples(split)) / max(1, self.characters)
                 if share > 2 * asked:
                     remark = (
-                        f"{share:.0%} of the text is held out for {split}, since whole documents are (data.unit=line)"
+                        f"{100 * share:.0f} % of the text is held out for {split}, since whole documents are "
+                        "(data.unit=line)"
                     )
                     self.ledger.note(remark, self.name)
 

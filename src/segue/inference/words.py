@@ -395,6 +395,6 @@ def of_text(model: Any, tokens: NDArray[Any], done: Callable[[float], None] = la
         "cloze_ci": [],
         "places": int(answered.asked.sum()),
         "unknown_tokens": int((np.asarray(tokens) == 1).sum()),
-        "way": f"which of {CANDIDATES} words stood there; a guess is right {1 / CANDIDATES:.0%} of the time",
+        "way": f"which of {CANDIDATES} words stood there; a guess is right {100 / CANDIDATES:.0f} % of the time",
     }
     return Evaluation(result, np.stack([answered.right, answered.asked], 1), share=True, ordered=True).refigured()

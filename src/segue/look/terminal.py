@@ -16,7 +16,7 @@ from rich.text import Text
 from segue.inference.evaluation import HIDDEN_ZEROS, MEANINGS, NAMES
 from segue.look.explain.layout import laid_out
 from segue.look.inside.view import View
-from segue.look.page.markup import figure, interval_takes, is_share, visible
+from segue.look.page.markup import figure, interval_takes, is_share, percent, visible
 from segue.output.streams import open_console
 
 
@@ -216,11 +216,12 @@ def _print_profile(profile: dict[str, Any]) -> None:
     for name, justify in (("", "left"), ("ms a step", "right"), ("share", "right")):
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
     for name, one in profile["phases"].items():
-        table.add_row(name, f"{one['seconds'] * 1000:.2f}", f"{one['share']:.0%}")
+        table.add_row(name, f"{one['seconds'] * 1000:.2f}", f"{100 * one['share']:.0f} %")
     _console().print(table)
     _console().print(
         f"{profile['tokens_per_second']:,.0f} tokens/s; {profile['operations_per_second'] / 1e9:,.1f} GFLOP/s, "
-        f"{profile['share_of_peak']:.0%} of the {profile['peak'] / 1e9:,.0f} at which this machine multiplies matrices."
+        f"{100 * profile['share_of_peak']:.0f} % of the {profile['peak'] / 1e9:,.0f} at which this machine multiplies "
+        "matrices."
     )
 
 
@@ -282,7 +283,8 @@ def figures_told(result: dict[str, Any]) -> tuple[list[list[str]], list[str]]:
     for run, share in result.get("leak", {}).get("runs", {}).items():
         what = result["leak"]["of"]
         words.append(
-            f"Warning: {share:.0%} {what} stood in the training data of {run}: this is no figure of unseen text."
+            f"Warning: {100 * share:.0f} % {what} stood in the training data of {run}: this is no figure of unseen "
+            "text."
         )
     return rows, words
 
@@ -321,7 +323,7 @@ def _print_corpora(mixed: Sequence[dict[str, Any]]) -> None:
     """What a run was trained on, as GPT-3's table has it."""
     table = _headed("trained on", "tokens", "weight in the mix", "epochs elapsed")
     for row in mixed:
-        table.add_row(Text(row["corpus"]), number(row["tokens"]), f"{row['weight']:.1%}", number(row["epochs"], 2))
+        table.add_row(Text(row["corpus"]), number(row["tokens"]), percent(row["weight"]), number(row["epochs"], 2))
     _console().print(table)
 
 
@@ -682,13 +684,13 @@ def _novelty_table(report: Any) -> Table:
     for heading in ("written", "held-out text")[: len(columns)]:
         table.add_column(heading, justify="right")
     mean = " (mean)" if len(report.texts) > 1 else ""
-    table.add_row("copied", *[f"{column.copied:.1%}" for column in columns])
+    table.add_row("copied", *[percent(column.copied) for column in columns])
     table.add_row(
         f"longest match{mean}, tokens",
         *[f"{column.longest:.{1 if i or mean else 0}f}" for i, column in enumerate(columns)],
     )
     for n in report.written.new:
-        shares = [f"{column.new[n]:.1%}" if n in column.new else "–" for column in columns]
+        shares = [percent(column.new[n]) if n in column.new else "–" for column in columns]
         table.add_row(f"new {n}-grams", *shares)
     return table
 

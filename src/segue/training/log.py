@@ -78,7 +78,7 @@ class Lines:
             self.what, self.begun, self.said = what, now, now - self.every + 2.0
         due = now - self.said >= self.every
         if due or (share >= 1 and self.said > self.begun):
-            self._print(f"{what}: {share:.0%}{_left(now - self.begun, share)}{note and '  ' + note}")
+            self._print(f"{what}: {100 * share:.0f} %{_left(now - self.begun, share)}{note and '  ' + note}")
             self.said = now
         if share >= 1:
             self.what = ""

@@ -65,7 +65,7 @@ def test_a_bag_of_words_cannot_negate_and_does_not_see_order() -> None:
         "word order": 0.5,
     }
     assert "fails negation, contrast and word order" in result["verdict"]
-    assert "100% of the plain sentences" in result["verdict"]
+    assert "100 % of the plain sentences" in result["verdict"]
 
 
 def test_one_label_for_all_is_half_right_and_fails() -> None:

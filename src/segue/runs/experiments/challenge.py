@@ -225,7 +225,7 @@ def _scored(run: Run, kind: str, made: Sequence[tuple[str, bool]], labels: tuple
 
 def _verdict(name: str, kinds: Sequence[Kind]) -> str:
     control, *others = kinds
-    plain = f"{control.accuracy:.0%} of the plain sentences"
+    plain = f"{100 * control.accuracy:.0f} % of the plain sentences"
     if control.failed:
         return f"{name} fails even plain sentences ({plain} right): the other kinds then say nothing."
     failed = [kind.kind for kind in others if kind.failed]

@@ -559,7 +559,8 @@ def _law(outcomes: Sequence[Outcome], main: str) -> dict[str, float] | None:
 def _said(law: Mapping[str, float], claim: Claim, metric: str) -> str:
     power = f"{law['exponent']:.3f}".replace("-", "−")
     return (
-        f"Fitted: {metric} = {law['factor']:.3g} · {claim.against}^{power}, off by {law['largest_error']:.1%} at most."
+        f"Fitted: {metric} = {law['factor']:.3g} · {claim.against}^{power}, off by "
+        f"{100 * law['largest_error']:.1f} % at most."
     )
 
 

@@ -618,8 +618,8 @@ def _check_one_text(runs: Sequence[Run], texts: Sequence[tuple[Corpus, str]], da
         if found:
             share, of = found["leak"]["share"], found["leak"]["of"]
             raise InputError(
-                f"{share:.0%} {of} stood in the training data of {found['leak']['run']}, so that it has an advantage. "
-                f"{other}"
+                f"{100 * share:.0f} % {of} stood in the training data of {found['leak']['run']}, so that it has an "
+                f"advantage. {other}"
             )
 
 
