@@ -223,3 +223,11 @@ def test_models_settings_and_budgets_may_be_one_string_or_number(tmp_path: Path)
     found = segue.compare(ROWS, "naive_bayes, bow", 5, out=tmp_path / "c", settings="data.test=0.25")
     assert sorted(row["model"] for row in found["rows"]) == ["bow", "naive_bayes"]
     assert {row["model"]: row["steps"] for row in found["rows"]}["bow"] == 5
+
+
+def test_figures_are_in_the_unit_of_the_figure_that_they_belong_to() -> None:
+    """The best possible accuracy is a share as well, and what is the same without adapting is not infinite."""
+    shown = str(Figures({"figure": "accuracy", "accuracy": 0.891, "best_possible": 0.89}))
+    assert "89.1 %" in shown and "89.0 %" in shown
+    adapted = Figures({"bits_per_byte": 1.7, "tokens": 7466, "static": {"bits_per_byte": 1.8}})
+    assert "∞" not in str(adapted) and "∞" not in adapted._repr_html_()

@@ -93,7 +93,7 @@ def print_comparison(result: dict[str, Any]) -> None:
     for heading in ("params", "time", "tokens\nper s"):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in result["rows"]:
-        noise = [number(row["seed_deviation"]) if "seed_deviation" in row else "–"] if seeds else []
+        noise = [written(row["seed_deviation"], main) if "seed_deviation" in row else "–"] if seeds else []
         table.add_row(
             row["model"],
             row["tokens"],
@@ -110,7 +110,7 @@ def print_comparison(result: dict[str, Any]) -> None:
     console = _console()
     console.print(table)
     if result.get("best_possible") is not None:
-        console.print(f"The best possible on this text is {number(result['best_possible'])}.")
+        console.print(f"The best possible on this text is {written(result['best_possible'], result['figure'])}.")
     for sentence in (*result["left_out"], *(f"{name} failed: {why}" for name, why in result["failed"].items())):
         console.print(Text(sentence))
     console.print(f"\n{result['verdict']}")
@@ -138,7 +138,7 @@ def print_claim(result: dict[str, Any]) -> None:
     console.print()
     console.print(table)
     if result.get("best_possible") is not None:
-        console.print(f"The best possible on this text is {number(result['best_possible'])}.")
+        console.print(f"The best possible on this text is {written(result['best_possible'], result['figure'])}.")
     console.print(Text(f"\n{result['verdict']}", "bold"))
     for sentence in result.get("details", ()):
         console.print(Padding(Text(sentence), (0, 0, 0, 2)))
@@ -278,8 +278,9 @@ def figures_told(result: dict[str, Any]) -> tuple[list[list[str]], list[str]]:
         else:
             finite = isinstance(value, int | float) and math.isfinite(value)
             remark = _sure(result[f"{key}_ci"], key) if finite and f"{key}_ci" in result else MEANINGS.get(key, "")
-            still = [written(static.get(key), key)] if static else []
-            rows.append([name, written(value, key), *still, remark])
+            still = [written(static[key], key) if key in static else ""] if static else []
+            unit = result.get("figure", key) if key == "best_possible" else key
+            rows.append([name, written(value, unit), *still, remark])
     for run, share in result.get("leak", {}).get("runs", {}).items():
         what = result["leak"]["of"]
         words.append(

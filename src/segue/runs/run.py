@@ -445,14 +445,13 @@ class Run:
         """Whether a word has a vector: "king" in run."""
         return self.words.find(word) is not None
 
-    def nearest(self, *words: str | Sequence[str], top: int = 10, by: str = "cosine") -> Any:
+    def nearest(self, *names: str | Sequence[str], top: int = 10, by: str = "cosine") -> Any:
         """Return the words nearest to a word, with their cosines; of several words, a dict with a list for each.
 
         by="prediction": the likeliest words among all of these, with their probabilities; none is left out.
         """
         _check_choice("by", by, ("cosine", "prediction"))
-        if len(words) == 1 and not isinstance(words[0], str):
-            words = tuple(words[0])
+        words = [word for name in names for word in ([name] if isinstance(name, str) else name)]
         if by == "prediction":
             return self.words.predicted(words, top)
         if not words:
