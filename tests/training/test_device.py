@@ -199,3 +199,16 @@ def test_threads_that_wait_sleep_soon() -> None:
             [sys.executable, "-c", program], env=clean | own, capture_output=True, text=True, check=True
         )
         assert said.stdout.split() == [expected, "False"]
+
+
+def test_a_verb_leaves_room_for_other_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    for busy, left in ((None, 4), (0.2, 4), (1.1, 3), (7.0, 1)):
+        with devices.using_threads(4):
+            monkeypatch.setattr(devices, "_asked", 0)
+            monkeypatch.setattr(devices.Others, "cores", lambda others, busy=busy: busy)
+            devices.leave_room()
+            assert devices.threads_in_use() == left
+    with devices.using_threads(4):  # who names a number gets it
+        devices.leave_room()
+        assert devices.threads_in_use() == 4

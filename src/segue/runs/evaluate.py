@@ -20,7 +20,7 @@ import numpy as np
 from segue.data.corpus import Corpus
 from segue.errors import InputError
 from segue.inference.lm_mixture import Mixture, probabilities
-from segue.models.base import Body
+from segue.models.base import Body, Counted
 from segue.ngrams.em import em_weights
 from segue.runs.display import Figures
 from segue.runs.leaks import leak, trained_runs
@@ -163,6 +163,8 @@ def evaluate(
     """
     with devices.using_threads(threads):
         opened = [runs] if isinstance(runs, Run) else _opened(str(runs), mix, device, trust)
+        if not all(isinstance(run.model, Counted) for run in opened):
+            devices.leave_room()
         if len(opened) == 1 and not (adapt or cache):
             return opened[0].evaluate(data, progress, settings)
         return Figures(Mixing(opened, adapt, cache).evaluate(data, validation, progress, setting_lines(settings)))

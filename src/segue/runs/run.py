@@ -48,7 +48,7 @@ from segue.runs.resume import Settings, rows_by_number, setting_lines
 from segue.tasks.base import Task
 from segue.tokens.spelling import Speller
 from segue.tokens.tokenizer import Tokenizer
-from segue.training.device import check_device, keep_memory, pick_device, set_threads
+from segue.training.device import check_device, keep_memory, leave_room, pick_device, set_threads
 from segue.training.log import Progress, read_metrics, reports, silent
 
 _ROWS = "rows.jsonl"
@@ -703,6 +703,10 @@ def _listed(texts: Iterable[str]) -> Iterator[str]:
 
 
 def load(path: str | Path, device: str = "auto", trust: bool = False, threads: int = 0) -> Run:
-    """Open a finished run; from now on compute with this many CPU threads (0: as many as torch takes)."""
+    """Open a finished run; from now on compute with this many CPU threads (0: all, or those that other programs leave
+    free)."""
     set_threads(threads)
-    return Run.open(path, device, trust)
+    run = Run.open(path, device, trust)
+    if not isinstance(run.model, Counted):
+        leave_room()
+    return run

@@ -19,8 +19,6 @@ from segue.training import device as devices
 from segue.training.log import DivergedError, Progress
 from segue.training.world import World
 
-BUSY = 0.3
-"""Cores that other programs may use before a trial is made."""
 NEVER = 1_000_000_000
 """A number of steps that no trial reaches."""
 
@@ -40,7 +38,7 @@ def choose(
     count = asked or begun.threads
     if not count:
         count = devices.threads_in_use()
-        if may_change(asked, device, world) and (busy is None or busy > BUSY):
+        if may_change(asked, device, world) and (busy is None or busy > devices.BUSY):
             count = _trial(begun.recipe, count, busy, make, progress)
     devices.use(count)
     begun.note_threads(count)

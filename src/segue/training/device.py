@@ -164,6 +164,19 @@ def _computed_by_others() -> float | None:
     return (user + nice + system + sum(rest)) / os.sysconf("SC_CLK_TCK") - sum(own[:4])
 
 
+_since_start = Others()
+BUSY = 0.3
+"""Cores that other programs may use before fewer threads are thought of."""
+
+
+def leave_room() -> None:
+    """If other programs keep cores busy, and nobody named a number of threads, compute with the cores that are left."""
+    busy, most = _since_start.cores(), threads_in_use()
+    if _asked or os.environ.get("OMP_NUM_THREADS") or busy is None or busy <= BUSY:
+        return
+    use(max(1, most - round(busy)))
+
+
 class FallingPace:
     """Notices that training has become much slower, as when another program begins, and halves the threads."""
 
