@@ -100,7 +100,7 @@ def test_a_list_and_a_file_of_it_are_one(runs: dict[str, segue.Run]) -> None:
         ("bow", [("good", "fine"), "text alone"], r"Row 1.*pair \(label, text\)"),
         ("bow", [("a", "b", "c")], "Row 0.*pair"),
         ("bow", [("a", object())], "Row 0.*pair"),
-        ("bow", [(None, "fine"), ("bad", "dull")], "jsonl:1 has no 'label'"),
+        ("bow", [(None, "fine"), ("bad", "dull")], "row 1 has no 'label'"),
         ("bow", [("good", "fine")] * 9, "nothing to learn"),
         ("window_tagger", [(["a", "b"], ["X"])], "2 words but 1 tags"),
         ("rnn_seq2seq", ["one"], r"pair \(source, target\)"),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from segue import errors
-from segue.errors import InputError, exit_code
+from segue.errors import InputError, closest, exit_code
 
 
 class OutOfMemoryError(RuntimeError):
@@ -83,3 +83,8 @@ def test_an_interruption_that_a_library_has_wrapped_is_one(capsys: pytest.Captur
     except RuntimeError as error:
         assert exit_code(error, []) == 1
     assert capsys.readouterr().err == "segue: Interrupted.\n"
+
+
+def test_letters_in_another_order_are_the_nearest_word() -> None:
+    assert closest("gtp", ["gpu", "gpt", "gtx"]) == "gpt"
+    assert closest("ngran", ["ngram", "grammar"]) == "ngram" and closest("zzz", ["ngram"]) == ""

@@ -104,13 +104,10 @@ def compare(
     from segue.runs.experiments.compare import compare as compare_models
 
     data, settings = _data_and_settings(rest)
-    names = [name.strip() for name in models.split(",") if name.strip()]
-    if models and not names:
-        raise InputError(f"--models '{models}' names no model. Expected recipes with commas between: ngram,rnn_lm/gru")
     chosen = _checked_task(task)
     with _progress() as progress:
         result = compare_models(
-            data, names, budget, seeds, folds, out, chosen, settings, progress, trust, resume, threads
+            data, models, budget, seeds, folds, out, chosen, settings, progress, trust, resume, threads
         )
     _print(result) if json else print_comparison(result)
     if failed := result["failed"]:
@@ -477,6 +474,7 @@ def look(
     for file, content in ((html, shown.html), (svg, shown.svg)):
         if file:
             write_atomic(Path(file), content())
+            typer.echo(f"The picture: {file}", err=True)
     if not (json or html or svg):
         print_view(shown)
 

@@ -91,29 +91,27 @@ if _PLACE:
     numba.config.CACHE_DIR = _PLACE
 
 
-class Compiling(event.Listener):  # type: ignore[misc]
-    """Says that numba compiles something, and adds up how long that takes."""
+class Compiled(event.Listener):  # type: ignore[misc]
+    """Announces that numba compiles something, and measures the seconds; loading compiled code does not count."""
 
     def __init__(self, progress: Callable[[str, float], None]) -> None:
-        self.progress = progress
-        self.seconds = 0.0
-        self._depth, self._begun = 0, 0.0
+        self.progress, self.seconds = progress, 0.0
+        self._begun: list[float] = []
+        """One function compiles another that it calls: when each began."""
 
     def on_start(self, event: Any) -> None:
+        self._begun.append(time.perf_counter())
         self.progress("compiling, once", 0.0)
-        if not self._depth:
-            self._begun = time.perf_counter()
-        self._depth += 1  # a loop that calls another compiles it within its own compilation
 
     def on_end(self, event: Any) -> None:
-        self._depth -= 1
-        if not self._depth:
-            self.seconds += time.perf_counter() - self._begun
+        begun = self._begun.pop()
+        if not self._begun:
+            self.seconds += time.perf_counter() - begun
 
 
 @contextmanager
-def announced(progress: Callable[[str, float], None]) -> Iterator[Compiling]:
-    """Call `progress` whenever numba compiles something in this block; loading compiled code is not announced."""
-    compiling = Compiling(progress)
-    with event.install_listener("numba:compile", compiling):
-        yield compiling
+def announced(progress: Callable[[str, float], None]) -> Iterator[Compiled]:
+    """Call `progress` whenever numba compiles something in this block, and measure how long that takes."""
+    compiled = Compiled(progress)
+    with event.install_listener("numba:compile", compiled):
+        yield compiled

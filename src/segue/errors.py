@@ -32,8 +32,9 @@ _MOST = 100
 
 
 def closest(word: str, choices: Iterable[str]) -> str:
-    """Return the choice that is spelt most like a word; empty if none is near."""
-    return next(iter(difflib.get_close_matches(word, sorted(choices), n=1, cutoff=0.5)), "")
+    """Return the choice that is spelt most like a word, first one with the same letters; empty if none is near."""
+    near = difflib.get_close_matches(word, sorted(choices), n=5, cutoff=0.5)
+    return next((choice for choice in near if sorted(choice) == sorted(word)), near[0] if near else "")
 
 
 def nearest(word: str, choices: Iterable[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import html.parser
 import inspect
 import io
@@ -15,7 +16,7 @@ import pytest
 
 import segue
 from segue.cli import app, main
-from segue.runs.display import History
+from segue.runs.display import Figures, History
 from segue.training.log import Lines, Progress, progress_for, reports, silent
 
 TEXTS = [f"the {animal} eats the {food} ." for animal in ("cow", "dog", "old cow") for food in ("hay", "grass")] * 12
@@ -43,7 +44,8 @@ class Tags(html.parser.HTMLParser):
         self.feed(page)
 
     def handle_starttag(self, tag: str, attrs: Any) -> None:
-        self.open.append(tag)
+        if tag != "br":
+            self.open.append(tag)
         self.seen.add(tag)
 
     def handle_endtag(self, tag: str) -> None:
@@ -61,7 +63,7 @@ def test_a_run_says_what_it_is(runs: dict[str, segue.Run]) -> None:
     value = run.result["bits_per_byte"]
     assert repr(run).startswith(f"Run('{run.path}'): rnn_lm, ")
     assert repr(run).endswith(f"bits per byte {value:.3f} on the validation text")
-    assert {"table", "svg", "pre", "a"} <= seen_in(run._repr_html_())
+    assert {"table", "iframe", "pre", "a"} <= seen_in(run._repr_html_())
     assert run.report == run.path / "report.html"
     counted = runs["ngram"]._repr_html_()
     assert "Learning curve" not in counted and {"table", "pre"} <= seen_in(counted)
@@ -90,13 +92,26 @@ def test_a_view_prints_as_its_picture(runs: dict[str, segue.Run], capsys: pytest
     assert lines[0] == "What comes after “the cow”" and lines[0] in capsys.readouterr().out
 
 
-def test_the_history_is_the_curve(runs: dict[str, segue.Run]) -> None:
+def test_the_history_is_the_curve_of_the_page(runs: dict[str, segue.Run]) -> None:
+    """In bits per byte, with a ring at the kept step; in a frame, since its style is not that of the notebook."""
     run = runs["lstm"]
-    curve = run.history.curve
-    assert curve is not None and curve.columns == ("2", "4", "6")
-    validated = [record["loss"] for record in run.history if record["kind"] == "validation"]
-    assert curve.values_PRC[0, 1].tolist() == validated
-    assert History().curve is None and seen_in(History()._repr_html_()) == {"p"}
+    validated = [record["bits_per_byte"] for record in run.history if record["kind"] == "validation"]
+    shown = html.unescape(run.history._repr_html_())
+    assert seen_in(run.history._repr_html_()) == {"iframe"} and "<script" not in shown
+    assert all(f"validation: {value:.3f} at" in shown for value in validated[1:])
+    assert f"kept {min(validated):.3f}" in shown
+    assert seen_in(runs["ngram"].history._repr_html_()) == seen_in(History()._repr_html_()) == {"p"}
+
+
+def test_a_notebook_says_all_that_the_command_line_says(runs: dict[str, segue.Run]) -> None:
+    """Which text it was, why there is no interval, and how labels were confused."""
+    shown = html.unescape(runs["ngram"].evaluate()._repr_html_())
+    for said in ("(validation split)", "an interval takes 40,960 bytes", "each line by itself"):
+        assert said in shown
+    figures = Figures({"accuracy": 0.5, "labels": ["bad", "good"], "confusion": [[3, 1], [2, 0]]})
+    assert "<td>good</td><td>2</td><td>0</td>" in figures._repr_html_()
+    assert {"table", "p"} <= seen_in(figures._repr_html_())
+    assert "cloze accuracy 0." not in repr(runs["vectors"]) and " %" in repr(runs["vectors"])
 
 
 def test_a_comparison_shows_its_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,3 +192,48 @@ def test_a_notebook_overwrites_one_line(monkeypatch: pytest.MonkeyPatch) -> None
     assert first.startswith("training: 50 %") and "\n" not in first and second
     line, last = rest.removesuffix("\n").split("\n")
     assert line.startswith("training: 75 %") and len(line) == len(first) and last == "Done."
+
+
+def test_words_are_asked_for_in_any_of_the_usual_ways(runs: dict[str, segue.Run]) -> None:
+    run = runs["vectors"]
+    assert "cow" in run and "zebra" not in run
+    assert run.nearest(["cow", "dog"], top=2) == run.nearest("cow", "dog", top=2)
+    with pytest.raises(segue.InputError, match="Name a word"):
+        run.nearest()
+
+
+ROWS = [("good", "a fine film"), ("bad", "a dull film")] * 12
+
+
+def test_predictions_print_as_a_person_reads_them(tmp_path: Path) -> None:
+    run = segue.train("naive_bayes", ROWS, tmp_path / "run")
+    answers = run.predict(["a fine film", "a dull one"])
+    assert "list(run.predict(" in repr(answers)
+    first, second = answers
+    shares = dict(zip(first.labels, first.probabilities, strict=True))
+    assert repr(first) == f"Label('good', good {shares['good']:.3f}, bad {shares['bad']:.3f})"
+    assert second.label == "bad"
+
+
+def test_an_error_in_a_list_names_the_row_and_no_file(tmp_path: Path) -> None:
+    run = segue.train("naive_bayes", ROWS, tmp_path / "run")
+    with pytest.raises(segue.InputError, match="row 2: the label 'odd' was never seen"):
+        run.evaluate([*ROWS[:1], ("odd", "a film")])
+    for call in (segue.train, lambda model, rows, out: segue.compare(rows, model, out=out)):
+        with pytest.raises(segue.InputError) as caught:
+            call("naive_bayes", [{"label": "good", "text": "a"}, {"label": "bad", "text": None}] * 9, tmp_path / "no")
+        assert "row 2 has no 'text', row 4" in str(caught.value) and "jsonl" not in str(caught.value)
+
+
+def test_models_settings_and_budgets_may_be_one_string_or_number(tmp_path: Path) -> None:
+    found = segue.compare(ROWS, "naive_bayes, bow", 5, out=tmp_path / "c", settings="data.test=0.25")
+    assert sorted(row["model"] for row in found["rows"]) == ["bow", "naive_bayes"]
+    assert {row["model"]: row["steps"] for row in found["rows"]}["bow"] == 5
+
+
+def test_figures_are_in_the_unit_of_the_figure_that_they_belong_to() -> None:
+    """The best possible accuracy is a share as well, and what is the same without adapting is not infinite."""
+    shown = str(Figures({"figure": "accuracy", "accuracy": 0.891, "best_possible": 0.89}))
+    assert "89.1 %" in shown and "89.0 %" in shown
+    adapted = Figures({"bits_per_byte": 1.7, "tokens": 7466, "static": {"bits_per_byte": 1.8}})
+    assert "∞" not in str(adapted) and "∞" not in adapted._repr_html_()

@@ -15,11 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from segue.inference.evaluation import HIDDEN_ZEROS, MEANINGS, NAMES
-from segue.inference.score import BLOCK
-from segue.inference.statistics import FEWEST
 from segue.look.explain.layout import equation_lines, laid_out
 from segue.look.inside.view import View
-from segue.look.page.markup import figure, is_share, visible
+from segue.look.page.markup import figure, interval_takes, is_share, percent, visible
 from segue.output.streams import open_console
 
 
@@ -56,8 +54,9 @@ def size(count: float) -> str:
 
 def written(value: Any, key: str) -> str:
     """A figure by its key: shares in per cent."""
-    share = isinstance(value, float) and is_share(NAMES.get(key, key))
-    return figure(value, NAMES.get(key, key)) if share else number(value)
+    if isinstance(value, float) and is_share(NAMES.get(key, key)):
+        return figure(value, NAMES.get(key, key))
+    return number(value, 0 if isinstance(value, float) and 1e4 <= value < math.inf else 3)
 
 
 def interval(pair: Sequence[float | None] | None, key: str = "") -> str:
@@ -72,8 +71,7 @@ def _sure(pair: Sequence[float | None], key: str) -> str:
     """The interval of a figure, or how much data one takes."""
     if any(end is not None and math.isfinite(end) for end in pair):
         return f"95 % interval: {interval(pair, key)}"
-    takes = f"{FEWEST * BLOCK:,} bytes" if key == "bits_per_byte" else f"{FEWEST} rows or sentences"
-    return f"too little to tell how sure: an interval takes {takes}"
+    return f"too little to tell how sure: an interval takes {interval_takes(NAMES.get(key, key))}"
 
 
 def print_comparison(result: dict[str, Any]) -> None:
@@ -96,7 +94,7 @@ def print_comparison(result: dict[str, Any]) -> None:
     for heading in ("params", "time", "tokens\nper s"):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in result["rows"]:
-        noise = [number(row["seed_deviation"]) if "seed_deviation" in row else "–"] if seeds else []
+        noise = [written(row["seed_deviation"], main) if "seed_deviation" in row else "–"] if seeds else []
         table.add_row(
             row["model"],
             row["tokens"],
@@ -113,7 +111,7 @@ def print_comparison(result: dict[str, Any]) -> None:
     console = _console()
     console.print(table)
     if result.get("best_possible") is not None:
-        console.print(f"The best possible on this text is {number(result['best_possible'])}.")
+        console.print(f"The best possible on this text is {written(result['best_possible'], result['figure'])}.")
     for sentence in (*result["left_out"], *(f"{name} failed: {why}" for name, why in result["failed"].items())):
         console.print(Text(sentence))
     console.print(f"\n{result['verdict']}")
@@ -141,7 +139,7 @@ def print_claim(result: dict[str, Any]) -> None:
     console.print()
     console.print(table)
     if result.get("best_possible") is not None:
-        console.print(f"The best possible on this text is {number(result['best_possible'])}.")
+        console.print(f"The best possible on this text is {written(result['best_possible'], result['figure'])}.")
     console.print(Text(f"\n{result['verdict']}", "bold"))
     for sentence in result.get("details", ()):
         console.print(Padding(Text(sentence), (0, 0, 0, 2)))
@@ -193,6 +191,8 @@ def print_result(run: Any, result: dict[str, Any], corpora: Sequence[dict[str, A
     if "seconds_left" in result:
         console.print(f"{number(result['seconds_left'], 0)} s of its budget are left: more would not have helped.")
     print_figures({key: value for key, value in result.items() if key not in _TRAINED})
+    if "split" not in result:
+        console.print("Nothing was held out, so there is no figure and no page; data.validation=0.1 holds some out.")
     if result.get("had_a_say"):
         console.print(f"This text had a say in the run: {_SAY}", soft_wrap=not _wraps())
     if "epochs_by_corpus" in result:
@@ -232,11 +232,38 @@ _NO_FIGURES |= {"amount", "sha256", "had_a_say", "leak", "run", "data", "types",
 
 def print_figures(result: dict[str, Any]) -> None:
     """The figures of an evaluation, a line each; what adapts has its static figures in a column of their own."""
-    static = result.get("static", {})
-    table = Table(box=None, show_header=bool(static), pad_edge=False, header_style="bold")
+    static = "static" in result
+    table = Table(box=None, show_header=static, pad_edge=False, header_style="bold")
     for name, justify in (("", "left"), ("adapted", "right"), *([("static", "right")] if static else []), ("", "left")):
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
-    words = []
+    rows, sentences = figures_told(result)
+    for row in rows:
+        table.add_row(*row)
+    if "run" in result:
+        _console().print(Text(scored_text(result), "bold"), soft_wrap=not _wraps())
+    _console().print(table)
+    for line in sentences:
+        _console().print(Text(line), soft_wrap=not _wraps() and line.startswith("Warning"))
+    if result.get("labels") and len(result["labels"]) <= 12:
+        _print_confusion(result["labels"], result["confusion"])
+    if "by_type" in result:
+        _print_types(result["by_type"])
+    if "sections" in result:
+        _print_sections(result["sections"])
+    if "by_corpus" in result:
+        _print_by_corpus(result["by_corpus"])
+
+
+def scored_text(result: dict[str, Any]) -> str:
+    """Name the run and the text of an evaluation."""
+    part = f" ({result['split']} split)" if "split" in result else ""
+    return f"{result['run']} on {result['data']}{part}"
+
+
+def figures_told(result: dict[str, Any]) -> tuple[list[list[str]], list[str]]:
+    """The figures of an evaluation as rows (name, value, static value if it adapts, remark), and its sentences."""
+    static = result.get("static", {})
+    rows, words = [], []
     for key, value in result.items():
         if key in _NO_FIGURES or key.endswith("_ci") or (key in HIDDEN_ZEROS and not value):
             continue
@@ -252,31 +279,16 @@ def print_figures(result: dict[str, Any]) -> None:
         else:
             finite = isinstance(value, int | float) and math.isfinite(value)
             remark = _sure(result[f"{key}_ci"], key) if finite and f"{key}_ci" in result else MEANINGS.get(key, "")
-            still = [written(static.get(key), key)] if static else []
-            table.add_row(name, written(value, key), *still, remark)
-    if "run" in result:
-        part = f" ({result['split']} split)" if "split" in result else ""
-        _console().print(Text(f"{result['run']} on {result['data']}{part}", "bold"), soft_wrap=not _wraps())
-    _console().print(table)
-    for line in words:
-        _console().print(Text(line))
+            still = [written(static[key], key) if key in static else ""] if static else []
+            unit = result.get("figure", key) if key == "best_possible" else key
+            rows.append([name, written(value, unit), *still, remark])
     for run, share in result.get("leak", {}).get("runs", {}).items():
         what = result["leak"]["of"]
-        _console().print(
-            Text(
-                f"Warning: {100 * share:.0f} % {what} stood in the training data of {run}: this is no figure of unseen "
-                "text."
-            ),
-            soft_wrap=not _wraps(),
+        words.append(
+            f"Warning: {100 * share:.0f} % {what} stood in the training data of {run}: this is no figure of unseen "
+            "text."
         )
-    if result.get("labels") and len(result["labels"]) <= 12:
-        _print_confusion(result["labels"], result["confusion"])
-    if "by_type" in result:
-        _print_types(result["by_type"])
-    if "sections" in result:
-        _print_sections(result["sections"])
-    if "by_corpus" in result:
-        _print_by_corpus(result["by_corpus"])
+    return rows, words
 
 
 def _print_types(types: list[dict[str, Any]]) -> None:
@@ -313,9 +325,7 @@ def _print_corpora(mixed: Sequence[dict[str, Any]]) -> None:
     """What a run was trained on, as GPT-3's table has it."""
     table = _headed("trained on", "tokens", "weight in the mix", "epochs elapsed")
     for row in mixed:
-        table.add_row(
-            Text(row["corpus"]), number(row["tokens"]), f"{100 * row['weight']:.1f} %", number(row["epochs"], 2)
-        )
+        table.add_row(Text(row["corpus"]), number(row["tokens"]), percent(row["weight"]), number(row["epochs"], 2))
     _console().print(table)
 
 
@@ -693,13 +703,13 @@ def _novelty_table(report: Any) -> Table:
     for heading in ("written", "held-out text")[: len(columns)]:
         table.add_column(heading, justify="right")
     mean = " (mean)" if len(report.texts) > 1 else ""
-    table.add_row("copied", *[f"{100 * column.copied:.1f} %" for column in columns])
+    table.add_row("copied", *[percent(column.copied) for column in columns])
     table.add_row(
         f"longest match{mean}, tokens",
         *[f"{column.longest:.{1 if i or mean else 0}f}" for i, column in enumerate(columns)],
     )
     for n in report.written.new:
-        shares = [f"{100 * column.new[n]:.1f} %" if n in column.new else "–" for column in columns]
+        shares = [percent(column.new[n]) if n in column.new else "–" for column in columns]
         table.add_row(f"new {n}-grams", *shares)
     return table
 

@@ -10,18 +10,16 @@ import contextlib
 import io
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from segue.errors import SegueError
-from segue.inference.evaluation import HIDDEN_ZEROS, MEANINGS, NAMES, main_figure
+from segue.inference.evaluation import NAMES, main_figure
 from segue.look import terminal
-from segue.look.inside.view import View
-from segue.look.page.markup import figure, short_count, text
-from segue.training.log import read_metrics
+from segue.look.page.curves import Learnt, learning_curves
+from segue.look.page.markup import figure, percent, short_count, text
+from segue.look.page.report import framed
 
 if TYPE_CHECKING:
     from segue.runs.run import Run
@@ -41,8 +39,12 @@ class Figures(dict[str, Any]):
     __str__ = __repr__
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        return _table(["", "value", "95 % interval", ""], _figures(self))
+        """What a notebook shows: the same figures and sentences as the command line."""
+        rows, sentences = terminal.figures_told(self)
+        title = f"<p><b>{text(terminal.scored_text(self))}</b></p>" if "run" in self else ""
+        heads = ["", "adapted", "static", ""] if "static" in self else []
+        said = "".join(f"<br>{text(sentence)}" for sentence in sentences).removeprefix("<br>")
+        return f"{title}{_table(heads, rows)}<p>{said}</p>{_confusion(self)}{_types(self)}"
 
 
 class Comparison(Figures):
@@ -90,43 +92,45 @@ class Challenge(Figures):
         return f"{_table(['sentences', 'right', 'of'], rows)}<p>{text(self['verdict'])}</p>"
 
 
+class Answers(Iterator[Any]):
+    """The answers of `predict`, each made when it is asked for."""
+
+    def __init__(self, answers: Iterator[Any]) -> None:
+        self._answers = answers
+
+    def __next__(self) -> Any:
+        return next(self._answers)
+
+    def __repr__(self) -> str:
+        return "<answers, each made when it is asked for: list(run.predict(…)) has all, next(run.predict(…)) the first>"
+
+
 class History(list[dict[str, Any]]):
     """The records of a training run, as in metrics.jsonl; in a notebook it shows the learning curve."""
+
+    def __init__(self, records: Iterable[dict[str, Any]] = (), run: Run | None = None) -> None:
+        super().__init__(records)
+        self.run = run
 
     def __repr__(self) -> str:
         validated = sum(record.get("kind") == "validation" for record in self)
         return f"{len(self)} records, {validated} of them validations"
 
-    @property
-    def curve(self) -> View | None:
-        """The loss of training and of validation after each validation; None if there are not two."""
-        losses: list[float] = []
-        points: list[tuple[int, float, float]] = []
-        for record in self:
-            loss = record.get("cross_entropy", record.get("loss"))
-            if loss is None:
-                continue
-            if record["kind"] == "train":
-                losses.append(loss)
-            elif record["kind"] == "validation" and record["step"]:
-                points.append((record["step"], float(np.mean(losses)) if losses else math.nan, loss))
-                losses = []
-        if len(points) < 2:
-            return None
-        steps, training, validation = zip(*points, strict=True)
-        values_PRC = np.array([[training, validation]], np.float64)
-        note = "Loss (nats a target) against steps, both axes logarithmic."
-        columns = tuple(str(step) for step in steps)
-        return View("growth", "Learning curve", note, ("",), ("training", "validation"), columns, values_PRC)
-
     def _repr_html_(self) -> str:
-        curve = self.curve
-        return curve._repr_html_() if curve else f"<p>{text(repr(self))}</p>"
+        curve = learning_curve(self.run) if self.run is not None else ""
+        return curve or f"<p>{text(repr(self))}</p>"
 
 
-def history_of(path: Path) -> History:
-    """Read the records of a run."""
-    return History(read_metrics(path))
+def learning_curve(run: Run) -> str:
+    """Draw the learning curve of the run's page; a model that counts has none."""
+    from segue.runs.gather import curves_of  # which imports this file
+
+    result = run.result
+    curve, loss = curves_of(run, result, result)
+    metric = NAMES.get(main_figure(result), "") if "figure" in result else "loss"
+    learnt = Learnt(run.recipe.name, 0, curve, loss)
+    drawn = learning_curves([learnt], metric, result.get("best_possible"), result.get("split", "validation"))
+    return framed(drawn, 960 if loss else 500) if drawn else ""
 
 
 def described(run: Run) -> str:
@@ -137,16 +141,14 @@ def described(run: Run) -> str:
         said.append(f"{short_count(result['parameters'])} parameters")
     if "figure" in result and result.get(main_figure(result)) is not None:
         main = main_figure(result)
-        said.append(
-            f"{NAMES.get(main, main)} {figure(result[main], main)} on the {result.get('split', 'held-out')} text"
-        )
+        name = NAMES.get(main, main)
+        said.append(f"{name} {figure(result[main], name)} on the {result.get('split', 'held-out')} text")
     return ", ".join(said)
 
 
 def card(run: Run) -> str:
     """Show a run in a notebook: its figures, its learning curve, and for a language model what it writes."""
-    curve = run.history.curve
-    parts = [f"<p><b>{text(described(run))}</b></p>", run.result._repr_html_(), curve._repr_html_() if curve else ""]
+    parts = [f"<p><b>{text(described(run))}</b></p>", run.result._repr_html_(), learning_curve(run)]
     if "generate" in run.task.verbs:
         with contextlib.suppress(SegueError):  # without smoothing, a model may have nothing to say
             parts.append(f"<pre>{text(run.written([''], max_tokens=_SAMPLE, seed=0)[0][0])}</pre>")
@@ -162,16 +164,22 @@ def printed(show: Callable[..., None], *what: Any) -> str:
     return out.getvalue().rstrip("\n")
 
 
-def _figures(result: dict[str, Any]) -> list[tuple[str, str, str, str]]:
-    """(name, value, interval, meaning) of every number in a result that has something to tell."""
-    found = []
-    for key, value in result.items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or (key in HIDDEN_ZEROS and not value):
-            continue
-        name = NAMES.get(key, key)
-        shown = f"{value:,}" if isinstance(value, int) else figure(value, name)
-        found.append((name, shown, _interval(result.get(f"{key}_ci"), name), MEANINGS.get(key, "")))
-    return found
+def _confusion(result: dict[str, Any]) -> str:
+    """How often each label was taken for each other, where there are few."""
+    labels = result.get("labels", [])
+    if not 0 < len(labels) <= 12:
+        return ""
+    rows = [[label, *(f"{count:,}" for count in row)] for label, row in zip(labels, result["confusion"], strict=True)]
+    return f"<p>Rows are the true labels, columns what was predicted:</p>{_table(['', *labels], rows)}"
+
+
+def _types(result: dict[str, Any]) -> str:
+    """Precision, recall and F1 of each type of span."""
+    if "by_type" not in result:
+        return ""
+    shares = ("precision", "recall", "f1")
+    rows = [[one["type"], *(percent(one[share]) for share in shares), f"{one['true']:,}"] for one in result["by_type"]]
+    return _table(["type", "precision", "recall", "F1", "spans"], rows)
 
 
 def _interval(pair: Sequence[float | None] | None, metric: str) -> str:
@@ -181,9 +189,9 @@ def _interval(pair: Sequence[float | None] | None, metric: str) -> str:
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    head = "".join(f"<th>{text(cell)}</th>" for cell in heads)
+    head = f"<thead><tr>{''.join(f'<th>{text(cell)}</th>' for cell in heads)}</tr></thead>" if heads else ""
     body = "".join(f"<tr>{''.join(f'<td>{text(cell)}</td>' for cell in row)}</tr>" for row in rows)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f"<table>{head}<tbody>{body}</tbody></table>"
 
 
 def _link(page: str | Path) -> str:

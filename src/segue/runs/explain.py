@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import sys
 import typing
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -72,6 +73,7 @@ def _write(shown: View | None, model: str, files: Sequence[tuple[str, str]]) -> 
         )
     for form, path in files:
         write_atomic(Path(path), shown.html() if form == "html" else shown.svg())
+        print(f"The picture: {path}", file=sys.stderr)
 
 
 def _docstring(source: Path) -> str:

@@ -165,7 +165,8 @@ def entry_of(
         model=run.recipe.name,
         tokens=run.tokenizer.kind,
         metrics={NAMES.get(name, name): figures.get(name) for name in names},
-        interval=tuple(interval) if interval and interval[0] > -math.inf else None,  # a single piece has no interval
+        # A single piece has no interval, and an infinite figure none either.
+        interval=tuple(interval) if interval and all(map(math.isfinite, interval)) else None,
         differs=differs,
         parameters=result["parameters"],
         train_seconds=result["train_seconds"],

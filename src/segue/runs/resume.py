@@ -31,7 +31,7 @@ from segue.training.world import World, processes
 
 Data = str | Path | Sequence[Any] | None
 Out = str | Path | None
-Settings = Mapping[str, Any] | Sequence[str]
+Settings = Mapping[str, Any] | Sequence[str] | str
 
 ASKED = "asked.toml"
 """The recipe as asked for, in the folder of a run that follows one fitted to its budget."""
@@ -76,7 +76,8 @@ class Begun:
             return
         try:
             if not self.finished:
-                self._read(progress)
+                with rows_by_number(self.rows):
+                    self._read(progress)
                 with replacing(self.path, progress) if self.overwrite else nullcontext(), files.locked(self.path):
                     yield from self._written(device, progress)
             else:
@@ -333,6 +334,18 @@ def named_data(data: Data, path: Path, shape: Any) -> tuple[str | None, Path | N
     return str(rows), rows if write_rows(data, rows, shape) else None
 
 
+@contextmanager
+def rows_by_number(rows: Path | None) -> Iterator[None]:
+    """Name the rows of a list by their numbers where an error names the lines of the file that they were written to:
+    the caller has never seen that file, and it may be gone."""
+    try:
+        yield
+    except InputError as error:
+        if rows is None or f"{rows}:" not in str(error):
+            raise
+        raise InputError(str(error).replace(f"{rows}:", "row ")) from error
+
+
 def undo_rows(rows: Path | None, path: Path, made: list[Path]) -> None:
     """Remove the file of a list of data, and the folders made for it, where no run has begun with it."""
     if rows is not None and not (path.is_dir() and any(path.iterdir())):
@@ -346,7 +359,7 @@ def setting_lines(settings: Settings) -> list[str]:
     """Write settings as they are typed: section.key=value."""
     if isinstance(settings, Mapping):
         return [f"{key}={spelt(value)}" for key, value in settings.items()]
-    return list(settings)
+    return [settings] if isinstance(settings, str) else list(settings)
 
 
 def spelt(value: Any) -> str:

@@ -42,16 +42,18 @@ from segue.models import check_trust, fingerprint
 from segue.models.base import Counted, TrainConfig
 from segue.recipe import Recipe, decode_section, load_recipe, make, read_recipe
 from segue.runs import folder as files
-from segue.runs.display import Challenge, Figures, History, card, described, history_of
+from segue.runs.display import Answers, Challenge, Figures, History, card, described
 from segue.runs.leaks import leak, trained_runs
 from segue.runs.questions import QuestionFile
-from segue.runs.resume import Settings, setting_lines
+from segue.runs.resume import Settings, rows_by_number, setting_lines
 from segue.tasks.base import Task
 from segue.tokens.spelling import Speller
 from segue.tokens.tokenizer import Tokenizer
 from segue.training.device import check_device, keep_memory, leave_room, pick_device, set_threads
-from segue.training.log import Progress, reports, silent
+from segue.training.log import Progress, read_metrics, reports, silent
 
+_ROWS = "rows.jsonl"
+"""The file that a list of rows is written to, to be read as files are."""
 _READING = ("data.format", "data.delimiter", "data.columns", "data.encoding", "data.on_error")
 """Settings that may be given for a file that a run is evaluated on."""
 
@@ -132,7 +134,7 @@ class Run:
     @property
     def history(self) -> History:
         """The records of training: losses, validations, seconds."""
-        return history_of(self.path)
+        return History(read_metrics(self.path), self)
 
     @property
     def report(self) -> Path | None:
@@ -217,7 +219,7 @@ class Run:
         """Open a corpus and choose the split to evaluate on: `data` whole, or what the run held out itself."""
         self._check_reading(data, settings)
         if data is not None:
-            with tempfile.TemporaryDirectory(prefix="segue-") as folder:
+            with tempfile.TemporaryDirectory(prefix="segue-") as folder, rows_by_number(Path(folder) / _ROWS):
                 yield Corpus(self._whole(data, Path(folder), settings), self.recipe.shape, progress), "all"
             return
         nothing = InputError(f"The run in {self.path} kept nothing back for testing: name a file to evaluate on.")
@@ -283,7 +285,7 @@ class Run:
         config = dataclasses.replace(own, validation=0.0, test=0.0)
         if isinstance(data, str | Path):
             return dataclasses.replace(config, path=str(data))
-        path = folder / "rows.jsonl"
+        path = folder / _ROWS
         write_rows(data, path, self.recipe.shape)
         columns = config.columns if has_names(data) and not config.columns[:1].isdecimal() else ""
         return dataclasses.replace(config, path=str(path), format="auto", columns=columns, encoding="utf-8")
@@ -441,14 +443,21 @@ class Run:
         found: NDArray[np.float32] = self.words.unit[self.words.place(word)]
         return found
 
-    def nearest(self, *words: str, top: int = 10, by: str = "cosine") -> Any:
+    def __contains__(self, word: str) -> bool:
+        """Whether a word has a vector: "king" in run."""
+        return self.words.find(word) is not None
+
+    def nearest(self, *names: str | Sequence[str], top: int = 10, by: str = "cosine") -> Any:
         """Return the words nearest to a word, with their cosines; of several words, a dict with a list for each.
 
         by="prediction": the likeliest words among all of these, with their probabilities; none is left out.
         """
         _check_choice("by", by, ("cosine", "prediction"))
+        words = [word for name in names for word in ([name] if isinstance(name, str) else name)]
         if by == "prediction":
             return self.words.predicted(words, top)
+        if not words:
+            raise InputError("Name a word, or several: run.nearest('king', 'queen').")
         found = {word: self.words.nearest(word, top) for word in words}
         return found if len(words) > 1 else found[words[0]]
 
@@ -473,19 +482,20 @@ class Run:
 
     # Predicting
 
-    def predict(self, texts: Any, settings: Settings = (), explain: bool = False) -> Iterator[Any]:
+    def predict(self, texts: Any, settings: Settings = (), explain: bool = False) -> Answers:
         """Predict labels, tags (of the words of `sentence_words`) or translations, one a text; with `explain` pairs of
         a label and how much each word mattered.
 
         `texts` are strings (of a pair, with a tab between the two), pairs or lists of words; or rows with names (dicts,
         a dict of columns, a data frame), or the Path of a file, of which the text is found as in training. `settings`
-        are keys of [decode] by which translations are written, {"decode.beam": 5}, and of how a file is read.
+        are keys of [decode] by which translations are written, {"decode.beam": 5}, and of how a file is read. Each
+        answer is made when it is asked for: `list(run.predict(texts))` has all of them.
         """
         self.must_predict(explain)
         decode, data, form = self.split_settings(settings, "a prediction")
         self._decoding(decode)  # raises an error now, not when the first answer is taken
         examples = self._examples(texts, data, form)
-        return self.explain_examples(examples) if explain else self.predict_examples(examples, decode)
+        return Answers(self.explain_examples(examples) if explain else self.predict_examples(examples, decode))
 
     def predict_examples(self, examples: Iterable[Example], decode: Settings = ()) -> Iterator[Any]:
         """Predict one answer an example."""

@@ -55,6 +55,8 @@ MOST_READ = 100_000
 """Words read at most to explain errors, so that an evaluation on long documents does not spend its time on this."""
 _ROWS, _ROWS_COUNTED = 64, 512
 """Rows predicted in one batch; more if rows are not padded."""
+_SHOWN = 5
+"""Classes whose probabilities a printed label has."""
 _STORED: dict[LabelKind, str] = {"class": "int32", "classes": "uint8", "number": "float32"}
 
 
@@ -76,6 +78,13 @@ class Label:
     def several(self) -> bool:
         """Whether there may be any number of classes."""
         return self.chosen is not None
+
+    def __repr__(self) -> str:
+        """Write the label with the likeliest classes: Label('good', good 0.857, bad 0.143)."""
+        likeliest = sorted(zip(self.labels, self.probabilities, strict=False), key=lambda pair: -pair[1])
+        shares = [f"{label} {share:.3f}" for label, share in likeliest[:_SHOWN]]
+        more = ["…"] if len(likeliest) > _SHOWN else []
+        return f"Label({', '.join([repr(self.label), *shares, *more])})"
 
     def line(self) -> str:
         return self.label

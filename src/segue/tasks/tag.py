@@ -96,6 +96,9 @@ class Tags:
             for kind, first, after in found
         )
 
+    def __repr__(self) -> str:
+        return f"Tags({self.line()!r})"
+
     def line(self) -> str:
         """Return the words with their tags (the/DET cow/NOUN), or with their spans in brackets ([ORG EU] rejects)."""
         if self.of_spans:

@@ -36,16 +36,16 @@ class Fitting:
         self.seconds = 0.0
 
     def fit(self) -> Iterator[Record]:
-        """Learn, then validate."""
+        """Learn, then validate. The seconds are those of learning: compiling its loops, once a machine, is not."""
         from segue.compiling import announced  # numba takes long to import, and a network needs none
 
         begun = time.perf_counter()
-        with announced(self.progress) as compiling:
+        with announced(self.progress) as compiled:
             for record in self.model.fit(self.store, self.train, self.held_out, self._done):
-                self.seconds = time.perf_counter() - begun - compiling.seconds
+                self.seconds = time.perf_counter() - begun - compiled.seconds
                 yield Record(record.step, record.kind, record.values | {"seconds": self.seconds})
         # Compiling, once on a machine, is no training: it would make the first model of a comparison look slow.
-        self.seconds = time.perf_counter() - begun - compiling.seconds
+        self.seconds = time.perf_counter() - begun - compiled.seconds
         if self.validate is not None:
             yield Record(1, "validation", self.validate() | {"seconds": self.seconds})
         self.progress(self.what, 1.0)

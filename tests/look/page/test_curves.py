@@ -39,6 +39,13 @@ def test_one_run_shows_training_and_validation_and_marks_what_was_kept() -> None
     assert f'<circle cx="{ring[1]}" cy="{ring[2]}" r="2.2"><title>validation: 1.879 at 20 steps' in wide
 
 
+def test_the_only_network_among_models_that_count_keeps_its_colour_and_is_named() -> None:
+    """The table says which colour is which model; the curves must not say otherwise."""
+    page = section(Learnt("ngram", 0, Curve([0.3], [1], [2.5])), Learnt("lstm", 5, with_training()))
+    assert "lstm</h3>" in page and "ngram" not in page
+    assert set(re.findall(r"hue(\d)", page)) == {"5"}
+
+
 def test_a_single_dot_is_no_curve() -> None:
     assert section(Learnt("ngram", 0, Curve([0.3], [1], [2.5]))) == section(Learnt("nb", 0, Curve())) == ""
 

@@ -276,6 +276,28 @@ def test_infinite_and_missing_figures() -> None:
     assert "→" in both.text
 
 
+def test_a_figure_without_an_interval_has_no_bar_and_the_page_says_how_much_data_one_takes() -> None:
+    bare = report.render(page(entries=[entry("ngram", interval=None)]))
+    assert "forest" not in bare.partition("<body>")[2]
+    assert "too little held-out data for a 95 % interval, which takes 40,960 bytes" in bare
+    two = report.render(page(entries=[entry("ngram", interval=None), entry("lstm", interval=None)]))
+    assert 'class="forest"' in two and "with <" not in two and "too little held-out data" in two
+    assert "too little held-out data" not in report.render(lm_page())
+
+
+def test_perplexities_of_other_tokens_do_not_stand_side_by_side() -> None:
+    figures: dict[str, float | None] = {"bits per byte": 2.0, "perplexity": 9.0}
+    word, char = (entry(kind, tokens=kind, metrics=figures) for kind in ("word", "char"))
+    assert 'data-label="perplexity"' in report.render(page(entries=[word, word]))
+    assert 'data-label="perplexity"' not in report.render(page(entries=[word, char]))
+
+
+def test_a_scale_of_shares_ends_at_100_per_cent() -> None:
+    scale = charts.common_scale([(1.0, None), (0.99, (0.97, 1.0))], "accuracy", None)
+    assert scale is not None and scale.high == 1.0 and max(scale.ticks()) <= 1.0
+    assert charts.common_scale([(1.0, None)], "bits per byte", None).high > 1.0  # type: ignore[union-attr]
+
+
 def test_confusion_matrix_or_the_commonest_confusions() -> None:
     small = charts.confusion_matrix(["neg", "pos"], [[40, 3], [0, 57]])
     assert 'title="neg taken for pos: 3 of 43">3<' in small and "·" in small

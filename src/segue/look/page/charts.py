@@ -368,7 +368,8 @@ def common_scale(values: Sequence[tuple[float | None, Bounds]], metric: str, bes
     # Values that differ by rounding alone are one value.
     apart = high - low > 1e-6 * abs(high)
     margin = 0.04 * (high - low) if apart else 0.05 * abs(high) or 0.5
-    return Scale(low - margin, high + margin, metric, best)
+    low, high = low - margin, high + margin
+    return Scale(max(low, 0.0), min(high, 1.0), metric, best) if is_share(metric) else Scale(low, high, metric, best)
 
 
 def _extent(values: Sequence[tuple[float | None, Bounds]], best: float | None) -> tuple[float, float] | None:

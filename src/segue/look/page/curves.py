@@ -67,7 +67,7 @@ def learning_curves(models: Sequence[Learnt], ranked: str, best: float | None, s
     metric = next((model.curve.metric for model in shown if model.curve.metric), ranked)
     best = best if metric == ranked else None
     if len(shown) == 1:
-        return _alone(shown[0], metric, best, split, named=len(models) > 1)
+        return _alone(shown[0], metric, best, split, among=len(models) > 1)
     said = f"{metric} on the validation data while training ({_direction(metric)}); networks read its first part "
     said = f'<p class="aside">{text(said[:1].upper() + said[1:])}(train.validate_tokens). {_ring(split)}</p>'
     return said + (_overview(shown, metric, best) if _distinct(shown) else "") + _multiples(shown, metric)
@@ -87,19 +87,19 @@ def _ring(split: str) -> str:
     return f"A ring marks the step whose weights were kept; the result above is theirs on the {split} split{other}."
 
 
-def _alone(model: Learnt, metric: str, best: float | None, split: str, named: bool) -> str:
-    """The only model with a curve. `named`: there are other models, whose colours its curve must not have."""
+def _alone(model: Learnt, metric: str, best: float | None, split: str, among: bool) -> str:
+    """The curves of one network; `among` other models, which have none, it is named and has its own colour."""
     curve = model.curve
-    colours = (model.colour, model.colour) if named else (0, 1)
+    colours = (model.colour, model.colour) if among else (0, 1)
     trained = bool(curve.training.values)
     title = metric if trained else f"validation {metric}"
     where = "while training" if trained else "on the validation data while training"
     said = f"{metric} {where} ({_direction(metric)}). {_ring(split)}{f' {_TRAINING}' if trained else ''}"
-    page = f"<h3>{swatch(model.colour)}{text(model.name)}</h3>" if named else ""
-    page += f'<p class="aside">{text(said[:1].upper() + said[1:])}</p>'
-    page += _large(
-        _lines(curve, metric, colours), Axes("steps", metric, lower_is_better(metric), best, y_title=title), "steps"
-    )
+    page = f'<p class="aside">{text(said[:1].upper() + said[1:])}</p>'
+    if among:
+        page += f"<h3>{swatch(model.colour)}{text(model.name)}</h3>"
+    axes = Axes("steps", metric, lower_is_better(metric), best, y_title=title)
+    page += _large(_lines(curve, metric, colours), axes, "steps")
     if model.loss and model.loss.drawn:
         page += f'<p class="aside">{_TRAINING}</p>'
         page += _large(_lines(model.loss, "loss", colours), Axes("steps", "loss", True, y_title="loss (nats)"), "loss")

@@ -11,6 +11,9 @@ import math
 import re
 from collections.abc import Sequence
 
+from segue.inference.score import BLOCK
+from segue.inference.statistics import FEWEST
+
 _INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 HUES = 8
 """Colours of the style sheet."""
@@ -67,6 +70,11 @@ def is_share(metric: str) -> bool:
 
 def _in_hundreds(metric: str) -> bool:
     return any(word in metric.lower() for word in ("bleu", "chrf", "ter", "perplexity"))
+
+
+def interval_takes(metric: str) -> str:
+    """How much held-out data a 95 % interval takes at least."""
+    return f"{FEWEST * BLOCK:,} bytes" if metric == "bits per byte" else f"{FEWEST} rows or sentences"
 
 
 def lower_is_better(metric: str) -> bool:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -36,7 +37,7 @@ from segue.look.page.calibration import Sure, calibration
 from segue.look.page.charts import Axes, Line
 from segue.look.page.curves import Curve, Learnt, learning_curves
 from segue.look.page.followers import followers
-from segue.look.page.markup import figure, folded, lower_is_better, percent, swatch, text
+from segue.look.page.markup import figure, folded, interval_takes, lower_is_better, percent, swatch, text
 from segue.look.page.meanings import MEANINGS, explained, term
 from segue.look.page.mistakes import Missed, errors
 from segue.look.page.projection import WordMap
@@ -192,6 +193,13 @@ def render(page: Page) -> str:
     )
 
 
+def framed(content: str, height: int) -> str:
+    """A part of a page with the page's style, as a frame that a notebook shows; nothing in it may run or be fetched."""
+    inside = f'{_head("")}<body style="padding:0 2px"><main>{content}</main></body></html>'
+    style = f"width:100%;height:{height}px;border:0"
+    return f'<iframe sandbox="" srcdoc="{html.escape(inside)}" style="{style}"></iframe>'
+
+
 def _asset(name: str) -> str:
     return resources.files("segue.look.page").joinpath(name).read_text(encoding="utf-8")
 
@@ -277,7 +285,8 @@ def _table(page: Page) -> str:
     if ranked:
         head.append(f'<th class="number">{page.split} {term(ranked)} <small>{_direction(ranked)}</small></th>')
     if scale:
-        head.append(f'<th class="forest"><span>with {term("95 % interval")}</span>{charts.interval_axis(scale)}</th>')
+        named = f"<span>with {term('95 % interval')}</span>" if _has_intervals(page) else ""
+        head.append(f'<th class="forest">{named}{charts.interval_axis(scale)}</th>')
     if paired:
         head.append(f"<th>{_compared(page)}</th>")
     head += [f'<th class="number">{term(name)}</th>' for name in [*others, "parameters", "seconds", "tokens/s"]]
@@ -290,7 +299,12 @@ def _table(page: Page) -> str:
 
 
 def _told(page: Page, name: str, ranked: str) -> bool:
-    """Whether a figure beside the ranked one has a column: some are left out if there is nothing to tell."""
+    """Whether a figure beside the ranked one has a column: some are left out if there is nothing to tell.
+
+    Perplexities are of tokens: those of models with other tokens cannot stand side by side.
+    """
+    if name == "perplexity" and len({entry.tokens for entry in page.entries}) > 1:
+        return False
     return name != ranked and (name not in _HIDDEN_ZEROS or any(entry.metrics.get(name) for entry in page.entries))
 
 
@@ -301,7 +315,14 @@ def _meanings(names: Sequence[str]) -> str:
     return f'<details><summary>What the columns mean</summary><dl class="ledger">{items}</dl></details>'
 
 
+def _has_intervals(page: Page) -> bool:
+    return any(entry.interval for entry in page.entries)
+
+
 def _scale(page: Page, ranked: str) -> charts.Scale | None:
+    """The scale of dots and bars; None where there is but one dot, without a bar."""
+    if len(page.entries) == 1 and not _has_intervals(page):
+        return None
     return charts.common_scale([(e.metrics.get(ranked), e.interval) for e in page.entries], ranked, page.best)
 
 
@@ -371,7 +392,10 @@ def _compared(page: Page) -> str:
 
 def _below_table(page: Page, ranked: str, scale: charts.Scale | None) -> str:
     said = []
-    if any(entry.interval for entry in page.entries):
+    values = [entry.metrics.get(ranked) for entry in page.entries]
+    if not _has_intervals(page) and any(map(markup.is_number, values)):
+        said.append(f"There is too little held-out data for a 95 % interval, which takes {interval_takes(ranked)}.")
+    if _has_intervals(page):
         said.append("Bars are 95 % intervals: how far the figure would move on other data of the same kind and size.")
     if any(entry.differs not in ("", "–") for entry in page.entries):
         said.append(
@@ -379,7 +403,6 @@ def _below_table(page: Page, ranked: str, scale: charts.Scale | None) -> str:
         )
         if page.column == "this run":
             said.append("The answer is about these trained runs; another seed may turn it round.")
-    values = [entry.metrics.get(ranked) for entry in page.entries]
     if scale and not all(value is None or scale.holds(value) for value in values):
         said.append("An arrow points to a figure beyond the scale.")
     if page.best is not None:

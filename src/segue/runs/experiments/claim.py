@@ -255,7 +255,7 @@ def run_claim(
     what: str,
     data: str | None = None,
     settings: Settings = (),
-    budget: str = "",
+    budget: str | int = "",
     out: Out = None,
     progress: Progress = silent,
     trust: bool = False,
@@ -270,7 +270,7 @@ def run_claim(
             )
         return ClaimResult(MEASURED[what].run(Path(out) if out else None, progress))
     begun, claim, lines = time.perf_counter(), read_claim(what), setting_lines(settings)
-    recipes = {name: _recipe(claim, name, data, lines, budget, trust) for name in claim.variants}
+    recipes = {name: _recipe(claim, name, data, lines, str(budget), trust) for name in claim.variants}
     _check_same_text(recipes)
     if claim.against != "steps" and claim.against not in NUMBERS:
         for recipe in recipes.values():
@@ -279,7 +279,7 @@ def run_claim(
     _check_place(out)
     for recipe in recipes.values():
         check_inputs(recipe, trust)
-    words = [what, *([data] if data else []), *lines, *(["--budget", budget] if budget else []), "--out", str(out)]
+    words = [what, *([data] if data else []), *lines, *(["--budget", str(budget)] if budget else []), "--out", str(out)]
     again = shlex.join(["segue", "claim", *words, *(["--threads", str(threads)] if threads else [])])
     with files.held(out, files.missing(out), again), devices.using_threads(threads):
         outcomes = [_outcome(claim, recipes[name], out, progress, trust) for name in claim.variants]

@@ -51,6 +51,7 @@ from segue.runs.resume import (
     check_inputs,
     data_name,
     named_data,
+    rows_by_number,
     setting_lines,
     taken,
     undo_rows,
@@ -67,8 +68,8 @@ HELD_OUT = 0.2
 
 def compare(
     data: Data = None,
-    models: Sequence[str] = (),
-    budget: str = "",
+    models: Sequence[str] | str = (),
+    budget: str | int = "",
     seeds: int | None = None,
     folds: int | None = None,
     out: Out = None,
@@ -80,10 +81,11 @@ def compare(
     threads: int = 0,
 ) -> Comparison:
     """Train several models under one budget (60s if none is given) and write one page; return the table's rows, best
-    first. With `resume` go on with the comparison in `out`: only what is given again must be as it was."""
+    first. `models` are names, or one string with commas between them; a budget that is a number is one of steps. With
+    `resume` go on with the comparison in `out`: only what is given again must be as it was."""
     begun = time.perf_counter()
-    models = [taken(name, data, progress) for name in models]
-    given = _Given(data, tuple(models), budget, seeds, folds, task, setting_lines(settings), trust)
+    models = [taken(name, data, progress) for name in names_of(models)]
+    given = _Given(data, tuple(models), str(budget), seeds, folds, task, setting_lines(settings), trust)
     if resume:
         with devices.using_threads(threads):
             return Comparison(_go_on(given, out, progress))  # how long it took before is not known
@@ -95,7 +97,8 @@ def compare(
         name, rows = named_data(data, path, chosen.shape)
         asked = given.asked(name or "pydoc", chosen)
         recipes = _recipes(asked, trust)
-        with devices.using_threads(threads), files.held(path, made, _again(path), partial(_check_empty, path)):
+        held = files.held(path, made, _again(path), partial(_check_empty, path))
+        with devices.using_threads(threads), rows_by_number(rows), held:
             return Comparison(_compare(asked, recipes, path, progress, trust), wall_seconds=time.perf_counter() - begun)
     except BaseException:
         undo_rows(rows, path, made)
@@ -118,6 +121,16 @@ class Asked:
     settings: list[str]
     left_out: list[str]
     """A sentence about the models of the task that cannot learn the labels."""
+
+
+def names_of(models: Sequence[str] | str) -> list[str]:
+    """Return the names of models, which may be one string with commas between them."""
+    if not isinstance(models, str):
+        return list(models)
+    names = [name.strip() for name in models.split(",") if name.strip()]
+    if models and not names:
+        raise InputError(f"--models '{models}' names no model. Expected recipes with commas between: ngram,rnn_lm/gru")
+    return names
 
 
 class _Given(NamedTuple):
