@@ -231,3 +231,10 @@ def test_figures_are_in_the_unit_of_the_figure_that_they_belong_to() -> None:
     assert "89.1 %" in shown and "89.0 %" in shown
     adapted = Figures({"bits_per_byte": 1.7, "tokens": 7466, "static": {"bits_per_byte": 1.8}})
     assert "∞" not in str(adapted) and "∞" not in adapted._repr_html_()
+
+
+def test_a_run_goes_on_by_its_folder_alone(tmp_path: Path) -> None:
+    with pytest.raises(segue.InputError, match="Name a model to train"):
+        segue.train()
+    assert segue.train("rnn_lm", TEXTS, tmp_path / "run", TINY).result["steps"] == 6
+    assert segue.train(out=tmp_path / "run", resume=True, settings="train.steps=8").result["steps"] == 8
