@@ -390,6 +390,12 @@ def test_every_verb_says_what_it_does(call: Segue, verb: str) -> None:
     assert " ".join(does.split()[:4]) in " ".join(said.out.split())
 
 
+def test_help_breaks_lines_by_the_terminal_alone(call: Segue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    lines = [line.strip() for line in call("evaluate --help").out.split("\n")]
+    assert [line for line in lines if line.startswith("With --adapt") and line.endswith("of a run.")]
+
+
 def test_help_needs_no_torch(tmp_path: Path) -> None:
     code = "import sys; from segue.cli import main; code = main(['--help']); sys.exit(code or 'torch' in sys.modules)"
     assert process("-c", code, cwd=tmp_path).code == 0

@@ -29,7 +29,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-RunArgument = Annotated[str, typer.Argument(help="A run folder.")]
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run folder.")]
 OutOption = Annotated[str | None, typer.Option("--out", help="The run folder to write; by default a new one in runs/.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output instead of text.")]
 DeviceOption = Annotated[str, typer.Option(help="Where to compute: auto (a GPU if there is one), cpu, cuda or cuda:1.")]
@@ -375,8 +375,10 @@ def predict(
     threads: ThreadsOption = 0,
     trust: TrustOption = False,
 ) -> None:
-    """Predict labels, tags or translations. Out comes what went in: a table with its columns and new ones for the
-    prediction and its probability, JSON with all its keys, CoNLL with another column; of lines, a prediction a line.
+    """Predict labels, tags or translations; out comes the file that went in, with the predictions.
+
+    A table comes back with its columns and new ones for the prediction and its probability, JSON with all its keys,
+    CoNLL with another column; of lines, a prediction a line.
 
     Of raw text a tagger first splits off punctuation and clitics; a line where a punctuation mark stands between blanks
     is split at its blanks alone. Spans are printed as [ORG EU] rejects; --json has their places in the text.
@@ -458,8 +460,9 @@ def look(
     from segue.look.terminal import print_view
     from segue.models.base import LanguageModel
     from segue.runs.folder import write_atomic
-    from segue.runs.run import load
+    from segue.runs.run import load, refuse_file_name
 
+    refuse_file_name(text, f'Give what is in it: "$(cat {text})".')
     options = {key: value for key, value in {"layer": layer, "head": head, "top": top}.items() if value is not None}
     opened = [load(path, device, trust, threads) for path in (run, *([other] if other else []))]
     shown = opened[0].look(text, view, opened[1] if other else None, **options)
@@ -685,8 +688,7 @@ def list_runs(
     trust: TrustOption = False,
     json: JsonOption = False,
 ) -> None:
-    """List the runs in a folder, with their figures: those of the same text together, best first. Remove, rename or
-    compare runs.
+    """List the runs in a folder with their figures, those of one text together; remove, rename or compare runs.
 
     segue runs --sort date
 
@@ -930,6 +932,8 @@ def main(arguments: list[str] | None = None) -> int:
     command = typer.main.get_group(app)
     if helps := "--help" in words:
         words = [*words[:1], "--help"]  # nothing but our own text is printed, so that typer may colour it
+        for verb in command.commands.values():  # typer would end a line wherever one ends in the source
+            verb.help = "\n\n".join(part.replace("\n", " ") for part in (verb.help or "").split("\n\n"))
         from typer import rich_utils
 
         rich_utils.COLOR_SYSTEM = "auto" if escapes() else None

@@ -108,3 +108,10 @@ def test_it_is_written_and_read_again(tmp_path: Path) -> None:
         (tmp_path / "hashes.safetensors").write_bytes(content)
         with pytest.raises(InputError, match=r"hashes\.safetensors is damaged"):
             Sample.read(tmp_path / "hashes.safetensors")
+
+
+def test_whoever_may_read_a_run_may_read_its_hashes(tmp_path: Path) -> None:
+    other, written = tmp_path / "other", tmp_path / "hashes"
+    other.touch()
+    sample(windows(["a text of some length " * 9])).write(written)
+    assert written.stat().st_mode == other.stat().st_mode

@@ -16,7 +16,7 @@ from segue import tasks
 from segue.data import builtin, grammar
 from segue.data.config import Config, Format
 from segue.data.corpus import Corpus, Example
-from segue.data.from_list import write_rows
+from segue.data.from_list import guess_rows, write_rows
 from segue.data.shapes import LABELLED, PARALLEL, SHAPES, TAGGED, TEXT, Shape, guess
 from segue.data.sources import guess_shape
 from segue.errors import InputError
@@ -232,3 +232,55 @@ def test_no_file_of_data_but_shapes_names_a_task() -> None:
     assert {name: sorted(found) for name, found in named.items()} == {
         "grammar.py": sorted(set(get_args(TaskName)) - {"embed"})
     }
+
+
+# Files that are known by what they hold
+
+CONLL_2003 = "-DOCSTART- -X- O O\n\nEU NNP I-NP I-ORG\nrejects VBZ I-VP O\n\nPeter NNP I-NP I-PER\n. . O O\n"
+SPOKEN = "the D\ndog N\nbarks V\n\na D\ncat N\n"
+
+
+@pytest.mark.parametrize("content", [CONLL_2003, SPOKEN])
+@pytest.mark.parametrize("name", ["eng.train", "tagged.txt"])
+def test_conll_is_known_by_its_rows_whatever_its_name(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content)
+    (tmp_path / "same.conll").write_text(content)
+    assert guess_shape(str(tmp_path / name)) is TAGGED
+    both = [read(tmp_path / each, TAGGED) for each in (name, "same.conll")]
+    assert [(one.words, one.tags) for one in both[0]] == [(one.words, one.tags) for one in both[1]]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "red rose\nblue sea\n\nold man\nnew moon\nlast day\n",
+        "I SAW\nI CAME\n",
+        "One line.\n\nAnother LINE\nthird of I\n\nA B\nC D\n",
+    ],
+)
+def test_verses_are_no_conll(tmp_path: Path, content: str) -> None:
+    (tmp_path / "a.txt").write_text(content)
+    assert guess_shape(str(tmp_path / "a.txt")) is TEXT
+
+
+def _objects(text: str, label: str, rows: int = 20) -> list[dict[str, Any]]:
+    return [{"uid": i, text: f"number {i} is a film", label: ("fine", "dull")[i % 2]} for i in range(rows)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "shape"),
+    [
+        (_objects("plot", "verdict"), LABELLED),
+        (_objects("text", "source"), TEXT),
+        (_objects("plot", "verdict", 2), TEXT),
+    ],
+    ids=["one label and one text", "documents and where they come from", "too few to tell"],
+)
+def test_objects_are_labelled_where_their_values_plainly_are(
+    tmp_path: Path, rows: list[dict[str, Any]], shape: Shape
+) -> None:
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    for name, content in (("a.jsonl", lines), ("a.json", json.dumps(rows, indent=1))):
+        (tmp_path / name).write_text(content)
+        assert guess_shape(str(tmp_path / name)) is shape
+    assert guess_rows(rows) is shape

@@ -135,6 +135,19 @@ def test_a_delimiter_can_be_named(tmp_path: Path) -> None:
     ("name", "content", "keys", "told"),
     [
         ("a.csv", "id,a,b,c\n1,x,y,z\n2,x,y,z\n", {}, ["the columns are id, a, b, c", "data.columns=id,a"]),
+        ("a.csv", "day,stars,class,review\n1,2,x,y\n2,2,x,y\n", {}, ["data.columns=stars,review"]),
+        (
+            "a.csv",
+            "id,sentiment,review\n1,x,y\n",
+            {"columns": "sentimet,review"},
+            ["but not sentimet (", "=sentiment,r"],
+        ),
+        (
+            "a.jsonl",
+            '{"class": "x", "body": "y"}\n',
+            {"columns": "class,x"},
+            ["but not x (", "data.columns=class,body"],
+        ),
         ("a.jsonl", '{"a": "x", "b": "y"}\n', {}, ["the keys are a, b", "data.columns=a,b"]),
         ("a.json", '{"name": "x", "files": ["y"]}', {}, ["the keys are name, files", "Expected label and text"]),
         ("a.json", '["a", "b"]', {}, ["a.json:1 is not a JSON object"]),

@@ -74,8 +74,14 @@ def test_results_print_as_the_command_line_does(runs: dict[str, segue.Run], caps
     capsys.readouterr()
     assert main(["evaluate", str(run.path)]) == 0
     assert str(run.evaluate()) == capsys.readouterr().out.rstrip("\n")
-    assert f"{run.path} on {run.recipe.data.path}, its validation part" in str(run.evaluate())
+    assert f"{run.path} on {run.recipe.data.path} (validation split)" in str(run.evaluate())
     assert run.evaluate()["bits_per_byte"] == run.result["bits_per_byte"]
+
+
+def test_a_figure_names_the_file_that_was_held_out(tmp_path: Path) -> None:
+    (tmp_path / "test.txt").write_text("a cow eats grass\n" * 9)
+    run = segue.train("ngram", ["a cow eats hay"] * 9, tmp_path / "run", {"data.test": str(tmp_path / "test.txt")})
+    assert f"{run.path} on {tmp_path / 'test.txt'} (test split)" in str(run.evaluate())
 
 
 def test_a_view_prints_as_its_picture(runs: dict[str, segue.Run], capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,7 +106,7 @@ def test_the_history_is_the_curve_of_the_page(runs: dict[str, segue.Run]) -> Non
 def test_a_notebook_says_all_that_the_command_line_says(runs: dict[str, segue.Run]) -> None:
     """Which text it was, why there is no interval, and how labels were confused."""
     shown = html.unescape(runs["ngram"].evaluate()._repr_html_())
-    for said in ("its validation part", "an interval takes 40,960 bytes", "each line by itself"):
+    for said in ("(validation split)", "an interval takes 40,960 bytes", "each line by itself"):
         assert said in shown
     figures = Figures({"accuracy": 0.5, "labels": ["bad", "good"], "confusion": [[3, 1], [2, 0]]})
     assert "<td>good</td><td>2</td><td>0</td>" in figures._repr_html_()

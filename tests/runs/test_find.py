@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import segue
 from segue.cli import main
 from segue.data import grammar
 from segue.errors import InputError
-from segue.look.terminal import print_runs
+from segue.look import terminal
 from segue.runs.experiments.compare import compare_runs
 from segue.runs.find import find_runs, remove_runs
 from segue.runs.folder import locked, read_json, write_json
@@ -75,20 +74,19 @@ def test_the_table_shows_split_bytes_and_the_mark(
     assert json.loads(capsys.readouterr().out)["runs"] == find_runs(Path("runs"))
 
 
-@pytest.mark.parametrize("width", [40, 80, 120])
-def test_a_narrow_terminal_leaves_columns_out_and_cuts_no_name(
-    width: int, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("sort", ["best", "date"])
+def test_a_narrow_terminal_cuts_nothing(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, sort: str
 ) -> None:
     monkeypatch.chdir(folder.parent)
-    terminal = partial(Console, force_terminal=True, width=width, color_system=None, highlight=False)
-    monkeypatch.setattr("segue.look.terminal._console", terminal)
-    found = find_runs(Path("runs"))
-    print_runs(found, "runs")
-    lines = capsys.readouterr().out.split("\n")
-    assert all(len(line) <= width and "…" not in line for line in lines)
-    assert {line.split()[0] for line in lines if line.startswith("runs/")} == {row["run"] for row in found}
-    assert "value" in lines[0] and ("date" in lines[0]) == (width >= 120)
-    assert any("A wider terminal" in line for line in lines) == (width < 120)
+    monkeypatch.setattr(terminal, "_console", lambda: Console(width=80, force_terminal=True, color_system=None))
+    assert main(["runs", "runs", "--sort", sort]) == 0
+    out = capsys.readouterr().out
+    assert all(len(line) <= 80 for line in out.split("\n")) and "…" not in out
+    for row in find_runs(Path("runs")):
+        (line,) = [line for line in out.split("\n") if line.startswith(row["run"])]
+        assert f"{row['value']:.3f}" in line and row["date"].partition(" ")[0] in line
+    assert "text.txt" in out and "bits/byte" in out
 
 
 def test_other_lines_or_labels_are_another_text(tmp_path: Path) -> None:

@@ -214,7 +214,11 @@ def test_conll_gets_a_column_more(tmp_path: Path, capsys: pytest.CaptureFixture[
     tagger = segue.train("window_tagger", sentences, tmp_path / "t", {"train.steps": 25, "data.validation": 0})
     Path("a.conll").write_text("# a comment\nthe X\ncow X\n\na X\ndog X\n")
     out, _ = typed(["predict", tagger.path, "a.conll"], capsys)
-    assert out == "the\tX\tD\ncow\tX\tN\n\na\tX\tD\ndog\tX\tN\n\n"
+    assert out == "the X D\ncow X N\n\na X D\ndog X N\n\n"
+    Path("a.conll").write_text("the\tX\ncow\tX\n")
+    assert typed(["predict", tagger.path, "a.conll"], capsys)[0] == "the\tX\tD\ncow\tX\tN\n\n"
+    Path("eng.testb").write_text("-DOCSTART- O\n\nthe O\ncow O\n")
+    assert typed(["predict", tagger.path, "eng.testb"], capsys)[0] == "the O D\ncow O N\n\n"
     Path("a.jsonl").write_text('{"words": ["the", "cow"], "id": 1}\n')
     out, _ = typed(["predict", tagger.path, "a.jsonl"], capsys)
     found = json.loads(out)
@@ -228,6 +232,16 @@ def test_a_table_is_scored_by_its_texts(tmp_path: Path, capsys: pytest.CaptureFi
     assert [json.loads(line)["logprob"] for line in out.splitlines()] == [
         line.logprob for line in model.score(["a b", "c"])
     ]
+
+
+def test_the_name_of_a_file_is_no_text(run: segue.Run, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a.csv").write_text("review\na fine film\n")
+    with pytest.raises(segue.InputError, match=r"a\.csv is a file, and a text is expected here\. Give Path\("):
+        run.predict("a.csv")
+    assert main(["look", str(run.path), "a.csv"]) == 2
+    assert "a.csv is a file" in capsys.readouterr().err
+    for text in ("b.csv", "A fine film. Yes.", "long " * 1000 + ".", "x\0.y"):
+        assert len(list(run.predict(text))) == 1
 
 
 def test_python_predicts_files_dicts_and_columns(run: segue.Run) -> None:

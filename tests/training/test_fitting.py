@@ -22,12 +22,15 @@ class Counter(Counted):
 
     epochs = 1.5
     parameters_count = 7
+    compiled = 0.0
 
     def fit(
         self, store: Any, train: Any, held_out: Any = None, done: Callable[[float], None] = lambda share: None
     ) -> Iterator[Record]:
         done(0.5)
+        begun = time.perf_counter()
         numba.njit(lambda x: x + 1)(1)
+        self.compiled = time.perf_counter() - begun
         yield Record(1, "train", {"loss": 2.0})
 
     def save(self, folder: Path) -> None: ...
@@ -54,6 +57,13 @@ def test_records_and_summary() -> None:
     assert summary["steps"] == 2 and summary["epochs"] == 1.5 and summary["parameters"] == 7
     assert summary["tokens_per_second"] * summary["train_seconds"] == pytest.approx(15)
     assert [record.kind for record in fitting([]).fit()] == ["train"]
+
+
+def test_compiling_is_no_training() -> None:
+    one, begun = fitting([]), time.perf_counter()
+    list(one.fit())
+    assert isinstance(one.model, Counter)
+    assert 0 < one.seconds < time.perf_counter() - begun - one.model.compiled / 2
 
 
 def test_compiling_is_said_and_the_end_comes_last() -> None:

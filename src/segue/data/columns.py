@@ -8,22 +8,17 @@ is plain, an InputError repeats the columns that were found and says what to typ
 
 from __future__ import annotations
 
-import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 from segue.data.config import Config
-from segue.data.shapes import Kind, Shape, named
+from segue.data.shapes import Shape, named
+from segue.data.tables import MOST_LABEL_WORDS, Kind, kinds_of
 from segue.errors import InputError
 
-LEAST_ROWS = 10
-"""With fewer rows, what a column holds says too little."""
 LONGEST_NAME = 40
-MOST_LABEL_CHARACTERS, MOST_LABEL_WORDS = 30, 3
-LEAST_TEXT_WORDS, LEAST_TEXT_CHARACTERS = 3, 15
-"""A column of texts has so many words on average, or so many characters where a script has no blanks."""
-_ASCII_WORD = re.compile(r"[ -~]*")
 
 
 class Place(NamedTuple):
@@ -36,24 +31,6 @@ class Place(NamedTuple):
     """How many columns each row must have; 0: as many as the picks need."""
     said: str = ""
     """What the ledger says about the choice; empty if it is the usual one."""
-
-
-def kinds_of(columns: Sequence[Sequence[str]]) -> list[Kind]:
-    """What each column seems to hold, by its cells in the first rows: texts, labels, or "" if that is not plain."""
-    return [_kind(cells) for cells in columns]
-
-
-def _kind(cells: Sequence[str]) -> Kind:
-    count = len(cells)
-    if count < LEAST_ROWS:
-        return ""
-    different = len(set(cells))
-    words = sum(len(cell.split()) for cell in cells) / count
-    characters = sum(map(len, cells)) / count
-    if different > count / 2:
-        dense = characters >= LEAST_TEXT_CHARACTERS and not all(map(_ASCII_WORD.fullmatch, cells))
-        return "text" if words >= LEAST_TEXT_WORDS or dense else ""
-    return "label" if characters <= MOST_LABEL_CHARACTERS and words <= MOST_LABEL_WORDS and any(cells) else ""
 
 
 def swapped(rows: Sequence[Sequence[Any]], shape: Shape) -> bool:
@@ -106,11 +83,15 @@ class _Search:
         """The fields that must be found."""
         return self.shape.asked_fields(self.config) if self.asked else list(range(len(self.shape.fields)))
 
+    def usual(self, field: int) -> Iterator[list[int]]:
+        """The columns whose name is the field's own; then those with another usual name for it."""
+        return named(self.shape.keys[field], self.shape.also[field] if self.shape.also else (), self.names)
+
     def by_name(self) -> dict[int, int]:
         """The column of each field whose name, or another usual name, one column has."""
         found: dict[int, int] = {}
-        for field, own in enumerate(self.shape.keys):
-            for close in named(own, self.shape.also[field] if self.shape.also else (), self.names):
+        for field in range(len(self.shape.keys)):
+            for close in self.usual(field):
                 if len(close) > 1:
                     close = [column for column in close if self.kinds[column] == self.kind(field)]
                 if len(close) == 1 and close[0] not in found.values():
@@ -147,20 +128,26 @@ class _Search:
         ]
         return f"read {' and '.join(parts)} ({_typed(self.names, [found[field] for field in self.needed], by_name)})"
 
-    def refusal(self, what: str, by_name: bool) -> InputError:
-        """Repeat what was found, and say what to type."""
+    def refusal(self, what: str, by_name: bool, missing: Sequence[str] = ()) -> InputError:
+        """Repeat what was found, and say what to type. `missing`: the names in data.columns that the file lacks."""
+        fields = [self.shape.fields[field] for field in self.needed]
+        shown = (", ".join(self.names[:10]) + (", …" if len(self.names) > 10 else ""))[:200]
+        but = f", but not {' or '.join(missing)} (data.columns={self.config.columns})"[:200] if missing else ""
+        return InputError(
+            f"{self.where}: the {what} are {shown}{but}. Expected {' and '.join(fields)} in every row; say which to "
+            f"read{'' if what == 'keys' else ', by name or number'}, for example {self.example(by_name)}."
+        )
+
+    def example(self, by_name: bool) -> str:
+        """The setting that reads the columns that are most likely meant."""
         found = self.by_content(self.by_name())
         for field in self.needed:
             free = [column for column in range(len(self.names)) if column not in found.values()]
-            free.sort(key=lambda column: self.kinds[column] != self.kind(field))  # those that may hold it come first
+            usual = set(chain.from_iterable(self.usual(field)))
+            # Those with a usual name, and those that may hold it, come first.
+            free.sort(key=lambda column: (column not in usual, self.kinds[column] != self.kind(field)))
             found.setdefault(field, free[0] if free else field)
-        fields = [self.shape.fields[field] for field in self.needed]
-        example = _typed(self.names, [found[field] for field in self.needed], by_name)
-        shown = ", ".join(self.names[:10]) + (", …" if len(self.names) > 10 else "")
-        return InputError(
-            f"{self.where}: the {what} are {shown[:200]}. Expected {' and '.join(fields)} in every row; say which to "
-            f"read{'' if what == 'keys' else ', by name or number'}, for example {example}."
-        )
+        return _typed(self.names, [found[field] for field in self.needed], by_name)
 
 
 def _called(names: Sequence[str], column: int, by_name: bool) -> str:
@@ -259,13 +246,8 @@ def _given_columns(search: _Search) -> Place:
             by_name.get(field) == pick for field, pick in zip(search.needed, picks, strict=False)
         )
         return Place(tuple(picks), header)
-    if not set(wanted) <= set(names):
-        shown = ", ".join(names[:10])[:200]
-        raise InputError(
-            f"{search.where}: the columns are {shown}, but not {' and '.join(wanted)}. Expected a header with these "
-            "names; say which columns to read by name or number, for example "
-            f"data.columns={','.join(str(n + 1) for n in range(len(wanted)))}."
-        )
+    if missing := [name for name in wanted if name not in names]:
+        raise search.refusal("columns", _is_header(names, search.columns), missing)
     if twice := next((name for name in wanted if names.count(name) > 1), None):
         raise _twice(search, twice)
     return Place(tuple(names.index(name) for name in wanted), True)
@@ -297,7 +279,7 @@ def place_in_objects(
         return Place(tuple(wanted))
     found = {} if config.columns else search.by_content(search.by_name())
     if not search.whole(found):
-        raise search.refusal("keys", True)
+        raise search.refusal("keys", True, [key for key in wanted if key not in names] if config.columns else ())
     return Place(tuple(names[found[field]] for field in search.needed), said=search.said(found, True))
 
 

@@ -20,7 +20,7 @@ class Config:
     path: str = "pydoc"
     """A corpus's name, a file, a folder, a glob, SOURCE,TARGET, or corpora to mix by weight: wiki.txt:3+news.txt:1."""
     format: Format = "auto"
-    """How files are written; auto decides by the extension (the one before .gz or .xz) and by what the model reads."""
+    """How files are written; auto decides by extension (the one before .gz or .xz), first lines and what is read."""
     delimiter: str = "auto"
     """Between the columns of a csv: comma, semicolon, tab, pipe or any one character; auto sees it from the file."""
     columns: str = ""

@@ -83,10 +83,13 @@ def named_questions(given: Any, shape: Shape, config: Config) -> Iterator[Questi
 
 
 def guess_rows(given: Any) -> Shape:
-    """The shape of rows that the caller gives, by the first one; running text if it does not tell."""
-    first = next(rows_of(given), None) if isinstance(given, Sequence | Mapping) or has_names(given) else None
+    """The shape of rows that the caller gives, by the first ones; running text if they do not tell."""
+    rows = rows_of(given) if isinstance(given, Sequence | Mapping) or has_names(given) else iter(())
+    head = list(islice(rows, PEEKED_ROWS))
+    first = head[0] if head else None
     if isinstance(first, Mapping):
-        return guess(".jsonl", [json.dumps({str(key): _plain(value) for key, value in first.items()})])
+        named = (row for row in head if isinstance(row, Mapping))
+        return guess(".jsonl", [json.dumps({str(key): _plain(value) for key, value in row.items()}) for row in named])
     if isinstance(first, list | tuple) and len(first) == 2:
         return TAGGED if all(isinstance(value, list | tuple) for value in first) else LABELLED
     return TEXT

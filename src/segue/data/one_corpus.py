@@ -84,11 +84,8 @@ class Part:
             if isinstance(asked, float) and asked:
                 share = sum(len(example.text) for example in self.examples(split)) / max(1, self.characters)
                 if share > 2 * asked:
-                    remark = (
-                        f"{100 * share:.0f} % of the text is held out for {split}, since whole documents are "
-                        "(data.unit=line)"
-                    )
-                    self.ledger.note(remark, self.name)
+                    remark = f"{100 * share:.0f} % of the text is held out for {split}"
+                    self.ledger.note(f"{remark}, since whole documents are (data.unit=line)", self.name)
 
     def _units(self, split: str) -> Iterator[Example]:
         intervals = iter(self._plan.intervals[split])

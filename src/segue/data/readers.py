@@ -26,21 +26,20 @@ from itertools import chain, repeat, zip_longest
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from segue.data.columns import LEAST_ROWS, Place, is_name, place_in_objects, place_in_table, wanted_columns
+from segue.data.columns import Place, is_name, place_in_objects, place_in_table, wanted_columns
 from segue.data.config import Config, Format
 from segue.data.example import Example
 from segue.data.files import LONGEST_LINE, Tick, blocks, lines
 from segue.data.iob import SCHEMES, SchemeReader
 from segue.data.ledger import Ledger
 from segue.data.shapes import Shape, Values, json_object, question_values
-from segue.data.tables import csv_rows, fasttext_row, json_rows, peek, see_delimiter
+from segue.data.tables import DOCUMENT_MARK, LEAST_ROWS, csv_rows, fasttext_row, json_rows, peek, see_delimiter
 from segue.data.units import units
 from segue.errors import InputError
 
 FAULTS_SHOWN = 5
 SEEN_LINES = 50
 """The delimiter of a csv is seen from so many lines."""
-DOCUMENT_MARK = "-DOCSTART-"
 _NODE = re.compile(r"\d+([-.]\d+)?")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -108,7 +107,10 @@ class Reader:
                 split = ((n, line, fasttext_row(line)[1]) for n, line in enumerate(lines(text), 1))
                 return Questions(form, None, "", (Question(n, line, [rest]) for n, line, rest in split if line.strip()))
             case "conll":
-                return Questions(form, None, "\t", self._unknown_tags(name, lines(text)))
+                rows = lines(text)
+                head = peek(rows)
+                delimiter = "\t" if any("\t" in row for row in head) else " "
+                return Questions(form, None, delimiter, self._unknown_tags(name, chain(head, rows)))
             case "json" | "jsonl":
                 found = self._objects(name, form, text, asked=not whole)
                 return Questions(form, None, "", self._asked_objects(name, found))

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 
 from segue.data.atomic import atomic_file
 from segue.data.corpus import Corpus
@@ -66,7 +66,8 @@ class Sample(NamedTuple):
     def write(self, path: Path) -> None:
         """Write the hashes and the limit in the safetensors format."""
         with atomic_file(path) as beside:
-            save_file({"hashes": self.hashes, "limit": np.array([self.limit])}, beside)
+            # save_file would make a file that nobody else may read, unlike the others of the run
+            beside.write_bytes(save({"hashes": self.hashes, "limit": np.array([self.limit])}))
 
     @classmethod
     def read(cls, path: Path) -> Sample:

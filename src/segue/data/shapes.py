@@ -11,16 +11,15 @@ import csv
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 from segue.data.config import Config, Format
 from segue.data.example import Example, joined, names_of
-from segue.data.tables import is_fasttext, json_rows, see_delimiter
+from segue.data.tables import Kind, is_conll, is_fasttext, json_rows, kinds_of, see_delimiter
 from segue.data.units import tidy
 from segue.errors import InputError
 
-Kind = Literal["text", "label", ""]
-"""What a column holds: long, varied texts; few short labels; or something else."""
 Values = list[Any]
 """The values of a row in the order of the shape's fields: strings, or lists of strings for words and tags."""
 
@@ -112,18 +111,18 @@ def _names(extension: str, lines: list[str]) -> list[str]:
     if not lines:
         return []
     if extension in _OBJECTS:
-        return list(_first_object(extension, lines))
+        return list(next(_objects(extension, lines), ()))
     if extension == ".tsv":
         return lines[0].split("\t")
     return next(csv.reader(lines[:1], delimiter=see_delimiter(lines)), []) if extension in _TABLES else []
 
 
-def _first_object(extension: str, lines: list[str]) -> dict[str, Any]:
-    try:
-        _, found = next(json_rows("", iter(["\n".join(lines if extension == ".json" else lines[:1])])), (0, None))
-    except InputError:
-        return {}
-    return found if isinstance(found, dict) else {}
+def _objects(extension: str, lines: list[str]) -> Iterator[dict[str, Any]]:
+    """The JSON objects in the first lines of a file, up to one that is not whole."""
+    texts = ["\n".join(lines)] if extension == ".json" else lines
+    with suppress(InputError):
+        for text in texts:
+            yield from (found for _, found in json_rows("", iter([text])) if isinstance(found, dict))
 
 
 def _has(shape: Shape, names: Sequence[str]) -> bool:
@@ -218,10 +217,20 @@ def _as_in_a_table(label: Any, config: Config) -> Any:
 
 
 def _looks_labelled(extension: str, lines: list[str]) -> bool:
-    """By the extension of a table with several columns, by the keys, or by fastText's labels."""
+    """By the extension of a table with several columns, by the keys or what they hold, or by fastText's labels."""
     if extension in _OBJECTS:
-        return _has(LABELLED, _names(extension, lines))
+        names = _names(extension, lines)
+        return _has(LABELLED, names) or ("text" not in names and _hold_labels_and_texts(_objects(extension, lines)))
     return len(_names(extension, lines)) != 1 if extension in _TABLES else is_fasttext(lines)
+
+
+def _hold_labels_and_texts(objects: Iterator[dict[str, Any]]) -> bool:
+    """Whether just one key has long, varied texts and just one few short values. (Objects with the key `text` and no
+    usual name of a label are documents: their other keys say where they come from.)"""
+    found = list(objects)
+    keys = dict.fromkeys(key for one in found for key in one)
+    kinds = kinds_of([[str(one[key]) for one in found if isinstance(one.get(key), str | int | float)] for key in keys])
+    return kinds.count("text") == kinds.count("label") == 1
 
 
 LABELLED = Shape(
@@ -264,10 +273,13 @@ def _word_lists(found: dict[str, Any], keys: Sequence[str], config: Config) -> V
 
 
 def _looks_tagged(extension: str, lines: list[str]) -> bool:
-    """By the extension, by the keys, or by sentences of single words in a table, with a blank line between them."""
+    """By the extension, by the keys, by sentences of single words in a table, with a blank line between them, or by
+    rows of columns of which the last is a tag."""
     if extension == ".tsv":
         return "" in lines and all("\t" in line and " " not in line for line in lines if line)
-    return extension in _CONLL or (extension in _OBJECTS and set(TAGGED.keys) <= set(_names(extension, lines)))
+    if extension in _OBJECTS:
+        return set(TAGGED.keys) <= set(_names(extension, lines))
+    return extension in _CONLL or (extension not in _TABLES and is_conll(lines))
 
 
 TAGGED = Shape(

@@ -21,7 +21,7 @@ from segue.data.files import blocks, describe_file, extension, lines
 from segue.data.ledger import Ledger
 from segue.data.readers import Reader
 from segue.data.shapes import ANY_OTHER, PARALLEL, TEXT, Shape, guess
-from segue.data.tables import is_fasttext
+from segue.data.tables import is_conll, is_fasttext
 from segue.data.units import units
 from segue.errors import InputError, nearest
 
@@ -317,7 +317,7 @@ def _is_wanted(file: Path, shape: Shape, config: Config, ledger: Ledger) -> bool
 
 def _known(file: Path, shape: Shape, config: Config) -> bool:
     """Whether it is known how a file is written."""
-    return config.format != "auto" or bool(_by_extension(file, shape)) or looks_like_fasttext(file, config, shape)
+    return config.format != "auto" or bool(_by_extension(file, shape) or by_first_lines(file, config, shape))
 
 
 def _near(place: Path) -> str:
@@ -328,7 +328,7 @@ def _near(place: Path) -> str:
 
 
 def format_of(path: Path, config: Config, shape: Shape) -> Format:
-    """How a file is written: data.format, or decided by its extension, or fastText's by its first lines."""
+    """How a file is written: data.format, or decided by its extension, or fastText's and CoNLL's by the first lines."""
     if config.format == "parallel" and shape is PARALLEL:
         raise InputError(f"data.format=parallel reads two files, but {path} is one. Expected SOURCE,TARGET.")
     if config.format != "auto":
@@ -336,8 +336,8 @@ def format_of(path: Path, config: Config, shape: Shape) -> Format:
             raise InputError(f"data.format is {config.format}, but this model reads {shape.expected}.")
         return config.format
     form = _by_extension(path, shape)
-    if form in (None, "text") and looks_like_fasttext(path, config, shape):
-        return "fasttext"
+    if form in (None, "text"):
+        form = by_first_lines(path, config, shape) or form
     if form is None:
         raise InputError(
             f"{path}: its extension '{extension(path)}' does not say how it is written. Expected {shape.expected}."
@@ -349,9 +349,12 @@ def _by_extension(path: Path, shape: Shape) -> Format | None:
     return shape.formats.get(extension(path), shape.formats.get(ANY_OTHER))
 
 
-def looks_like_fasttext(path: Path, config: Config, shape: Shape) -> bool:
-    """Whether the first lines of a file begin with fastText's labels, and the shape can have them."""
-    return "fasttext" in shape.formats.values() and is_fasttext(_first_lines(path, config.encoding, 5))
+def by_first_lines(path: Path, config: Config, shape: Shape) -> Format | None:
+    """fasttext or conll, if the first lines of a file look like it and the shape can be written so."""
+    forms = shape.formats.values()
+    if "fasttext" in forms and is_fasttext(_first_lines(path, config.encoding, 5)):
+        return "fasttext"
+    return "conll" if "conll" in forms and is_conll(_first_lines(path, config.encoding)) else None
 
 
 def _parallel(path: str, config: Config, shape: Shape) -> Parallel:

@@ -1,4 +1,5 @@
-"""Read the rows of tables (csv with any delimiter, tsv), of JSON arrays, and of fastText's files, one after the other.
+"""Read the rows of tables (csv with any delimiter, tsv), of JSON arrays, and of fastText's files, one after the other;
+know by the first of them fastText's and CoNLL's files, and what a column holds.
 
 Each row comes with the number of its first line. The delimiter of a csv is seen from its first lines, where
 data.delimiter does not name it. A .json file is an array of rows, or an object with such an array under a key like
@@ -12,20 +13,34 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from segue.data.config import DELIMITERS
 from segue.data.files import LONGEST_LINE
 from segue.errors import InputError
 
 T = TypeVar("T")
+Kind = Literal["text", "label", ""]
+"""What a column holds: long, varied texts; few short labels; or something else."""
 Row = tuple[int, list[str]]
 """A line's number and its cells."""
 
 LABEL = "__label__"
 """What stands before each label in a fastText file."""
+DOCUMENT_MARK = "-DOCSTART-"
+"""What stands in a row of its own where CoNLL-2003 begins a document."""
+_TAG = re.compile(r"O|_|[BILSEUM]-\S+|[A-Z$#.,:;()`'\"|_-]+\d*")
+"""A tag of a span, or a part of speech."""
+_FEWEST_TAGGED = 5
+"""Fewer rows of words and tags could be anything."""
 ROWS_KEYS = ("data", "rows", "records", "examples", "items", "results")
 """The keys of a JSON object that may hold the array of rows."""
+LEAST_ROWS = 10
+"""With fewer rows, what a column holds says too little."""
+MOST_LABEL_CHARACTERS, MOST_LABEL_WORDS = 30, 3
+LEAST_TEXT_WORDS, LEAST_TEXT_CHARACTERS = 3, 15
+"""A column of texts has so many words on average, or so many characters where a script has no blanks."""
+_ASCII_WORD = re.compile(r"[ -~]*")
 PEEKED_ROWS, PEEKED_CHARACTERS = 200, 1 << 20
 _SEPARATOR_LINE = re.compile("sep=(.)", re.IGNORECASE)
 _SPACE = re.compile(r"[ \t\n\r]*")
@@ -105,6 +120,35 @@ def is_fasttext(lines: Sequence[str]) -> bool:
     """Whether the first lines of a file are fastText's: each begins with a label."""
     shown = [line for line in lines if line.strip()]
     return bool(shown) and all(line.lstrip().startswith(LABEL) for line in shown)
+
+
+def is_conll(lines: Sequence[str]) -> bool:
+    """Whether the first lines of a file are CoNLL's: sentences with a blank line between them, each row with the same
+    number of columns, the last of them a tag; or CoNLL-2003's, which begin with a mark."""
+    rows = [line.split() for line in lines if line.strip()]
+    if rows and rows[0][0] == DOCUMENT_MARK:
+        return True
+    between = any(not line.strip() for line in lines)
+    alike = len({len(row) for row in rows}) == 1 and len(rows) >= _FEWEST_TAGGED and len(rows[0]) > 1
+    return between and alike and all(_TAG.fullmatch(row[-1]) for row in rows) and any(row[-1].isalpha() for row in rows)
+
+
+def kinds_of(columns: Sequence[Sequence[str]]) -> list[Kind]:
+    """What each column seems to hold, by its cells in the first rows: texts, labels, or "" if that is not plain."""
+    return [_kind(cells) for cells in columns]
+
+
+def _kind(cells: Sequence[str]) -> Kind:
+    count = len(cells)
+    if count < LEAST_ROWS:
+        return ""
+    different = len(set(cells))
+    words = sum(len(cell.split()) for cell in cells) / count
+    characters = sum(map(len, cells)) / count
+    if different > count / 2:
+        dense = characters >= LEAST_TEXT_CHARACTERS and not all(map(_ASCII_WORD.fullmatch, cells))
+        return "text" if words >= LEAST_TEXT_WORDS or dense else ""
+    return "label" if characters <= MOST_LABEL_CHARACTERS and words <= MOST_LABEL_WORDS and any(cells) else ""
 
 
 def json_rows(name: str, blocks: Iterator[str]) -> Iterator[tuple[int, Any]]:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import Any
 
-from rich.cells import cell_len
 from rich.console import Console
+from rich.measure import Measurement
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from segue.inference.evaluation import HIDDEN_ZEROS, MEANINGS, NAMES
-from segue.look.explain.layout import laid_out
+from segue.look.explain.layout import equation_lines, laid_out
 from segue.look.inside.view import View
 from segue.look.page.markup import figure, interval_takes, is_share, percent, visible
 from segue.output.streams import open_console
@@ -220,8 +221,8 @@ def _print_profile(profile: dict[str, Any]) -> None:
     _console().print(table)
     _console().print(
         f"{profile['tokens_per_second']:,.0f} tokens/s; {profile['operations_per_second'] / 1e9:,.1f} GFLOP/s, "
-        f"{100 * profile['share_of_peak']:.0f} % of the {profile['peak'] / 1e9:,.0f} at which this machine multiplies "
-        "matrices."
+        f"{100 * profile['share_of_peak']:.0f} % of the {profile['peak'] / 1e9:,.0f} at which this machine "
+        "multiplies matrices."
     )
 
 
@@ -255,7 +256,7 @@ def print_figures(result: dict[str, Any]) -> None:
 
 def scored_text(result: dict[str, Any]) -> str:
     """Name the run and the text of an evaluation."""
-    part = f", its {result['split']} part" if "split" in result else ""
+    part = f" ({result['split']} split)" if "split" in result else ""
     return f"{result['run']} on {result['data']}{part}"
 
 
@@ -513,7 +514,7 @@ def print_equations(run: Any) -> None:
     tokens = f"{run.tokenizer.kind} tokens, V = {model.can_follow:,}"
     console.print(Text(f"{run.recipe.name}: {config.smoothing}, order {config.order}, over {tokens}\n", "bold"))
     for line in EQUATIONS[config.smoothing]:
-        console.print(Text(f"  {line}"), soft_wrap=not _wraps())
+        _print_equation(line)
     orders = holdings(model)
     for sentence in (_about_v(model), *_about_numbers(model, orders)):
         console.print(Text(sentence))
@@ -526,7 +527,13 @@ def print_equations(run: Any) -> None:
     after = f"after “{_shown(worked.context)}”" if worked.context else "of all"
     console.print(Text(f"The likeliest token {after} is “{_shown(worked.token)}”:\n"))
     for line in worked.lines:
-        console.print(Text(f"  {line}"), soft_wrap=not _wraps())
+        _print_equation(line)
+
+
+def _print_equation(line: str) -> None:
+    console = _console()
+    for part in equation_lines(line, console.width, "  ") if _wraps() else [f"  {line}"]:
+        console.print(Text(part), soft_wrap=not _wraps())
 
 
 def _about_v(model: Any) -> str:
@@ -585,43 +592,54 @@ def print_runs(found: list[dict[str, Any]], folder: str, grouped: bool = True) -
     if not found:
         print(f"There are no runs in {folder}.")
         return
-    rows = [_run_cells(row) for row in found]
     console = _console()
-    columns = _fitting(rows, console.width) if _wraps() else list(range(len(_RUN_HEADS)))
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for c in columns:
-        right = _RUN_HEADS[c] in ("value", "size", "time")
-        # A name that is cut could be neither typed nor found by grep: it is folded, if it is longer than a line.
-        table.add_column(_RUN_HEADS[c], justify="right" if right else "left", no_wrap=c > 0, overflow="fold")
-    for cells, row, above in zip(rows, found, [None, *found], strict=False):
-        if grouped and above and row["group"] != above["group"]:
-            table.add_row()
-        table.add_row(*(Text(cells[c]) for c in columns))
-    (console if _wraps() else open_console(highlight=False, width=_UNCUT)).print(table)
-    if left_out := [name for c, name in enumerate(_RUN_HEADS) if name and c not in columns]:
-        console.print(f"\nA wider terminal, a pipe and --json also have: {', '.join(left_out)}.")
+    wide = _runs_table(found, _RUN_COLUMNS, grouped)
+    needed = Measurement.get(console, console.options.update(max_width=10_000), wide).maximum
+    if not console.is_terminal:
+        console.width = max(console.width, needed)
+    if needed <= console.width:
+        console.print(wide)
+    elif grouped:
+        _print_groups(found)
+    else:
+        console.print(_runs_table(found, ("run", "value", "figure", "", "of", "date"), grouped, narrow=True))
     if grouped and sum(row["value"] is not None for row in found) > 1:
         console.print("\nFigures can be compared where no blank line stands between: the same text was scored.")
     if any(row["had_a_say"] for row in found):
         console.print(f"* The text had a say in the run: {_SAY}", soft_wrap=not _wraps())
 
 
-_UNCUT = 10_000
-"""The width of what is not printed in a terminal: more than any table of runs has."""
-_RUN_HEADS = ("run", "task", "model", "figure", "value", "", "scored on", "of", "size", "time", "date")
-_LEAST = ("size", "time", "task", "of", "date", "scored on", "model", "figure")
-"""Columns that a narrow terminal leaves out, the least missed first."""
+_RUN_COLUMNS = ("run", "task", "model", "figure", "value", "", "scored on", "of", "size", "time", "date")
 
 
-def _fitting(rows: Sequence[Sequence[str]], width: int) -> list[int]:
-    """Choose the columns of the table of runs that a terminal has room for."""
-    lengths = [max(map(cell_len, column)) for column in zip(_RUN_HEADS, *rows, strict=True)]
-    columns = list(range(len(_RUN_HEADS)))
-    for name in _LEAST:
-        if sum(lengths[c] + 2 for c in columns) - 2 <= width:
-            break
-        columns.remove(_RUN_HEADS.index(name))
-    return columns
+def _runs_table(
+    found: list[dict[str, Any]], columns: Sequence[str], grouped: bool = False, narrow: bool = False
+) -> Table:
+    """These columns of the table of runs. Of a narrow one, only the names of runs are broken, and nothing is cut."""
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1 if narrow else 2, 0, 0))
+    for heading in columns:
+        justify: Any = "right" if heading in ("value", "size", "time") else "left"
+        table.add_column(heading, justify=justify, overflow="fold", no_wrap=heading != "run")
+    for row, above in zip(found, [None, *found], strict=False):
+        if grouped and above and row["group"] != above["group"]:
+            table.add_row()
+        cells = dict(zip(_RUN_COLUMNS, _run_cells(row), strict=True))
+        cells["date"] = cells["date"].partition(" ")[0] if narrow else cells["date"]
+        table.add_row(*(Text(cells[heading]) for heading in columns))
+    return table
+
+
+def _print_groups(found: list[dict[str, Any]]) -> None:
+    """The runs of each text below a line that says what is the same for all of them: for narrow terminals."""
+    for number, (_, rows) in enumerate(groupby(found, lambda row: row["group"])):
+        group = list(rows)
+        cells = [dict(zip(_RUN_COLUMNS, _run_cells(row), strict=True)) for row in group]
+        of = " / ".join(dict.fromkeys(filter(None, (one["of"] for one in cells))))
+        same = f"{cells[0]['task']}, {of}"
+        if cells[0]["figure"]:
+            same += f": {cells[0]['figure']}, {cells[0]['scored on']}"
+        _console().print(Text(("\n" if number else "") + same, "bold"))
+        _console().print(_runs_table(group, ("run", "model", "value", "", "size", "time", "date"), narrow=True))
 
 
 _SHORT = {"mean negative log score": "−log score", "bits per byte": "bits/byte"}

@@ -59,7 +59,7 @@ class PredictedFile:
             case "csv" | "tsv":
                 return self._table(found, rows)
             case "conll":
-                return (line for row in rows for line in _columns(row))
+                return (line for row in rows for line in _columns(found, row))
         return (row.answer.line() if row.words is None else explained_line(row.answer, row.words) for row in rows)
 
     def _answered(self, asked: Iterator[Asked]) -> Iterator[Answered]:
@@ -133,10 +133,10 @@ def _array(objects: Iterator[str]) -> Iterator[str]:
     yield "]"
 
 
-def _columns(row: Answered) -> Iterator[str]:
+def _columns(found: Questions, row: Answered) -> Iterator[str]:
     """The lines of a sentence in CoNLL's form, with the predicted tag as the last column; _ where none was read."""
     for cells, tag in zip_longest(row.question.row, row.answer.json()["tags"], fillvalue="_"):
-        yield "\t".join([*cells, tag])
+        yield found.delimiter.join([*cells, tag])
     yield ""
 
 

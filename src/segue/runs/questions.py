@@ -20,7 +20,7 @@ from segue.data.files import extension
 from segue.data.ledger import Ledger
 from segue.data.readers import Question, Questions, Reader
 from segue.data.shapes import TEXT, Shape
-from segue.data.sources import looks_like_fasttext
+from segue.data.sources import by_first_lines
 from segue.errors import InputError
 
 STANDARD_INPUT = "-"
@@ -69,14 +69,12 @@ class QuestionFile:
         return found
 
     def _by_extension(self) -> Format:
-        """By the extension; for .txt and others by the run's own data.format, or fastText's labels."""
+        """By the extension; for .txt and others by the run's own data.format, or by its first lines."""
         kind = extension(self.path)
         form = {**TEXT.formats, **self.shape.formats}.get(kind) if kind != ".txt" else None
         if form is None and self.data.format in _ROWS:
             form = self.data.format
-        if form is None and looks_like_fasttext(self.path, self.data, self.shape):
-            form = "fasttext"
-        return form or "text"
+        return form or by_first_lines(self.path, self.data, self.shape) or "text"
 
     def asked(self, make: Make) -> tuple[Questions, Iterator[Asked]]:
         """Check the whole file, then stream it; lines of standard input are streamed at once."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -205,9 +206,10 @@ class Run:
         return Figures({**self.scored_on(data, split), **result, **leaked})
 
     def scored_on(self, data: Any, split: str) -> dict[str, str]:
-        """Name the run, the text, and the split if it is the run's own text."""
+        """Name the run, the text, and the split if it is the run's own text, with the file that it was held out in."""
         if split != "all":
-            return {"run": str(self.path), "data": self.recipe.data.path, "split": split}
+            own = self.recipe.data
+            return {"run": str(self.path), "data": own.held_out_files().get(split, own.path), "split": split}
         return {"run": str(self.path), "data": str(data) if isinstance(data, str | Path) else "a list"}
 
     @contextmanager
@@ -520,6 +522,8 @@ class Run:
         if not isinstance(texts, str) and has_names(texts):
             rows = named_questions(texts, self.recipe.shape, data)
             return map(self.example_of, rows)
+        if isinstance(texts, str):
+            refuse_file_name(texts, f"Give Path({texts!r}) to read it, or [{texts!r}] if it is the text.")
         return (
             self.example_of(Question(0, text, _given(text))) for text in ([texts] if isinstance(texts, str) else texts)
         )
@@ -681,6 +685,12 @@ def _check_choice(name: str, value: str, known: Sequence[str]) -> None:
 def _key(line: str) -> str:
     """The key of a setting section.key=value."""
     return line.partition("=")[0]
+
+
+def refuse_file_name(text: str, what: str) -> None:
+    """Refuse the name of a file, with its extension, where a text is expected; `what` to do instead."""
+    if Path(text).suffix and os.path.isfile(text):  # noqa: PTH113 (Path raises an error if a name is too long)
+        raise InputError(f"{text} is a file, and a text is expected here. {what}")
 
 
 def _given(row: Any) -> list[Any]:

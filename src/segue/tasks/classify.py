@@ -142,7 +142,7 @@ class Classify(Task):
             raise InputError(
                 f"{data.path} has {len(labels):,} different labels, one for every row or two, such as "
                 f"'{labels[0][:60]}'. Expected each label many times: is the text where the label should be? "
-                "data.columns=2,1 reads the label from the second column."
+                f"data.columns={_swapped(data.columns)} reads them the other way round."
             )
         check_test(corpus, labels, of)
         return labels
@@ -277,6 +277,12 @@ def _targets(group: Sequence[Example], codec: Codec) -> NDArray[Any]:
     if label == "number":
         return np.array([float(example.label) for example in group], _STORED[label])
     return np.array([index_of(index, example.label, example) for example in group], _STORED[label])
+
+
+def _swapped(columns: str) -> str:
+    """The setting data.columns that reads label and text the other way round."""
+    first, second, *rest = (columns or "1,2").split(",")
+    return ",".join([second.strip(), first.strip(), *rest])
 
 
 def _of_row(label: LabelKind) -> Any:

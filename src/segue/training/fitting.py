@@ -44,6 +44,7 @@ class Fitting:
             for record in self.model.fit(self.store, self.train, self.held_out, self._done):
                 self.seconds = time.perf_counter() - begun - compiled.seconds
                 yield Record(record.step, record.kind, record.values | {"seconds": self.seconds})
+        # Compiling, once on a machine, is no training: it would make the first model of a comparison look slow.
         self.seconds = time.perf_counter() - begun - compiled.seconds
         if self.validate is not None:
             yield Record(1, "validation", self.validate() | {"seconds": self.seconds})

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from segue.look.explain.layout import laid_out
+from segue.look.explain.layout import equation_lines, laid_out
 from segue.models import kinds, source_file
 
 HEAD = """A model (Somebody 1999).
@@ -22,6 +22,16 @@ The state is what the model knows. With a = 1 and b = 0, where it begins, it is 
 
 def test_what_fits_stays_as_it_is() -> None:
     assert laid_out(HEAD, 120) == HEAD.split("\n")
+
+
+@pytest.mark.parametrize("width", [36, 44, 60])
+def test_a_long_equation_is_broken_where_no_parenthesis_is_open(width: int) -> None:
+    equation = "p(w|h) = (c(h,w) − D) / c(h) + (D1 · N1 + D2 · N2) / c(h) · p' = 0.2268,  D = n1 / (n1 + n2)"
+    lines = equation_lines(equation, width, "  ")
+    assert len(lines) > 1 and all(len(line) <= width for line in lines)
+    assert "".join("".join(lines).split()) == "".join(equation.split())
+    assert all(line.count("(") == line.count(")") for line in lines)
+    assert equation_lines(equation, 200, "  ") == [f"  {equation}"]
 
 
 def test_remarks_go_below_their_equations() -> None:

@@ -65,6 +65,19 @@ def test_several_models_have_a_small_chart_each_on_the_same_scales() -> None:
     assert "data-axis" not in same  # three curves in one colour could not be told apart
 
 
+def test_the_only_curve_of_a_comparison_has_the_name_and_the_colour_of_its_model() -> None:
+    page = section(Learnt("naive_bayes", 0, Curve()), Learnt("bow", 3, with_training()))
+    assert "bow</h3>" in page and "hue3" in page and "hue0" not in page
+    assert "<h3>" not in section(Learnt("bow", 0, with_training()))
+
+
+def test_no_axis_of_shares_goes_beyond_all() -> None:
+    accuracy = Curve([1.0, 2.0], [10, 20], [1.0, 1.0], "accuracy", kept=20)
+    page = section(Learnt("bow", 0, accuracy))
+    ticks = [float(tick) for tick in re.findall(r'class="tick"[^>]*>([\d.]+) %<', page)]
+    assert ticks and max(ticks) == 100
+
+
 def test_the_losses_stand_beside_an_accuracy() -> None:
     accuracy = Curve([1.0, 2.0], [10, 20], [0.5, 0.75], "accuracy", kept=20)
     page = section(Learnt("cnn", 0, accuracy, with_training(Curve(*vars(VALID).values()))))

@@ -292,6 +292,9 @@ def test_a_label_that_plainly_stands_second_is_read_there_unless_columns_are_nam
     with pytest.raises(segue.InputError, match=r"60 different labels.*data\.columns=2,1"):
         segue.train("bow", "reviews.tsv", "r", {"data.columns": "1,2"})
     assert not Path("r").exists()
+    Path("named.tsv").write_text("\n".join(["review\tgood", *rows]))
+    with pytest.raises(segue.InputError, match=r"data\.columns=good,review reads them the other way round"):
+        segue.train("bow", "named.tsv", "r", {"data.columns": "review,good"})
     run = segue.train("bow", "reviews.tsv", "r", {"train.steps": 2})
     assert run.labels == ("0", "1") and any("(data.columns=2,1)" in note for note in run.ledger_summary())
 

@@ -88,6 +88,11 @@ def test_what_is_not_clear_says_how_much_would_be() -> None:
     assert rows == pytest.approx(1000 * 1.96**2 * 15 / 25, rel=0.01)
 
 
+def test_no_amount_of_data_shows_a_difference_where_there_is_none() -> None:
+    said = verdict(trial("a", BEST, 1.0, 9, seeds=1), trial("b", BEST, 1.0, 9, seeds=1))
+    assert "p = 1.000)" in said and "would show" not in said
+
+
 def test_rows_that_are_too_few_to_test() -> None:
     """With 19 rows even the largest difference is not tested, nor is a model advised; with 20 it is."""
 

@@ -1,7 +1,8 @@
 """The head of a model's file for a terminal of any width: prose is wrapped, equations are not.
 
 Indented lines are equations, with remarks after three blanks or more. Where they do not fit, a remark goes to a line of
-its own below its equation; an equation that is too long by itself stays on one line all the same.
+its own below its equation; an equation that is too long by itself stays on one line all the same. Equations
+with numbers in them, which are longer, are broken where no parenthesis is open.
 """
 
 from __future__ import annotations
@@ -42,6 +43,32 @@ def _parted(line: str, width: int) -> list[str]:
     for indent, part in parts:
         found += [indent + part] if _EQUATION.search(part) else _wrapped(part, width, indent)
     return found
+
+
+def equation_lines(equation: str, width: int, indent: str = "") -> list[str]:
+    """An equation in lines of this width: broken before a sign or after a comma where no parenthesis is open."""
+    if len(indent + equation) <= width:
+        return [indent + equation]
+    lines: list[str] = []
+    for term in _terms(equation):
+        longer = f"{lines[-1]} {term}" if lines else indent + term
+        if lines and len(longer) > width:
+            lines.append(f"{indent}    {term}")
+        else:
+            lines[-1:] = [longer]
+    return [part for line in lines for part in ([line] if len(line) <= width else _wrapped(line, width, indent))]
+
+
+def _terms(equation: str) -> list[str]:
+    """The parts of an equation at whose ends it may be broken."""
+    depth, begun, terms = 0, 0, []
+    for place, sign in enumerate(equation):
+        depth += (sign in "([{") - (sign in ")]}")
+        after = equation[place + 1 : place + 3]
+        if sign == " " and depth == 0 and (after in ("+ ", "= ", "− ") or equation[place - 1] == ","):
+            terms.append(equation[begun:place])
+            begun = place + 1
+    return [term.strip() for term in (*terms, equation[begun:]) if term.strip()]
 
 
 def _split(line: str) -> list[str]:

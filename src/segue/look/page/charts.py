@@ -173,6 +173,8 @@ def _y_range(lines: Sequence[Line], axes: Axes) -> tuple[float, float]:
         low, high = min(low, axes.best), max(high, axes.best)
     apart = high - low > 1e-6 * abs(high)  # figures that differ by rounding alone are the same
     margin = 0.06 * (high - low) if apart else 0.05 * abs(high) or 1.0
+    if is_share(axes.metric) and high <= 1:
+        return low - margin, min(high + margin, 1 + 0.06 * (1 - low + margin))  # no share is above 100 %
     return low - margin, high + margin
 
 

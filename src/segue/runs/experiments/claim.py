@@ -558,10 +558,8 @@ def _law(outcomes: Sequence[Outcome], main: str) -> dict[str, float] | None:
 
 def _said(law: Mapping[str, float], claim: Claim, metric: str) -> str:
     power = f"{law['exponent']:.3f}".replace("-", "−")
-    return (
-        f"Fitted: {metric} = {law['factor']:.3g} · {claim.against}^{power}, off by "
-        f"{100 * law['largest_error']:.1f} % at most."
-    )
+    off = f"{100 * law['largest_error']:.1f} %"
+    return f"Fitted: {metric} = {law['factor']:.3g} · {claim.against}^{power}, off by {off} at most."
 
 
 def _entry(outcome: Outcome) -> Entry:

@@ -88,7 +88,7 @@ def compare(
     given = _Given(data, tuple(models), str(budget), seeds, folds, task, setting_lines(settings), trust)
     if resume:
         with devices.using_threads(threads):
-            return Comparison(_go_on(given, out, progress), wall_seconds=time.perf_counter() - begun)
+            return Comparison(_go_on(given, out, progress))  # how long it took before is not known
     listed = data is not None and not isinstance(data, str | Path)
     chosen = tasks.task(task or task_of(data if listed else str(data or "pydoc"), models, trust))
     path, made = _place(out, f"compare-{data_name(data)}")

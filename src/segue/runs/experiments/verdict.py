@@ -144,7 +144,8 @@ def _more(best: Trial) -> str:
     assert best.paired is not None
     pieces = len(best.evaluation.pieces_NK)
     more = needed(pieces, best.paired)
-    would = f"; {_amount(best, more)} held out would show such a difference" if more < 100 * pieces else ""
+    hopeful = best.paired.difference and more < 100 * pieces
+    would = f"; {_amount(best, more)} held out would show such a difference" if hopeful else ""
     return f"{shown_p(best.paired.p)}{would}"
 
 
