@@ -43,7 +43,7 @@ def test_f1_is_the_figure_and_chooses_what_is_kept(run: segue.Run, capsys: pytes
     best = max(validated, key=lambda line: (line["span_f1"], line["accuracy"], -line["loss"]))
     assert result["best_step"] == best["step"]
     assert main(["runs", str(run.path.parent)]) == 0
-    assert re.search(r"span F1 +0\.\d", capsys.readouterr().out)
+    assert re.search(r"span F1 +\d+\.\d %", capsys.readouterr().out)
 
 
 def test_the_page_has_types_and_entities(run: segue.Run) -> None:
