@@ -122,6 +122,13 @@ def test_a_comparison_shows_its_table(tmp_path: Path, monkeypatch: pytest.Monkey
     assert found["rows"][0]["model"] in found._repr_html_()
 
 
+def test_scoring_says_at_once_that_a_model_cannot_and_prints_what_it_is(runs: dict[str, segue.Run]) -> None:
+    scored = runs["ngram"].score(["the cow"])
+    assert "list(…)" in repr(scored) and next(scored).text == "the cow"
+    with pytest.raises(segue.InputError, match="cannot score"):
+        runs["vectors"].score(["the cow"])
+
+
 def test_a_run_of_vectors_answers(runs: dict[str, segue.Run]) -> None:
     run = runs["vectors"]
     assert np.linalg.norm(run["cow"]) == pytest.approx(1, abs=1e-5)
@@ -208,7 +215,7 @@ ROWS = [("good", "a fine film"), ("bad", "a dull film")] * 12
 def test_predictions_print_as_a_person_reads_them(tmp_path: Path) -> None:
     run = segue.train("naive_bayes", ROWS, tmp_path / "run")
     answers = run.predict(["a fine film", "a dull one"])
-    assert "list(run.predict(" in repr(answers)
+    assert "list(…)" in repr(answers)
     first, second = answers
     shares = dict(zip(first.labels, first.probabilities, strict=True))
     assert repr(first) == f"Label('good', good {shares['good']:.3f}, bad {shares['bad']:.3f})"
