@@ -122,6 +122,13 @@ def test_a_comparison_shows_its_table(tmp_path: Path, monkeypatch: pytest.Monkey
     assert found["rows"][0]["model"] in found._repr_html_()
 
 
+def test_scoring_says_at_once_that_a_model_cannot_and_prints_what_it_is(runs: dict[str, segue.Run]) -> None:
+    scored = runs["ngram"].score(["the cow"])
+    assert "list(…)" in repr(scored) and next(scored).text == "the cow"
+    with pytest.raises(segue.InputError, match="cannot score"):
+        runs["vectors"].score(["the cow"])
+
+
 def test_a_run_of_vectors_answers(runs: dict[str, segue.Run]) -> None:
     run = runs["vectors"]
     assert np.linalg.norm(run["cow"]) == pytest.approx(1, abs=1e-5)
@@ -208,7 +215,7 @@ ROWS = [("good", "a fine film"), ("bad", "a dull film")] * 12
 def test_predictions_print_as_a_person_reads_them(tmp_path: Path) -> None:
     run = segue.train("naive_bayes", ROWS, tmp_path / "run")
     answers = run.predict(["a fine film", "a dull one"])
-    assert "list(run.predict(" in repr(answers)
+    assert "list(…)" in repr(answers)
     first, second = answers
     shares = dict(zip(first.labels, first.probabilities, strict=True))
     assert repr(first) == f"Label('good', good {shares['good']:.3f}, bad {shares['bad']:.3f})"
@@ -237,3 +244,10 @@ def test_figures_are_in_the_unit_of_the_figure_that_they_belong_to() -> None:
     assert "89.1 %" in shown and "89.0 %" in shown
     adapted = Figures({"bits_per_byte": 1.7, "tokens": 7466, "static": {"bits_per_byte": 1.8}})
     assert "∞" not in str(adapted) and "∞" not in adapted._repr_html_()
+
+
+def test_a_run_goes_on_by_its_folder_alone(tmp_path: Path) -> None:
+    with pytest.raises(segue.InputError, match="Name a model to train"):
+        segue.train()
+    assert segue.train("rnn_lm", TEXTS, tmp_path / "run", TINY).result["steps"] == 6
+    assert segue.train(out=tmp_path / "run", resume=True, settings="train.steps=8").result["steps"] == 8

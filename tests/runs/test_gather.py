@@ -1,4 +1,4 @@
-"""The page of a model without smoothing: its sample may come to a dead end, which ends the text and not the run."""
+"""What a page gathers: the command that made it; of a model without smoothing a sample that ends at a dead end."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 import segue
 from segue.cli import main
 from segue.runs.folder import read_json
+from segue.runs.gather import command_line
 
 SEEN = "".join(f"the cow eats the green grass and they saw beast{i}\n" for i in range(30))
 UNSEEN = "they saw the green cow\n" * 8
@@ -74,3 +75,19 @@ def test_a_comparison_with_it_has_a_table(run: Path) -> None:
     Path("book.txt").write_text(SEEN + UNSEEN)
     rows = segue.compare("book.txt", ["ml.toml", "ngram"], out="c", settings=["tokens.kind=word"])["rows"]
     assert [row["model"] for row in rows] == ["ngram", "ml"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "command"),
+    [
+        (["/usr/bin/segue", "compare", "my book.txt"], "segue compare 'my book.txt'"),
+        (["/lib/segue/__main__.py", "compare", "pydoc"], "segue compare pydoc"),
+        (["/lib/ipykernel_launcher.py", "-f", "/home/ann/kernel-1.json"], ""),
+        (["study.py", "3"], ""),
+    ],
+)
+def test_a_page_names_the_command_that_made_it_and_no_other_programs(
+    argv: list[str], command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", argv)
+    assert command_line() == command

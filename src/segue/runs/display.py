@@ -12,7 +12,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from segue.errors import SegueError
 from segue.inference.evaluation import NAMES, main_figure
@@ -24,6 +24,7 @@ from segue.look.page.report import framed
 if TYPE_CHECKING:
     from segue.runs.run import Run
 
+Answer = TypeVar("Answer")
 _SAMPLE = 60
 """Tokens of the sample that a notebook shows."""
 
@@ -92,17 +93,17 @@ class Challenge(Figures):
         return f"{_table(['sentences', 'right', 'of'], rows)}<p>{text(self['verdict'])}</p>"
 
 
-class Answers(Iterator[Any]):
-    """The answers of `predict`, each made when it is asked for."""
+class Answers(Iterator[Answer]):
+    """The answers of `predict` or `score`, each made when it is asked for."""
 
-    def __init__(self, answers: Iterator[Any]) -> None:
+    def __init__(self, answers: Iterator[Answer]) -> None:
         self._answers = answers
 
-    def __next__(self) -> Any:
+    def __next__(self) -> Answer:
         return next(self._answers)
 
     def __repr__(self) -> str:
-        return "<answers, each made when it is asked for: list(run.predict(…)) has all, next(run.predict(…)) the first>"
+        return "<answers, each made when it is asked for: list(…) has all of them, next(…) the first>"
 
 
 class History(list[dict[str, Any]]):

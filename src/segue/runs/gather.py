@@ -182,7 +182,7 @@ def entry_of(
         calibration=figures.get("calibration", []),
         run=str(run.path.relative_to(Path.cwd()) if run.path.is_relative_to(Path.cwd()) else run.path),
         family=run.model.family,
-        note=f"{result['epochs']:.3g} epochs" if run.task.whole_epochs else "",
+        note=f"{result['epochs']:.3g} epoch{'s' if result['epochs'] != 1 else ''}" if run.task.whole_epochs else "",
         rung=_rung(run),
         guesses=_guesses(run, passage.asked[0]) if passage and passage.asked else [],
     )
@@ -208,6 +208,14 @@ def write_run_page(run: Run, evaluation: Evaluation, corpus: Corpus, split: str,
     written = tempered(run, passage.prompt) if passage else []
     page = replace(page, expected=expected, words=words, views=views, orders=orders, temperatures=written)
     write(replace(page, features=top_features(run)), run.path / "report.html")
+
+
+def command_line() -> str:
+    """Return the command that is running; empty where another program is, such as a notebook: its arguments are not
+    Segue's."""
+    program = Path(sys.argv[0])
+    own = program.stem == "segue" or program.parent.name == "segue"  # the second: python -m segue
+    return shlex.join(["segue", *sys.argv[1:]]) if own else ""
 
 
 def data_names(path: str) -> str:
@@ -278,7 +286,7 @@ def page_of(
         best=best.result.get("best_possible"),
         ledger=ledger,
         corpora=[{**row, "bits_per_byte": bits.get(row["corpus"])} for row in mixed],
-        command=" ".join(["segue", *map(shlex.quote, sys.argv[1:])]),
+        command=command_line(),
         version=__version__,
         date=datetime.date.today().isoformat(),
         quiz=_quiz(passage, entries) if passage else None,

@@ -292,7 +292,7 @@ class Run:
 
     # Scoring
 
-    def score(self, texts: Iterable[str], end: bool = False) -> Iterator[Line]:
+    def score(self, texts: Iterable[str], end: bool = False) -> Answers[Line]:
         """Score texts: the tokens of each with their log probabilities, and the totals; with `end` also the end of each
         text, as `evaluate` counts it. Each text is scored by itself; if the run was made with data.carry=true, each is
         read on from those before it. For a translator each text is a source, a tab and a target, of which the target,
@@ -300,9 +300,11 @@ class Run:
         self._must("score")
         if self.task.shape.running:
             scored = self._score(_listed(texts), self.recipe.data.carry)
-            yield from scored if end else map(Line.without_end, scored)
-            return
-        for text in _listed(texts):
+            return Answers(scored if end else map(Line.without_end, scored))
+        return Answers(self._scored_targets(_listed(texts)))
+
+    def _scored_targets(self, texts: Iterable[str]) -> Iterator[Line]:
+        for text in texts:
             line = self.task.scored(self.opened, text)
             assert line is not None
             yield line
@@ -482,7 +484,7 @@ class Run:
 
     # Predicting
 
-    def predict(self, texts: Any, settings: Settings = (), explain: bool = False) -> Answers:
+    def predict(self, texts: Any, settings: Settings = (), explain: bool = False) -> Answers[Any]:
         """Predict labels, tags (of the words of `sentence_words`) or translations, one a text; with `explain` pairs of
         a label and how much each word mattered.
 

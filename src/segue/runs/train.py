@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def train(
-    model: str | Recipe | None,
+    model: str | Recipe | None = None,
     data: Data = None,
     out: Out = None,
     settings: Settings = (),

@@ -399,7 +399,7 @@ def test_two_runs_side_by_side(runs: dict[str, Run]) -> None:
 
 
 def test_what_does_not_apply_is_said(runs: dict[str, Run]) -> None:
-    with pytest.raises(InputError, match=r"'attention' does not apply to a RnnLm. Views that do: next, gates, surpris"):
+    with pytest.raises(InputError, match=r"'attention' does not apply to rnn_lm. Views that do: next, gates, surpris"):
         runs["lstm"].look("the", "attention")
     with pytest.raises(InputError, match=r"no view 'atention'.*attention"):
         runs["gpt"].look("the", "atention")
@@ -409,7 +409,7 @@ def test_what_does_not_apply_is_said(runs: dict[str, Run]) -> None:
         runs["lstm"].look("the", "gates", head=1)
     with pytest.raises(InputError, match=r"'surprisal' has no option 'target'. It takes no options"):
         look(runs["lstm"].opened, "surprisal", "the", target="die")
-    with pytest.raises(InputError, match="'attention' does not apply to a RnnLm"):
+    with pytest.raises(InputError, match="'attention' does not apply to rnn_lm"):
         runs["gpt"].look("the", "attention", other=runs["lstm"])
     for name, view in (("bow", "leave_one_out"), ("rnn", "gates")):
         with pytest.raises(InputError, match="no text"):

@@ -150,7 +150,8 @@ def test_a_claim_is_run_judged_and_drawn(tmp_path: Path, capsys: pytest.CaptureF
     assert min(slope) < result["law"]["exponent"] < max(slope)
     assert json.loads((out / "result.json").read_text()) | {"wall_seconds": result["wall_seconds"]} == result
     page = (out / "report.html").read_text()
-    assert "The claim held here" in page and "against model.order" in page and 'class="chart wide trend"' in page
+    assert '<p class="verdict">The claim held here.</p>' in page
+    assert "against model.order" in page and 'class="chart wide trend"' in page
     ElementTree.parse(out / "picture.svg")
     assert main(["claim", mine, "--out", str(out)]) == 0
     told = capsys.readouterr().out

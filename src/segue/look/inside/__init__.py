@@ -52,17 +52,20 @@ def look(
 def _default(model: Any) -> str:
     found = views_of(model)
     if not found:
-        raise InputError(f"There is nothing to look at in a {type(model).__name__}: no view applies to it.")
+        raise InputError(f"There is nothing to look at in {_kind(model)}: no view applies to it.")
     return found[0]
+
+
+def _kind(model: Any) -> str:
+    """The kind of a model as users write it: the name of its file."""
+    return type(model).__module__.rpartition(".")[2]
 
 
 def _one(opened: Opened, name: str, text: str, options: dict[str, Any]) -> View:
     module = _module(name)
     if not module.applies(opened.model):
         found = ", ".join(views_of(opened.model)) or "none"
-        raise InputError(
-            f"The view '{name}' does not apply to a {type(opened.model).__name__}. Views that do: {found}."
-        )
+        raise InputError(f"The view '{name}' does not apply to {_kind(opened.model)}. Views that do: {found}.")
     taken = [key for key in inspect.signature(module.view).parameters if key not in ("opened", "text")]
     if wrong := [key for key in options if key not in taken]:
         expected = f"It takes: {', '.join(taken)}." if taken else "It takes no options."

@@ -426,7 +426,7 @@ def _report(claim: Claim, outcomes: Sequence[Outcome], recipe: Recipe, out: Path
     trend = _trend(claim, outcomes, main, metric, law) if claim.against != "steps" else None
     page = page_of(
         f"{claim.name}: a claim and its variants",
-        [*_facts(claim, recipe, ranked[0]), verdict, *details],
+        [*_facts(claim, recipe, ranked[0]), *details, verdict],
         entries,
         None,
         ranked[0].mean,
