@@ -205,7 +205,7 @@ def test_a_verb_leaves_room_for_other_programs(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     for busy, left in ((None, 4), (0.2, 4), (1.1, 3), (7.0, 1)):
         with devices.using_threads(4):
-            monkeypatch.setattr(devices, "_asked", 0)
+            devices._asked = 0
             monkeypatch.setattr(devices.Others, "cores", lambda others, busy=busy: busy)
             devices.leave_room()
             assert devices.threads_in_use() == left

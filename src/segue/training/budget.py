@@ -23,6 +23,8 @@ OVERTIME = 1.1
 
 RAREST, MOST = 4, 20
 """The least number of validations of a run, and the most of a run in steps or epochs."""
+SHORT = 10
+"""Steps that a short run takes from one validation to the next: after fewer, early stopping would judge by chance."""
 
 
 class Budget:
@@ -121,7 +123,7 @@ def between_validations(steps: int, epochs: float, held_out: float) -> int:
     validation text as a share of the training text; to read it takes a third of the time that training on as much
     takes, since there is no backward pass. The clock has no say, so that the run can be made again."""
     affordable = int(0.1 * 3 * epochs / held_out) if held_out else MOST
-    return max(1, steps // min(MOST, max(RAREST, affordable)))
+    return max(1, min(SHORT, steps // RAREST), steps // min(MOST, max(RAREST, affordable)))
 
 
 def validations(seconds: float) -> int:
