@@ -351,7 +351,7 @@ class _Words(_Split):
         written, before = list[str](), STOP
         for i in ids:
             written.append((" " if i in bare and before in words else "") + self.name(i))
-            before = i
+            before = before if i == STOP else i  # STOP is not written
         return drop_line_blanks("".join(written))
 
     def name(self, token: int) -> str:

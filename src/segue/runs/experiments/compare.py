@@ -97,8 +97,8 @@ def compare(
         name, rows = named_data(data, path, chosen.shape)
         asked = given.asked(name or "pydoc", chosen)
         recipes = _recipes(asked, trust)
-        held = files.held(path, made, _again(path), partial(_check_empty, path))
-        with devices.using_threads(threads), rows_by_number(rows), held:
+        empty = partial(_check_empty, path)
+        with devices.using_threads(threads), rows_by_number(rows), files.held(path, made, _again(path), empty):
             return Comparison(_compare(asked, recipes, path, progress, trust), wall_seconds=time.perf_counter() - begun)
     except BaseException:
         undo_rows(rows, path, made)
