@@ -5,13 +5,14 @@
 
 Whole commands are timed by turns. Beside busy loops, which the script starts and ends: with the default, with
 `--threads 1` and with as many threads as cores; the default may take at most 1.3 times as long as the better of them.
-On a quiet machine: this version and the one in FOLDER, a checkout of the repository, in pairs; the median of their
-ratios may be at most 1.03. Every run validates once, at its end.
+On a quiet machine: this version and the one in FOLDER, a checkout of the repository, in pairs of five times as many
+steps; the median of the ratios of their training seconds may be at most 1.03. Every run validates once, at its end.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 import subprocess
@@ -21,30 +22,36 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 HERE = Path(__file__).parents[1]
-CASES = {
-    "rnn_lm": "pydoc train.steps=30 train.every=30",
-    "gpt": "pydoc train.steps=30 train.every=30",
-    "bow": "grammar train.steps=100 train.every=100 data.validation=0.01",
-    "cnn_classifier": "grammar train.steps=60 train.every=60 data.validation=0.01",
-}
-BUSY, QUIET = 1.3, 1.03
+CASES = {"rnn_lm": ("pydoc", 30), "gpt": ("pydoc", 30), "bow": ("grammar", 100), "cnn_classifier": ("grammar", 60)}
+"""The text and the steps of each."""
+BUSY, QUIET, LONGER = 1.3, 1.03, 5
 
 
-def seconds(kind: str, options: Sequence[str] = (), version: Path = HERE) -> float:
-    """Return the wall time of a whole command."""
+class Took(NamedTuple):
+    """Seconds of a whole command, and of the training in it."""
+
+    wall: float
+    training: float
+
+
+def command(kind: str, options: Sequence[str] = (), version: Path = HERE, times: int = 1) -> Took:
+    """Time one command."""
     chosen = {key: value for key, value in os.environ.items() if key not in ("OMP_NUM_THREADS", "GOMP_SPINCOUNT")}
+    text, steps = CASES[kind][0], CASES[kind][1] * times
+    settings = [f"train.steps={steps}", f"train.every={steps}", "data.validation=0.01"]
     with tempfile.TemporaryDirectory() as folder:
-        line = [sys.executable, "-m", "segue", "train", kind, *CASES[kind].split(), "--out", f"{folder}/run", *options]
+        line = [sys.executable, "-m", "segue", "train", kind, text, *settings, "--out", f"{folder}/run", *options]
         begun = time.perf_counter()
-        subprocess.run(
-            [*line, "--device", "cpu"],
+        said = subprocess.run(
+            [*line, "--device", "cpu", "--json"],
             env={**chosen, "PYTHONPATH": str(version / "src")},
             check=True,
             capture_output=True,
         )
-        return time.perf_counter() - begun
+        return Took(time.perf_counter() - begun, json.loads(said.stdout)["result"]["train_seconds"])
 
 
 @contextmanager
@@ -66,7 +73,7 @@ def beside_others(kinds: Sequence[str], repeats: int, cores: int) -> bool:
     ways = ([], ["--threads", "1"], ["--threads", str(cores)])
     for kind in kinds:
         with busy_loops(cores):
-            times = [[seconds(kind, way) for way in ways] for _ in range(repeats)]
+            times = [[command(kind, way).wall for way in ways] for _ in range(repeats)]
         default, one, all_cores = (statistics.median(column) for column in zip(*times, strict=True))
         ratio = default / min(one, all_cores)
         held = held and ratio <= BUSY
@@ -75,20 +82,23 @@ def beside_others(kinds: Sequence[str], repeats: int, cores: int) -> bool:
 
 
 def quiet(kinds: Sequence[str], repeats: int, before: Path) -> bool:
-    print(f"On a quiet machine; seconds of the whole command, medians of {repeats} pairs.")
-    print(f"{'':16} {'before':>9} {'now':>9} {'ratio':>7}")
+    print(f"On a quiet machine; seconds of training, medians of {repeats} pairs; in brackets the whole command.")
+    print(f"{'':16} {'before':>16} {'now':>16} {'ratio':>7}")
     held = True
     for kind in kinds:
-        seconds(kind, (), before), seconds(kind)  # compiles and fills the caches
+        command(kind, (), before), command(kind)  # compiles and fills the caches
         pairs = []
         for i in range(repeats):
             first, second = (before, HERE) if i % 2 else (HERE, before)
-            took = {first: seconds(kind, (), first), second: seconds(kind, (), second)}
+            took = {version: command(kind, (), version, LONGER) for version in (first, second)}
             pairs.append((took[before], took[HERE]))
-        old, new = (statistics.median(column) for column in zip(*pairs, strict=True))
-        ratio = statistics.median(after / earlier for earlier, after in pairs)
+        ratio = statistics.median(now.training / earlier.training for earlier, now in pairs)
         held = held and ratio <= QUIET
-        print(f"{kind:16} {old:9.2f} {new:9.2f} {ratio:7.3f}", flush=True)
+        shown = []
+        for column in zip(*pairs, strict=True):
+            wall, training = (statistics.median(values) for values in zip(*column, strict=True))
+            shown.append(f"{training:7.2f} ({wall:.2f})")
+        print(f"{kind:16} {shown[0]:>16} {shown[1]:>16} {ratio:7.3f}", flush=True)
     return held
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from segue.errors import InputError, SegueError
@@ -29,9 +30,21 @@ if TYPE_CHECKING:
 
 # OpenMP's threads spin while they wait for each other, by default for milliseconds. Where other programs run too, they
 # keep the cores from the very threads that they wait for, and a step takes ten times as long: make them sleep soon. The
-# libraries read this when torch loads them: GNU's on Linux (a number of loops), LLVM's and Intel's (milliseconds).
+# libraries read this when torch loads them: GNU's on Linux (a number of loops), LLVM's and Intel's (milliseconds). On a
+# quiet machine waking up takes longer than waiting a little: they spin for longer there.
+
+
+def _is_busy() -> bool:
+    """Whether other programs want half of the cores or more at this moment (known on Linux alone)."""
+    try:
+        running = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0]) - 1  # not this process
+    except (OSError, ValueError, IndexError):
+        return True
+    return running >= max(1, (os.cpu_count() or 1) // 2)
+
+
 if "OMP_WAIT_POLICY" not in os.environ:
-    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000" if _is_busy() else "30000")
     os.environ.setdefault("KMP_BLOCKTIME", "1")
 
 __version__ = "0.1.0"

@@ -193,12 +193,14 @@ def test_only_a_run_in_seconds_changes_its_threads(
 def test_threads_that_wait_sleep_soon() -> None:
     """OpenMP reads it when torch is loaded, so that it must be set before; what the user says stays."""
     program = "import os, segue, sys; print(os.environ.get('GOMP_SPINCOUNT'), 'torch' in sys.modules)"
-    for own, expected in (({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, "None")):
+    chosen = ("1000", "30000")  # by how busy the machine is
+    for own, expected in (({}, chosen), ({"GOMP_SPINCOUNT": "7"}, ("7",)), ({"OMP_WAIT_POLICY": "active"}, ("None",))):
         clean = {key: value for key, value in os.environ.items() if key not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
         said = subprocess.run(
             [sys.executable, "-c", program], env=clean | own, capture_output=True, text=True, check=True
         )
-        assert said.stdout.split() == [expected, "False"]
+        spins, loaded = said.stdout.split()
+        assert spins in expected and loaded == "False"
 
 
 def test_a_verb_leaves_room_for_other_programs(monkeypatch: pytest.MonkeyPatch) -> None:

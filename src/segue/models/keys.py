@@ -53,16 +53,28 @@ def _keys(prefix: str, source: Path, class_name: str) -> Iterator[str]:
 
 def _group(source: Path, annotation: str) -> tuple[Path, str] | None:
     """Find the dataclass that a field's annotation names, in the same file or in an imported one; None: no group."""
+    if annotation in ("bool", "float", "int", "str"):
+        return None
     module, _, name = annotation.rpartition(".")
-    if not module and name in _classes(source.read_text(encoding="utf-8")):
+    text = source.read_text(encoding="utf-8")
+    if not module and name in _classes(text):
         return source, name
-    for node in ast.walk(_parsed(source.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("segue."):
-            for alias in node.names:
-                if (alias.asname or alias.name) == (module or name):
-                    path = _source_of(f"{node.module}.{alias.name}" if module else str(node.module))
-                    return (path, name) if name in _classes(path.read_text(encoding="utf-8")) else None
-    return None
+    place = _imports(text).get(module or name)
+    if place is None:
+        return None
+    path = _source_of(place if module else place.rpartition(".")[0])
+    return (path, name) if name in _classes(path.read_text(encoding="utf-8")) else None
+
+
+@lru_cache(maxsize=64)
+def _imports(source: str) -> dict[str, str]:
+    """The names that a source imports from this package, each with where it is from: segue.data.config.Label."""
+    return {
+        alias.asname or alias.name: f"{node.module}.{alias.name}"
+        for node in ast.walk(_parsed(source))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("segue.")
+        for alias in node.names
+    }
 
 
 def section_fields(section: str, kind: str) -> list[Field]:

@@ -54,7 +54,7 @@ _LABELS, _FEATURES = 12, 15
 """Labels, and n-grams of each, that are shown of a classifier that counts."""
 _MOST_WEIGHTS = 5_000_000
 """Look for the greatest weights among at most so many: spelling out more n-grams takes seconds."""
-_TEMPERED = 160
+_TEMPERED = 100
 """Characters that are written with each temperature."""
 _ENDS = {"line": "\n", "paragraph": "\n\n", "document": ""}
 """How the end of a unit looks in the text."""
