@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from segue.errors import InputError, nearest
-from segue.runs.folder import free_name
 
 Progress = Any
 Notes = list[str]
@@ -56,6 +55,8 @@ def export_run(run: str | Path, path: str | Path, to: str = "zip", progress: Pro
 
 def import_run(path: str | Path, out: str | Path | None = None, progress: Progress = _silent) -> Notes:
     """Make a run folder of a file or folder, in the first format that recognises it; by default runs/NAME."""
+    from segue.runs.folder import free_name
+
     path = Path(path)
     place = Path(out) if out else free_name(path.resolve().name.split(".")[0] or "imported")
     chosen = next(one for one in FORMATS if one.recognises(path))
