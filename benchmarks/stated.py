@@ -245,6 +245,7 @@ FIGURES = [
 ]
 ELSEWHERE = {
     "startup.py": "seconds",
+    "busy.py": "seconds, on a machine that is quiet, or busy",
     "lstm_speed.py": "seconds",
     "memory.py": "300 MB of text, minutes",
     "ngram_speed.py": "seconds, against KenLM",
