@@ -30,6 +30,13 @@ class Sizes:
     is in the vocabulary, and nothing was held out, so that only another text can have unknown ones. here: otherwise."""
     carry: bool = False
     """Whether a language model carries its context over the end of a unit (data.carry)."""
+    source_vocab_size: int = 0
+    """Ids of the source's own vocabulary, if each side of a pair has one; 0: both sides share one."""
+
+    @property
+    def source_ids(self) -> int:
+        """Number of rows in a table of the source's vectors."""
+        return self.source_vocab_size or self.ids
 
     @property
     def ids(self) -> int:

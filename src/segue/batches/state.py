@@ -15,6 +15,12 @@ class State(ABC):
 
     most: int = 0
     """No row has more tokens in its window than this; 0 where a state has no window to fill."""
+    attended_BS: Array = None
+    """The attention that each place of the source has got, summed over the steps since `covering`; None: not summed."""
+
+    def covering(self) -> Self:
+        """Return the same state, which sums its attention over the source from here on; as it is where it has none."""
+        return self
 
     @abstractmethod
     def select(self, rows: Array, same_text: bool = False) -> Self:

@@ -6,6 +6,7 @@ A model is one file in this folder with one public class; the file's name is its
     Counted          trains itself, without torch: n-grams, naive Bayes, NBSVM, word2vec, an ensemble
     Network          learns by gradient (models/network.py)
     LanguageModel    predicts the next token; beam search, sampling, scoring and serving need only `start` and `step`
+    EncoderDecoder   a LanguageModel that writes a target for a source
     Body             has hidden states: embeddings, the neural cache, pictures and later heads read them
     NgramCounts      counted n-grams, and shows the counts behind a probability
     NgramWeights     a classifier with a weight for each n-gram and class
@@ -39,7 +40,7 @@ Array = Any
 
 
 class ModelConfig:
-    """What a kind's nested `Config` derives from: a frozen dataclass, 12 fields at most, a line of doc under each.
+    """What a kind's nested `Config` derives from: a frozen dataclass, 16 fields at most, a line of doc under each.
 
     The names below are no fields, and so no keys of a recipe, until a Config makes them its own."""
 
@@ -199,6 +200,18 @@ class LanguageModel(Model, Scorer):
     def adapted(self) -> LanguageModel:
         """Return a model that begins as this one and also counts what it reads, if it `adapts`."""
         raise InputError("This model cannot go on counting while it reads. Models that count can.")
+
+
+class EncoderDecoder(LanguageModel):
+    """Writes a target for a source: translation, summaries, answers."""
+
+    task = "seq2seq"
+    inputs = ("source",)
+
+    def alignment(self, batch: Batch) -> Array | None:
+        """Compute alpha_BTS: how much of its attention each place of the target pays to each place of the source, by
+        teacher forcing; rows sum to 1, padding of the source gets 0. None: the model has no attention."""
+        return None
 
 
 class NgramCounts(ABC):

@@ -29,7 +29,7 @@ from segue.batches.batch import Batch
 from segue.batches.state import State
 from segue.layers.losses import linear_cross_entropy
 from segue.layers.recurrent import Cell, Parts, Recurrent, RecurrentState, RecurrentStep
-from segue.models.base import LanguageModel, Loss, ModelConfig, Sizes, Term
+from segue.models.base import EncoderDecoder, Loss, ModelConfig, Sizes, Term
 from segue.models.network import Network
 
 
@@ -66,13 +66,11 @@ def beside(x_BTD: Tensor, context_BD: Tensor | None) -> Tensor:
     return torch.cat([x_BTD, context_BD[:, None].expand(-1, x_BTD.shape[1], -1)], dim=-1)
 
 
-class RnnSeq2seq(Network, LanguageModel):
+class RnnSeq2seq(Network, EncoderDecoder):
     """Encoder-decoder of recurrent layers, without attention."""
 
     family = "RNN"
-    task = "seq2seq"
     records = True
-    inputs = ("source",)
 
     @dataclass(frozen=True)
     class Config(ModelConfig):
