@@ -98,10 +98,6 @@ class Decoding(State):
     def spread(self, beams: int) -> Decoding:
         return replace(self.select(self.rows.repeat_interleave(beams), same_text=True), beams=self.beams * beams)
 
-    @property
-    def rows(self) -> Tensor:
-        return self.decoder.rows
-
     def select(self, rows: Tensor, same_text: bool = False) -> Decoding:
         own = {name: part.index_select(0, rows) for name, part in self.own.items()}
         chosen = replace(self, decoder=self.decoder.select(rows), own=own)
