@@ -99,6 +99,10 @@ class RecurrentState(Carried):
         """The same in memory of its own."""
         return RecurrentState(*(part.clone() for part in self.parts()))
 
+    @property
+    def rows(self) -> Tensor:
+        return torch.arange(self.h_LBD.shape[1], device=self.h_LBD.device)
+
     def select(self, rows: Tensor, same_text: bool = False) -> RecurrentState:
         return RecurrentState(*(part.index_select(1, rows) for part in self.parts()))
 

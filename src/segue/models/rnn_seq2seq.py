@@ -47,6 +47,10 @@ class Decoding(State):
         """The same in memory of its own."""
         return Decoding(self.decoder.copy(), None if self.context_BD is None else self.context_BD.clone())
 
+    @property
+    def rows(self) -> Tensor:
+        return self.decoder.rows
+
     def select(self, rows: Tensor, same_text: bool = False) -> Decoding:
         context_BD = self.context_BD
         if context_BD is not None and not same_text:  # the beams of one source see the same context
