@@ -64,7 +64,9 @@ class Seq2seq(Task):
     figure = "bleu"
     beside = ("bleu", "chrf", "perplexity")
     curve = ("accuracy", "token accuracy")
-    ladder = ("rnn_seq2seq/elman", "rnn_seq2seq", "rnn_seq2seq/every")
+    ladder = (
+        *(f"rnn_seq2seq/{name}" for name in ("elman", "start", "fixed", "dot", "bilinear", "additive", "coverage")),
+    )
     by = "source"
     added = 1
     decodes = ("beam", "length_penalty", "max_tokens")
