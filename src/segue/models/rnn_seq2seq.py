@@ -32,7 +32,7 @@ table fixed, train.freeze=vectors,source_vectors keeps two.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -78,11 +78,24 @@ class Decoding(State):
         return () if self.source is None else tuple(self.source)
 
     def copy(self) -> Decoding:
-        """The same in memory of its own; only a GPU, which records where it reads, needs that of the source too."""
-        own, source = {name: part.clone() for name, part in self.own.items()}, self.source
-        if source is not None and source.h_BSD.is_cuda:
-            source = SourceStates(*(part.clone() for part in source))
-        return Decoding(self.decoder.copy(), source, own, self.beams)
+        """The same in memory of its own."""
+        source = None if self.source is None else SourceStates(*(part.clone() for part in self.source))
+        return replace(self._with_own(torch.clone), decoder=self.decoder.copy(), source=source)
+
+    @property
+    def source_places(self) -> int:  # type: ignore[override]
+        return 0 if self.source is None else self.source.mask_BS.shape[1]
+
+    def widened(self, source_places: int) -> Decoding:
+        if self.source is None:
+            return self
+        own = dict(self.own)
+        if "attended" in own:
+            (own["attended"],) = widened([own["attended"]], source_places)
+        return replace(self, source=SourceStates(*(widened([part], source_places)[0] for part in self.source)), own=own)
+
+    def _with_own(self, change: Callable[[Tensor], Tensor]) -> Decoding:
+        return replace(self, own={name: change(part) for name, part in self.own.items()})
 
     def covering(self) -> Decoding:
         if self.source is None or "attended" in self.own:
@@ -99,8 +112,8 @@ class Decoding(State):
         return replace(self.select(self.rows.repeat_interleave(beams), same_text=True), beams=self.beams * beams)
 
     def select(self, rows: Tensor, same_text: bool = False) -> Decoding:
-        own = {name: part.index_select(0, rows) for name, part in self.own.items()}
-        chosen = replace(self, decoder=self.decoder.select(rows), own=own)
+        chosen = self._with_own(lambda part: part.index_select(0, rows))
+        chosen = replace(chosen, decoder=self.decoder.select(rows))
         if self.source is None or same_text:
             return chosen
         sources = rows // self.beams
