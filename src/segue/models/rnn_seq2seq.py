@@ -37,7 +37,6 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from segue.batches.batch import IGNORE, Batch
@@ -290,22 +289,30 @@ class RnnSeq2seq(Network, EncoderDecoder):
         """The cross-entropy, without all logits at once where the vocabulary is large, and the loss of coverage."""
         read = self._forced(batch)
         out_BTD = self._output(read.out_BTD)
-        smoothing = self.config.label_smoothing if self.training else 0.0
-        if smoothing:
-            logits_NV, targets_N = self.head(out_BTD).flatten(0, 1), batch.targets.flatten()
-            logits_NV = logits_NV.to(torch.promote_types(logits_NV.dtype, torch.float32))
-            smooth = {"ignore_index": IGNORE, "reduction": "sum", "label_smoothing": smoothing}
-            sums = F.cross_entropy(logits_NV, targets_N, **smooth), (targets_N != IGNORE).sum()
+        if self.config.label_smoothing:
+            terms = self._smoothed(out_BTD, batch.targets)
         else:
             sums = linear_cross_entropy(out_BTD, self.head.weight, batch.targets, self.head.bias)
-        terms = (Term("cross_entropy", *sums),)
+            terms = [Term("cross_entropy", *sums)]
         if self.config.coverage == "loss" and read.alpha_BTS is not None:
-            terms += (Term("coverage", coverage_loss(read.alpha_BTS, batch.targets != IGNORE), sums[1]),)
-        return Loss(terms)
+            terms.append(Term("coverage", coverage_loss(read.alpha_BTS, batch.targets != IGNORE), terms[0].count))
+        return Loss(tuple(terms))
+
+    def _smoothed(self, out_BTD: Tensor, targets_BT: Tensor) -> list[Term]:
+        """The cross-entropy l, and what label smoothing e adds to it: e (m - l), m the mean over the vocabulary."""
+        logits_BTV = self.head(out_BTD)
+        logp_NV = logits_BTV.flatten(0, 1).log_softmax(-1, dtype=torch.promote_types(logits_BTV.dtype, torch.float32))
+        real_N = targets_BT.flatten() != IGNORE
+        own_N = -logp_NV.gather(1, targets_BT.flatten().clamp(min=0)[:, None])[:, 0]
+        added_N = -logp_NV.mean(-1) - own_N
+        share, count = self.config.label_smoothing, real_N.sum()
+        added = Term("label_smoothing", (added_N * real_N).sum(), count, share)
+        return [Term("cross_entropy", (own_N * real_N).sum(), count), added]
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        names = ("cross_entropy", "coverage") if self.config.coverage == "loss" else ("cross_entropy",)
-        return dict.fromkeys(names, batch.count)
+        config = self.config
+        added = {"label_smoothing": config.label_smoothing > 0, "coverage": config.coverage == "loss"}
+        return dict.fromkeys(("cross_entropy", *(name for name, there in added.items() if there)), batch.count)
 
     @torch.inference_mode()
     def alignment(self, batch: Batch) -> Tensor | None:
@@ -365,7 +372,7 @@ class RnnSeq2seq(Network, EncoderDecoder):
             read = self._one_time(x_BTD[:, t : t + 1], state)
             state = read.state if mask_BT is None else read.state.where(mask_BT[:, t : t + 1], state)
             outs.append(read.out_BTD)
-            alphas.append(read.alpha_BTS)
+            alphas += [] if read.alpha_BTS is None else [read.alpha_BTS]
         return Read(torch.cat(outs, 1), torch.cat(alphas, 1), state)
 
     def _one_time(self, x_B1D: Tensor, state: Decoding) -> Read:
