@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -46,7 +46,7 @@ from segue.layers.losses import linear_cross_entropy
 from segue.layers.probe import probe, recording
 from segue.layers.recurrent import Cell, Parts, Recurrent, RecurrentState, RecurrentStep
 from segue.models.base import EncoderDecoder, Loss, ModelConfig, Sizes, Term
-from segue.models.network import Network
+from segue.models.network import Network, dropout_by_epochs
 
 
 @dataclass(frozen=True)
@@ -210,6 +210,14 @@ class RnnSeq2seq(Network, EncoderDecoder):
             return self.attention != "none" and self.feeds != "start"
 
     config: Config
+
+    @classmethod
+    def larger(cls, config: Config) -> list[dict[str, Any]]:
+        return [{"model.width": 512}] if config.layers == 1 else []
+
+    @classmethod
+    def dropout_for(cls, config: Config, epochs: float) -> float | None:
+        return dropout_by_epochs(0.12, 0.45, epochs)
 
     def __init__(self, config: Config, sizes: Sizes) -> None:
         super().__init__(config, sizes)
