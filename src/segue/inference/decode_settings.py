@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+OF_SOURCES = ("coverage_penalty", "n_best", "length_ratio", "prefix")
+"""Keys that matter only where a text is written for a source."""
 _MORE = 20
 """Tokens that a target may have beyond decode.length_ratio: the shortest source may have an answer."""
 
@@ -22,7 +24,7 @@ class Config:
     top_p: float = 1.0
     """Nucleus sampling: sample from the fewest tokens that together have this probability (1: from all)."""
     beam: int = 0
-    """Width of the beam search: how many beginnings of a text are kept at each step; 0 samples instead, 1 is greedy."""
+    """Width of the beam search: beginnings of a text that are kept at each step; 0 samples instead, 1 is greedy."""
     length_penalty: float = 0.6
     """Beam search: rank texts by log p / ((5 + length) / 6)^this; 0 compares plain log p, which favours short texts."""
     coverage_penalty: float = 0.0
@@ -52,7 +54,7 @@ class Config:
             raise ValueError(f"top_p is {self.top_p}; it must be above 0 and at most 1.")
         if self.beam and (self.top_k or self.top_p < 1 or self.temperature not in (0, 1)):
             raise ValueError(
-                f"beam is {self.beam}, and a beam draws nothing: leave out top_k, top_p and temperature, or set beam=0."
+                f"beam is {self.beam}, and a beam draws nothing: set beam=0, or temperature=1, top_k=0 and top_p=1."
             )
         if self.beam and self.n_best > self.beam:
             raise ValueError(
