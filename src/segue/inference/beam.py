@@ -29,6 +29,7 @@ from torch import Tensor
 
 from segue.errors import SegueError
 from segue.inference.decode_settings import Config
+from segue.layers.best_ids import best_ids
 
 if TYPE_CHECKING:
     from segue.inference.decode import Rows
@@ -115,17 +116,13 @@ class Beams:
     def _candidates(self, logits_BV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Log p, parent beam and id of the best 2K continuations of each row, best first."""
         (rows, width), vocab_size = self.score_RK.shape, logits_BV.shape[1]
-        whole_B1 = logits_BV.logsumexp(-1, keepdim=True)
-        self.broken |= ~(whole_B1 < math.inf).all()  # of NaN too
-        allowed_BV = logits_BV.index_fill(-1, self.forbid, -math.inf) if len(self.forbid) else logits_BV
-        if self.config.no_repeat:
-            allowed_BV = allowed_BV + self._repeats(vocab_size, allowed_BV.dtype)
+        cost_BV = self._repeats(vocab_size, logits_BV.dtype) if self.config.no_repeat else None
         # Of one beam at most K can live on, and one is STOP.
-        best_BN, id_BN = allowed_BV.topk(min(width + 1, vocab_size))
-        logp_BN = (best_BN - whole_B1).masked_fill(best_BN == -math.inf, -math.inf)
+        logp_BN, id_BN = best_ids(logits_BV, min(width + 1, vocab_size), self.forbid, cost_BV)
+        self.broken |= logp_BN.isnan().any()
         total_RN = (self.score_RK.view(-1, 1) + logp_BN).view(rows, -1)
         score_RN, place_RN = total_RN.topk(min(2 * width, total_RN.shape[1]))
-        return score_RN, place_RN // best_BN.shape[1], id_BN.view(rows, -1).gather(1, place_RN)
+        return score_RN, place_RN // logp_BN.shape[1], id_BN.view(rows, -1).gather(1, place_RN)
 
     def _repeats(self, vocab_size: int, dtype: torch.dtype) -> Tensor:
         """-inf at the ids that would repeat an n-gram of the text, else 0."""

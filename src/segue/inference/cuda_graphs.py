@@ -168,7 +168,7 @@ class Recorded:
             from segue.layers.one_token_gpu import Layers
 
             assert isinstance(self.one_token, TransformerStep)
-            self.one_token.loops = Layers(model.stack)
+            self.one_token.loops = Layers(model.stack, rows)
         self._graph = self._record(state) if device.type == "cuda" else None
 
     @property

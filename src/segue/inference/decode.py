@@ -243,8 +243,11 @@ class Rows:
 
     def advance(self, ids_B: Tensor, slots_B: Tensor, same_text: bool) -> None:
         """Go on with these slots alone, in this order, by one token each; `same_text`: moved only within their row."""
-        self._settle()
-        self.state = self.state.select(slots_B, same_text)
+        if self.state is None and self.one_token is not None and self.one_token.room:
+            self.one_token.move(slots_B, self.config.beam)
+        else:
+            self._settle()
+            self.state = self.state.select(slots_B, same_text)
         if self._covers and not same_text:
             self.mask_RS = self.mask_RS[slots_B[:: self.config.beam] // self.config.beam]
         self.feed(ids_B)
