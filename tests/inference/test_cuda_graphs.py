@@ -242,7 +242,7 @@ def memory(one_token: Any) -> list[Any]:
     """The tensors that a step of one token goes on in."""
     if isinstance(one_token, TransformerStep):
         return list(vars(one_token.cache).values())
-    return list(one_token.memory.parts())
+    return [*one_token.memory.parts(), *one_token.memory.kept()]
 
 
 # Recurrent networks

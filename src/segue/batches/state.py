@@ -15,6 +15,8 @@ class State(ABC):
 
     most: int = 0
     """No row has more tokens in its window than this; 0 where a state has no window to fill."""
+    source_places: int = 0
+    """Places of the sources that it holds, padding counted; 0 where it holds none."""
     attended_BS: Array = None
     """The attention that each place of the source has got, summed over the steps since `covering`; None: not summed."""
 
