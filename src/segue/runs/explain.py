@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from segue import tasks
 from segue.errors import InputError
+from segue.inference.decode_settings import OF_SOURCES
 from segue.look.inside.view import View
 from segue.look.terminal import print_equations, print_head, print_keys, print_lines, print_sections, print_view
 from segue.models import kinds, source_file, task_of
@@ -131,7 +132,7 @@ def _choices(recipe: Recipe, key: str, hint: Any) -> str:
 
 
 _OF_RUNNING_TEXT = ("data.unit", "data.carry", "data.blank_lines", "batches.vary", "batches.noise", "batches.share")
-_OF_ROWS = ("batches.tokens",)
+_OF_ROWS = ("batches.tokens", *(f"decode.{key}" for key in OF_SOURCES))
 
 
 def _reads(recipe: Recipe, key: str) -> bool:
