@@ -90,6 +90,16 @@ class OneToken(ABC):
         """A state that `step` can go on from."""
 
     @abstractmethod
+    def move(self, rows_B: Array, beams: int) -> None:
+        """Go on with these rows, row i after what was row rows_B[i]; they stand in groups of `beams`, each the beams of
+        one source that goes on."""
+
+    @abstractmethod
+    def reorder(self, rows_B: Array) -> None:
+        """Do the same for as many rows as before, each within its source, in the same memory: what the device does for
+        `move`, so that it can be recorded."""
+
+    @abstractmethod
     def feed(self, ids_B: Array) -> Array:
         """Read one token of each row: logits_BV of the next."""
 

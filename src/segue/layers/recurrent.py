@@ -152,6 +152,13 @@ class RecurrentStep(OneToken):
     def state(self) -> Any:
         return self.memory.copy()
 
+    def move(self, rows_B: Tensor, beams: int) -> None:
+        self.memory = self.memory.select(rows_B, same_text=len(rows_B) == len(self.memory.rows))
+
+    def reorder(self, rows_B: Tensor) -> None:
+        for own, new in zip(self.memory.parts(), self.memory.select(rows_B, same_text=True).parts(), strict=True):
+            own.copy_(new)
+
     @torch.inference_mode()
     def feed(self, ids_B: Tensor) -> Tensor:
         return self.read(ids_B, 0)
