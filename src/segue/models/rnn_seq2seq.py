@@ -11,9 +11,9 @@ All that the decoder knows of the source is one state: the bottleneck that atten
 and the STOP at the end is predicted from the source and the target's tokens before it.
 
 Departures: "every" shows the decoder the last layer's h and starts it from zero, where Cho et al. also compute d_0
-from the context. One tokenizer serves both sides, so their vectors may be shared. The forget gate's bias begins at 1.
-Given vectors (embeddings) go into both tables, rescaled to the model's own spread; train.freeze=vectors keeps a shared
-table fixed, train.freeze=vectors,source_vectors keeps two.
+from the context. Where one tokenizer serves both sides, their vectors may be shared. The forget gate's bias begins at
+1. Given vectors (embeddings) go into both tables, rescaled to the model's own spread; train.freeze=vectors keeps a
+shared table fixed, train.freeze=vectors,source_vectors keeps two.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from segue.batches.batch import Batch
 from segue.batches.state import State
+from segue.errors import InputError
 from segue.layers.losses import linear_cross_entropy
 from segue.layers.recurrent import Cell, Parts, Recurrent, RecurrentState, RecurrentStep
 from segue.models.base import EncoderDecoder, Loss, ModelConfig, Sizes, Term
@@ -106,8 +107,13 @@ class RnnSeq2seq(Network, EncoderDecoder):
     def __init__(self, config: Config, sizes: Sizes) -> None:
         super().__init__(config, sizes)
         width, seen = config.width, config.width if config.feeds == "every" else 0
-        self.vectors = self._table()
-        self.source_vectors = self.vectors if config.shared else self._table()
+        self.vectors = self._table(sizes.ids)
+        if config.shared and sizes.source_vocab_size:
+            raise InputError(
+                "model.shared=true shares one table of vectors, but each side has a vocabulary of its own "
+                "(tokens.sides=each). Set model.shared=false."
+            )
+        self.source_vectors = self.vectors if config.shared else self._table(sizes.source_ids)
         self.drop = nn.Dropout(config.dropout)
         self.encoder = Recurrent(config.cell, width, width, config.layers, config.dropout)
         self.decoder = Recurrent(config.cell, width + seen, width, config.layers, config.dropout)
@@ -115,9 +121,9 @@ class RnnSeq2seq(Network, EncoderDecoder):
         if config.tied:
             self.head.weight = self.vectors.weight
 
-    def _table(self) -> nn.Embedding:
+    def _table(self, ids: int) -> nn.Embedding:
         """Vectors of deviation 0.4; with large ones (2) a small translation is learnt much more slowly."""
-        table = nn.Embedding(self.sizes.ids, self.config.width)
+        table = nn.Embedding(ids, self.config.width)
         nn.init.normal_(table.weight, std=0.4)
         return table
 

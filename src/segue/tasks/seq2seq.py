@@ -24,6 +24,8 @@ from segue.inference.evaluation import Evaluation
 from segue.inference.opened import Opened
 from segue.inference.score import Floats, Line, perplexity_of
 from segue.tasks.base import Task
+from segue.tokens.tokenizer import Config as Tokens
+from segue.tokens.tokenizer import Tokenizer
 
 SHOWN = 20
 _ROWS = 64
@@ -64,15 +66,14 @@ class Seq2seq(Task):
     def shape(self) -> Shape:
         return PARALLEL
 
+    def settle_tokens(self, config: Tokens) -> None:
+        """All of [tokens] is for pairs."""
+
     def encode(self, group: Sequence[Example], codec: Codec, labelled: bool = True) -> Columns:
-        dtype = id_dtype(codec.tokenizer.vocab_size)
-
-        def column(texts: list[str]) -> Column:
-            flat, lengths = codec.tokenizer.encode_many(texts)
-            return Column(flat.astype(dtype, copy=False), np.cumsum(lengths, dtype=np.int64))
-
-        columns = {"source": column([example.text for example in group])}
-        return columns | ({"text": column([example.target for example in group])} if labelled else {})
+        columns = {"source": _column([example.text for example in group], codec.source_tokenizer)}
+        if labelled:
+            columns["text"] = _column([example.target for example in group], codec.tokenizer)
+        return columns
 
     def collate(self, columns: Columns, limit: int) -> Batch:
         """Batch for teacher forcing: STOP y1 … yn predicts y1 … yn STOP. A row cut at `limit` has no last STOP."""
@@ -155,6 +156,11 @@ class Seq2seq(Task):
         """Compute the perplexity of the references given their sources, per token; the end of each is one."""
         logp = np.concatenate(list(self.target_logprobs(opened, rows)))
         return perplexity_of(float(-logp.mean()))
+
+
+def _column(texts: Sequence[str], tokenizer: Tokenizer) -> Column:
+    flat, lengths = tokenizer.encode_many(texts)
+    return Column(flat.astype(id_dtype(tokenizer.vocab_size), copy=False), np.cumsum(lengths, dtype=np.int64))
 
 
 TASK = Seq2seq()
