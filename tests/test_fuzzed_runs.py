@@ -104,7 +104,7 @@ KINDS = {
     "rnn_classifier": Made("rnn_classifier rows.tsv model.width=4 train.steps=2", (_PREDICT,)),
     "rnn_seq2seq": Made("rnn_seq2seq pairs.tsv model.width=4 train.steps=2 decode.max_tokens=5", (_PREDICT,)),
     "two_sides": Made(
-        "rnn_seq2seq pairs.tsv tokens.sides=each model.shared=false model.width=4 train.steps=2 decode.max_tokens=5",
+        "rnn_seq2seq pairs.tsv tokens.sides=each model.tied=none model.width=4 train.steps=2 decode.max_tokens=5",
         (_PREDICT,),
     ),
 }

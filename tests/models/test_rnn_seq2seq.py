@@ -19,7 +19,7 @@ from segue.tasks.seq2seq import TASK
 V = 13
 CONFIGS = [
     RnnSeq2seq.Config(width=8, layers=2),
-    RnnSeq2seq.Config(width=8, tied=True, reverse_source=False),
+    RnnSeq2seq.Config(width=8, tied="all", attention="none"),
     RnnSeq2seq.Config(cell="gru", width=8, feeds="every", shared=False),
     RnnSeq2seq.Config(cell="lstm", width=8, layers=2, feeds="every"),
     RnnSeq2seq.Config(cell="elman", width=8, shared=False),

@@ -15,7 +15,7 @@ from segue.runs.run import Run
 PAIRS = [
     (f"the {word} {number}", f"DER {word.upper()} {number}") for word in ("cow", "dog", "cat") for number in range(9)
 ]
-TINY = {"model.width": 4, "model.shared": False, "train.steps": 2, "decode.max_tokens": 3, "batches.size": 4}
+TINY = {"model.width": 4, "model.tied": "none", "train.steps": 2, "decode.max_tokens": 3, "batches.size": 4}
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,6 @@ def test_a_run_without_its_source_tokenizer_is_refused(each: Run, tmp_path: Path
 @pytest.mark.parametrize(
     ("model", "settings", "said"),
     [
-        ("rnn_seq2seq", {"tokens.sides": "each"}, "Set model.shared=false"),
         ("rnn_seq2seq", {"tokens.sides": "each", "model.embeddings": "v.txt"}, "tokens.sides=each makes two"),
         ("rnn_lm", {"tokens.sides": "each"}, "is for pairs"),
     ],

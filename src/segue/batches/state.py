@@ -22,6 +22,17 @@ class State(ABC):
         """Return the same state, which sums its attention over the source from here on; as it is where it has none."""
         return self
 
+    @property
+    @abstractmethod
+    def rows(self) -> Array:
+        """0 … B - 1: all rows, as `select` takes them."""
+
+    def spread(self, beams: int) -> Self:
+        """Return each row `beams` times, side by side: the beams of one text, which may share what was read of its
+        source."""
+        rows = self.rows
+        return self.select(rows[[row for row in range(len(rows)) for _ in range(beams)]])
+
     @abstractmethod
     def select(self, rows: Array, same_text: bool = False) -> Self:
         """Return these rows, in this order; a row may come twice. `same_text`: rows moved only within their source."""

@@ -135,6 +135,10 @@ class Window(State):
     version: int = 0
     """The version of the cache when this state was made."""
 
+    @property
+    def rows(self) -> Tensor:
+        return torch.arange(len(self.length_B), device=self.length_B.device)
+
     def select(self, rows: Tensor, same_text: bool = False) -> Window:
         length_B, last_BD = self.length_B.index_select(0, rows), self.last_BD.index_select(0, rows)
         return Window(self.cache.select(rows), length_B, last_BD, self.most)
