@@ -22,10 +22,9 @@ class Config:
     top_p: float = 1.0
     """Nucleus sampling: sample from the fewest tokens that together have this probability (1: from all)."""
     beam: int = 0
-    """Width of the beam search: how many beginnings of a text are kept at each step; 0 samples instead, 1 is greedy."""
+    """Width of the beam search: beginnings of a text that are kept at each step; 0 samples instead, 1 is greedy."""
     length_penalty: float = 0.6
-    """Beam search: rank texts by log p / ((5 + length) / 6)^this; 0 compares plain probabilities, which favours short
-    texts."""
+    """Beam search: rank texts by log p / ((5 + length) / 6)^this; 0 compares plain log p, which favours short texts."""
     coverage_penalty: float = 0.0
     """Beam search with attention: rank texts lower that leave parts of the source without attention; 0 to about 0.4."""
     n_best: int = 1
