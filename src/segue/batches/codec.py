@@ -76,6 +76,9 @@ class Codec(NamedTuple):
     own_source: Tokenizer | None = None
     """The tokenizer of sources, source_tokenizer.json, if each side of a pair has its own; None: one serves both."""
 
+    dropout: float = 0.0
+    """BPE-dropout of training text (tokens.dropout): the probability with which a merge is skipped."""
+
     @property
     def source_tokenizer(self) -> Tokenizer:
         """The tokenizer of sources: their own, or that of both sides."""

@@ -142,7 +142,7 @@ def best(
     steps = growing(model, [prompts[row] for row in often], sizes, config, *given, device, forbid, None, drawn)
     (texts,) = deque(steps, maxlen=1)
     every = (texts[first : first + count] for first in range(0, len(texts), count))
-    return [sorted(some, key=lambda text: -text.logprob) for some in every]
+    return [sorted((text._replace(score=text.logprob) for text in some), key=lambda one: -one.score) for some in every]
 
 
 @torch.inference_mode()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+OF_SOURCES = ("coverage_penalty", "n_best", "length_ratio", "prefix")
+"""Keys that matter only where a text is written for a source."""
 _MORE = 20
 """Tokens that a target may have beyond decode.length_ratio: the shortest source may have an answer."""
 
@@ -52,7 +54,7 @@ class Config:
             raise ValueError(f"top_p is {self.top_p}; it must be above 0 and at most 1.")
         if self.beam and (self.top_k or self.top_p < 1 or self.temperature not in (0, 1)):
             raise ValueError(
-                f"beam is {self.beam}, and a beam draws nothing: leave out top_k, top_p and temperature, or set beam=0."
+                f"beam is {self.beam}, and a beam draws nothing: set beam=0, or temperature=1, top_k=0 and top_p=1."
             )
         if self.beam and self.n_best > self.beam:
             raise ValueError(

@@ -279,7 +279,8 @@ class RnnSeq2seq(Network, EncoderDecoder):
         out_BTD = self._output(read.out_BTD)
         smoothing = self.config.label_smoothing if self.training else 0.0
         if smoothing:
-            logits_NV, targets_N = self.head(out_BTD).flatten(0, 1).float(), batch.targets.flatten()
+            logits_NV, targets_N = self.head(out_BTD).flatten(0, 1), batch.targets.flatten()
+            logits_NV = logits_NV.to(torch.promote_types(logits_NV.dtype, torch.float32))
             smooth = {"ignore_index": IGNORE, "reduction": "sum", "label_smoothing": smoothing}
             sums = F.cross_entropy(logits_NV, targets_N, **smooth), (targets_N != IGNORE).sum()
         else:

@@ -30,6 +30,7 @@ from segue.data.ledger import Ledger
 from segue.data.readers import Question
 from segue.data.units import tidy
 from segue.errors import InputError, nearest
+from segue.inference.decode_settings import OF_SOURCES
 from segue.inference.decode_settings import Config as Decode
 from segue.inference.evaluation import Evaluation
 from segue.inference.lattice import paths
@@ -413,6 +414,8 @@ class Run:
     def _writing(self, adapt: bool, settings: dict[str, Any]) -> Decode:
         """Return the settings of decoding, or raise an InputError if this run does not support them."""
         self._must("generate")
+        if wrong := [key for key in settings if key in OF_SOURCES]:
+            raise InputError(f"{wrong[0]} is for texts that are written for a source, and {self.recipe.name} has none.")
         config: Decode = make(Decode, {**dataclasses.asdict(self.recipe.decode), **settings}, "decode")
         if adapt and not self.model.adapts:
             raise InputError(f"{self.recipe.kind} cannot go on learning while it writes. Models that count can.")

@@ -76,6 +76,8 @@ class Config:
     """Learn the vocabulary from at most this many bytes of the training text, from its beginning."""
     sides: Literal["both", "each"] = "both"
     """Of pairs: learn one vocabulary from both sides, source and target, or one for each of them."""
+    dropout: float = 0.0
+    """BPE-dropout: in training, skip each merge with this probability, anew in every epoch, as 0.1; bpe pairs only."""
 
     def __post_init__(self) -> None:
         kinds = ("auto", *file_format.KINDS)
@@ -84,6 +86,10 @@ class Config:
         for name in ("vocab_size", "min_count"):
             if getattr(self, name) < 0:
                 raise ValueError(f"tokens.{name} is {getattr(self, name)}; it must be 0 (the default) or more.")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"tokens.dropout is {self.dropout}; it must be at least 0 and less than 1.")
+        if self.dropout and self.kind not in ("auto", "bpe"):
+            raise ValueError(f"tokens.dropout skips merges of bpe, and tokens.kind is {self.kind}. Leave it out.")
         if self.sample < 1:
             raise ValueError(f"tokens.sample is {self.sample}; it must be 1 byte or more.")
         if self.kind == "byte" and self.vocab_size not in (0, 258):
@@ -196,6 +202,15 @@ class Tokenizer(ABC):
     def _bytes(self) -> list[bytes]:
         """The bytes of each id."""
         return [b"", REPLACEMENT.encode(), *(name.encode() for name in self._names[2:])]
+
+    def bytes_of(self, token: int) -> bytes:
+        """Return the UTF-8 bytes that a token stands for."""
+        return self._bytes[token]
+
+    def word_begins(self, texts: Sequence[str]) -> NDArray[np.uint8]:
+        """Return 1 for each token of `encode_many(texts)` that begins a word, which merges do not go beyond; only for
+        `bpe` tokens."""
+        raise TypeError(f"Merges need bpe tokens, not {self.kind}.")
 
     def name(self, token: int) -> str:
         """Return a token by itself: what it stands for within a line, with the blank that belongs to it."""
@@ -392,6 +407,14 @@ class _Subwords(_Split):
 
     def _ids(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
         return _flat(chain.from_iterable(map(self._cuts.__getitem__, self._pieces(text))) for text in texts)
+
+    def word_begins(self, texts: Sequence[str]) -> NDArray[np.uint8]:
+        if self.kind != "bpe":
+            return super().word_begins(texts)
+        sizes = np.array([len(self._cuts[piece]) for text in texts for piece in self._pieces(text)], np.int64)
+        begins = np.zeros(sizes.sum(), np.uint8)
+        begins[np.cumsum(sizes) - sizes] = 1
+        return begins
 
     def _surfaces(self, text: str) -> list[str]:
         return list(_printable(self._bytes[i] for i in self.encode(text)))
