@@ -110,5 +110,5 @@ def test_a_damaged_model_is_refused(tmp_path: Path) -> None:
 
 def test_without_the_package_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
-    with pytest.raises(InputError, match=r"pip install 'segue\[marian\]'"):
+    with pytest.raises(InputError, match=r"pip install '\.\[marian\]'"):
         Tokenizer.train(Config("sentencepiece", 300), TEXTS)

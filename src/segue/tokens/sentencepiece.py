@@ -41,7 +41,8 @@ def _library() -> Any:
         import sentencepiece
     except ImportError:
         raise InputError(
-            "SentencePiece tokens need the package sentencepiece. Install it: pip install 'segue[marian]'"
+            "SentencePiece tokens need the package sentencepiece. Install it in Segue's own folder: "
+            "pip install '.[marian]'"
         ) from None
     return sentencepiece
 
