@@ -68,7 +68,7 @@ def _turns(positions: Positions) -> Turns:
 
 
 class Source(NamedTuple):
-    """The memory of a layer as the loops read it: keys lie place beside place, so that one query scores many at once."""
+    """The memory of a layer as the loops read it: keys lie place beside place, so that a query scores many at once."""
 
     keys_RHKS: Floats
     values_RHSK: Floats
