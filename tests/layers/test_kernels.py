@@ -24,6 +24,7 @@ from segue.inference.decode import _pick
 from segue.inference.decode_settings import Config
 from segue.layers import losses
 from segue.layers.position import Position
+from segue.layers.row_map import RowMap
 from segue.models.base import Sizes
 from segue.models.gpt import Gpt
 
@@ -58,10 +59,10 @@ def compare(rows: int, **values: Any) -> None:
     k_LBHSK, v_LBHSK = state.cache.k_LBHSK.to(DTYPE), state.cache.v_LBHSK.to(DTYPE)
     places_B = state.length_B.clone()
     assert Layers.fit(rounded.stack, rows)
-    fast, real = Layers(rounded.stack), torch.ones(rows, 1, dtype=torch.bool, device=DEVICE)
+    fast, real = Layers(rounded.stack, rows), torch.ones(rows, 1, dtype=torch.bool, device=DEVICE)
     for t in (4, 5):
         expected_BV, state = model.step(ids_BT[:, t : t + 1], real, state)
-        x_BD, found_BV = fast(ids_BT[:, t], places_B, k_LBHSK, v_LBHSK)
+        x_BD, found_BV = fast(ids_BT[:, t], places_B, k_LBHSK, v_LBHSK, RowMap.plain(rows, CONTEXT, 1, DEVICE))
         places_B += 1
         near(found_BV, expected_BV)
         near(x_BD, state.last_BD)

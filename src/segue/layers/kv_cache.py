@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -20,9 +20,14 @@ from torch import Tensor
 
 from segue.batches.state import OneToken, State
 from segue.layers.probe import recording
+from segue.layers.row_map import RowMap
 
-Loops = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
-"""Compiled code for one token a row: ids_B, places_B, keys, values -> x_BD of the last layer, logits_BV."""
+if TYPE_CHECKING:
+    from segue.layers.attention import Memory
+
+Loops = Callable[[Tensor, Tensor, Tensor, Tensor, RowMap, Sequence["Memory"]], tuple[Tensor, Tensor]]
+"""Compiled code for one token a row: ids_B, places_B, keys, values, where these are, what is known of the sources ->
+x_BD of the last layer, logits_BV."""
 
 
 class LayerCache(NamedTuple):
@@ -234,8 +239,14 @@ def _slide(state: Window, window: int, layers: Layers) -> Window:
 class TransformerStep(OneToken):
     """One token of each row at a time: always the same work, in the same memory.
 
-    `read` is the part that a GPU records and replays; `most` is then counted by whoever replays.
+    `read` is the part that a GPU records and replays; `most` is then counted by whoever replays. Compiled code finds
+    keys and values by a map, so that beams that change places copy none.
     """
+
+    memories: Sequence[Memory] = ()
+    """What a decoder's layers know of the sources."""
+    beams = 1
+    """Rows for each row of the memories, side by side."""
 
     def __init__(
         self,
@@ -254,6 +265,7 @@ class TransformerStep(OneToken):
         """Whether all rows are equally long: attention then needs no mask."""
         self.loops = loops
         """Compiled code for one token a row (layers/one_token_*.py), where it is faster."""
+        self.map = self._plain()
 
     @property
     def room(self) -> int:
@@ -265,8 +277,10 @@ class TransformerStep(OneToken):
         self.length_B.copy_(length_B)
         self.last_BD.copy_(state.last_BD)
         self.most, self.even = most, bool((length_B == most).all())
+        self.map = self._plain()
 
     def state(self) -> Window:
+        self._gather()
         self.cache.version += 1
         return Window(self.cache, self.length_B.clone(), self.last_BD.clone(), self.most, self.cache.version)
 
@@ -275,13 +289,39 @@ class TransformerStep(OneToken):
         self.most += 1
         self.cache.version += 1
         self.cache.grow(self.most, self.window)
+        self.map = self.map.grow(self.cache.capacity)
         return self.read(ids_B, self.most, self.even)
+
+    def move(self, rows_B: Tensor, beams: int) -> None:
+        if self.loops is None:
+            self.cache = self.cache.select(rows_B)
+        else:
+            self.map = self.map.move(rows_B, beams)
+            self.cache.tokens_BS = self.cache.tokens_BS.index_select(0, rows_B)
+        self.length_B, self.last_BD = self.length_B.index_select(0, rows_B), self.last_BD.index_select(0, rows_B)
+
+    def reorder(self, rows_B: Tensor) -> None:
+        for part_LBHSK in (self.cache.k_LBHSK, self.cache.v_LBHSK):
+            part_LBHSK.copy_(part_LBHSK.index_select(1, rows_B))
+        for part in (self.cache.tokens_BS, self.length_B):
+            part.copy_(part.index_select(0, rows_B))
+
+    def _plain(self) -> RowMap:
+        return RowMap.plain(len(self.length_B), self.cache.capacity, self.beams, self.length_B.device)
+
+    def _gather(self) -> None:
+        """Put each row's keys and values into the row of its number."""
+        if self.loops is not None:
+            k_LBHSK, v_LBHSK = (self.map.gather(part) for part in (self.cache.k_LBHSK, self.cache.v_LBHSK))
+            self.cache = KVCache(self.cache.tokens_BS, k_LBHSK, v_LBHSK)
+            self.map = self._plain()
 
     def read(self, ids_B: Tensor, seen: int, even: bool = False) -> Tensor:
         places_B1, ids_B1 = self.length_B[:, None], ids_B[:, None]
         self.cache.tokens_BS.scatter_(1, places_B1, ids_B1)
         if self.loops is not None and not recording():
-            x_BD, logits_BV = self.loops(ids_B, self.length_B, self.cache.k_LBHSK, self.cache.v_LBHSK)
+            cache = self.cache.k_LBHSK, self.cache.v_LBHSK
+            x_BD, logits_BV = self.loops(ids_B, self.length_B, *cache, self.map, self.memories)
             self.last_BD.copy_(x_BD)
             self.length_B.add_(1)
             return logits_BV

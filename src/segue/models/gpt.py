@@ -342,16 +342,11 @@ class Gpt(Network, LanguageModel, Body, Stacked):
 
     def _loops(self, rows: int) -> Loops | None:
         """Compiled loops for a step of so many rows, where they are faster; None elsewhere."""
-        weight, threads = self.vectors.weight, torch.get_num_threads()
-        plain = weight.device.type == "cpu" and weight.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
-        # A loop takes four rows or so; with many rows, or many threads for few, torch's matrices are the faster ones.
-        few = rows <= 8 * threads and threads <= max(4, rows)
-        normed = self.config.norm != "none"  # the loops expect the weights of a norm
-        if not plain or not few or not normed or sum(parameter.numel() for parameter in self.parameters()) < _MANY:
+        if sum(parameter.numel() for parameter in self.parameters()) < _MANY:
             return None
         from segue.layers.one_token_cpu import Layers
 
-        return Layers(self.stack)
+        return Layers(self.stack, rows) if Layers.fit(self.stack, rows) else None
 
     def _sharp(self, x_BD: Tensor) -> Tensor:
         """The logits of few places, not rounded to bfloat16 as weights may be: near 10 its numbers lie 0.06 apart."""
