@@ -135,18 +135,20 @@ def test_draws_say_where_nothing_is_allowed_and_where_logits_are_broken() -> Non
 
 
 @gpu
-@pytest.mark.parametrize("columns", [64, 9_000])
-def test_loss_and_its_gradient(columns: int) -> None:
+@pytest.mark.parametrize(("columns", "smoothing"), [(64, 0.0), (64, 0.1), (9_000, 0.1)])
+def test_loss_and_its_gradient(columns: int, smoothing: float) -> None:
     """Padded columns and targets that are ignored; one block of columns, and two."""
     from segue.layers.loss_gpu import slopes
 
     torch.manual_seed(0)
     logits_NV, size = (3 * torch.randn(4, columns, device=DEVICE)).to(DTYPE), columns - 10
     targets_N = torch.tensor([0, size - 1, losses.IGNORE, 7], device=DEVICE)
-    expected = losses._slopes(logits_NV.clone(), targets_N, size)
-    loss, slopes_NV = slopes(logits_NV.clone(), targets_N, size)
+    expected = losses._slopes(logits_NV.clone(), targets_N, size, smoothing)
+    loss, added, slopes_NV = slopes(logits_NV.clone(), targets_N, size, smoothing)
     torch.testing.assert_close(loss, expected[0], atol=1e-4, rtol=1e-5)
-    torch.testing.assert_close(slopes_NV, expected[1], atol=1e-2 if DEVICE == "cuda" else 1e-6, rtol=0)
+    if smoothing:
+        torch.testing.assert_close(added, expected[1], atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(slopes_NV, expected[2], atol=1e-2 if DEVICE == "cuda" else 1e-6, rtol=0)
 
 
 def test_kernels_interpreted_on_a_cpu() -> None:
