@@ -37,8 +37,9 @@ from segue.batches.batch import Batch
 from segue.batches.state import State
 from segue.errors import InputError
 from segue.layers.attention import CrossAttention, Memory, SelfAttention
-from segue.layers.kv_cache import Slots, TransformerStep, Window, read_tokens
+from segue.layers.kv_cache import Loops, Slots, TransformerStep, Window, read_tokens
 from segue.layers.losses import target_logprobs
+from segue.layers.one_token import Stack, Stacked, may_compile
 from segue.layers.position import Position, Positions
 from segue.layers.probe import recording
 from segue.layers.transformer import Activation, Block, FeedForward, LayerNorm
@@ -72,6 +73,10 @@ class SourceWindow(State):
     @property
     def most(self) -> int:  # type: ignore[override]
         return self.window.most
+
+    @property
+    def source_places(self) -> int:  # type: ignore[override]
+        return self.memories[0].k_BHSK.shape[2]
 
     @property
     def rows(self) -> Tensor:
@@ -131,9 +136,9 @@ class DecoderStep(TransformerStep):
 
     def __init__(self, model: Transformer, state: SourceWindow, own: bool = False) -> None:
         """`own`: the memories of the sources are copied, so that `take` can write over them."""
-        super().__init__(state.window, model.window, self._decoded, model.logits)
         self.model, self.beams, self.attended_BS = model, state.beams, state.attended_BS
         self.memories = state.memories
+        super().__init__(state.window, model.window, self._decoded, model.logits, model.loops(state))
         if own:
             self.memories = tuple(one.select(state.rows[: len(one.k_BHSK)]) for one in state.memories)
 
@@ -156,10 +161,11 @@ class DecoderStep(TransformerStep):
         return SourceWindow(super().state(), self.memories, self.beams, self.attended_BS)
 
 
-class Transformer(Network, EncoderDecoder):
+class Transformer(Network, EncoderDecoder, Stacked):
     """Transformer encoder-decoder: writes a target for a source."""
 
     family = "Transformer"
+    records = True
     head_names = ("head.", "bias")
 
     @dataclass(frozen=True)
@@ -463,6 +469,21 @@ class Transformer(Network, EncoderDecoder):
             return self.decoded(tokens_BT, some, slots)
 
         return read_tokens(tokens_BT, mask_BT, state.window, self.window, layers)
+
+    @property
+    def stack(self) -> Stack:
+        norm = self.norm if self.config.norm == "pre" else None
+        blocks = cast(list[Block], list(self.decoder))
+        return Stack(self.vectors.weight, self.scale, self.positions, blocks, norm, self._out, self.bias)
+
+    def loops(self, state: SourceWindow) -> Loops | None:
+        """Compiled code for a step, where it is faster; None elsewhere. It sums no attention."""
+        rows = len(state.window.length_B)
+        if state.attended_BS is not None or not may_compile(self.stack, rows):
+            return None
+        from segue.layers.one_token_cpu import Layers
+
+        return Layers(self.stack, rows)
 
     def one_token(self, state: SourceWindow, places: int = 0) -> DecoderStep:
         if not places:
