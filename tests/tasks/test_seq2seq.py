@@ -268,7 +268,9 @@ def test_a_prediction_is_a_line_and_an_object() -> None:
 
 def elman(sizes: Sizes) -> RnnSeq2seq:
     torch.manual_seed(0)
-    return RnnSeq2seq(RnnSeq2seq.Config(cell="elman", width=6, shared=False, reverse_source=False), sizes).double()
+    return RnnSeq2seq(
+        RnnSeq2seq.Config(cell="elman", width=6, attention="none", bidirectional=False, tied="none"), sizes
+    ).double()
 
 
 def by_hand(one: Opened, source: str, target: str) -> list[float]:

@@ -95,6 +95,10 @@ class RecurrentState(Carried):
     def parts(self) -> Parts:
         return (self.h_LBD,) if self.c_LBD is None else (self.h_LBD, self.c_LBD)
 
+    def kept(self) -> Parts:
+        """What no step changes: nothing."""
+        return ()
+
     def copy(self) -> RecurrentState:
         """The same in memory of its own."""
         return RecurrentState(*(part.clone() for part in self.parts()))
@@ -131,7 +135,8 @@ class RecurrentStep(OneToken):
     most = 0
 
     def __init__(self, state: Any, step: Callable[[Tensor, Any], tuple[Tensor, Any]]) -> None:
-        """`state` has `parts` and `copy`; `step` reads tokens_BT and gives logits_BV and the next state."""
+        """`state` has `parts`, which a step changes, `kept`, which it does not, and `copy`; `step` reads tokens_BT and
+        gives logits_BV and the next state."""
         self.memory, self.step = state.copy(), step
 
     @property
@@ -140,8 +145,12 @@ class RecurrentStep(OneToken):
         return sys.maxsize
 
     def take(self, state: Any) -> None:
-        for own, other in zip(self.memory.parts(), state.parts(), strict=True):
-            own.copy_(other)
+        if not self.memory.parts()[0].is_cuda:
+            self.memory = state.copy()
+            return
+        own, other = ((*one.parts(), *one.kept()) for one in (self.memory, state))
+        for mine, theirs in zip(own, other, strict=True):
+            mine.copy_(theirs)
 
     def state(self) -> Any:
         return self.memory.copy()
@@ -152,7 +161,8 @@ class RecurrentStep(OneToken):
 
     def read(self, ids_B: Tensor, seen: int, even: bool = False) -> Tensor:
         logits_BV, state = self.step(ids_B[:, None], self.memory)
-        self.take(state)
+        for own, new in zip(self.memory.parts(), state.parts(), strict=True):
+            own.copy_(new)
         return logits_BV
 
 

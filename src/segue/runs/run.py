@@ -49,7 +49,7 @@ from segue.runs.questions import QuestionFile
 from segue.runs.resume import Settings, rows_by_number, setting_lines
 from segue.tasks.base import Task
 from segue.tokens.spelling import Speller
-from segue.tokens.tokenizer import Tokenizer
+from segue.tokens.tokenizer import Tokenizer, load_sides
 from segue.training.device import check_device, keep_memory, leave_room, pick_device, set_threads
 from segue.training.log import Progress, read_metrics, reports, silent
 
@@ -87,10 +87,10 @@ class Run:
         files.check_sums(path, config)
         check_trust(config["kind"], trust, path, config.get("sha256"))
         recipe = read_recipe(path / "recipe.toml", trust)
-        tokenizer, speller = Tokenizer.load(path / "tokenizer.json"), path / "speller.json"
-        sizes = _sizes(config, path, recipe, tokenizer)
+        (tokenizer, source), speller = load_sides(path), path / "speller.json"
+        sizes = _sizes(config, path, recipe, tokenizer, source)
         spelled = Speller.load(speller) if speller.exists() else None
-        codec = Codec(tokenizer, tuple(config["labels"]), recipe.data, sizes, spelled)
+        codec = Codec(tokenizer, tuple(config["labels"]), recipe.data, sizes, spelled, source)
         model = _load_model(path / "model.safetensors", recipe, sizes)
         chosen = "cpu" if isinstance(model, Counted) else pick_device(device)
         if chosen != "cpu":
@@ -425,7 +425,8 @@ class Run:
 
     def unknown(self, text: str) -> list[str]:
         """List the parts of a text outside the vocabulary, which the model reads as UNK."""
-        return self.tokenizer.unknown(text, self.tokenizer.encode(text)) if self.tokenizer.closed else []
+        tokenizer = self.codec.source_tokenizer
+        return tokenizer.unknown(text, tokenizer.encode(text)) if tokenizer.closed else []
 
     def next_tokens(self, context: str, top: int = 10) -> list[tuple[str, float]]:
         """Return the likeliest tokens after a text, with their probabilities; the end of the text is "</s>"."""
@@ -659,7 +660,7 @@ def _load_network(weights: Path, recipe: Recipe, sizes: Sizes) -> Any:
     return load_network(lambda: recipe.model_class(recipe.model, sizes), load_file(weights))
 
 
-def _sizes(config: dict[str, Any], path: Path, recipe: Recipe, tokenizer: Tokenizer) -> Sizes:
+def _sizes(config: dict[str, Any], path: Path, recipe: Recipe, tokenizer: Tokenizer, source: Tokenizer | None) -> Sizes:
     """Read the sizes in config.json, and check them against the other files."""
     try:
         sizes: Sizes = make(Sizes, config["sizes"], "sizes")
@@ -669,6 +670,12 @@ def _sizes(config: dict[str, Any], path: Path, recipe: Recipe, tokenizer: Tokeni
         raise InputError(
             f"The run in {path} is damaged: config.json is of a {config['kind']} with {sizes.vocab_size} "
             f"tokens, but recipe.toml says {recipe.kind} and tokenizer.json has {tokenizer.vocab_size}. "
+            "Restore the files, or train the run again."
+        )
+    if sizes.source_vocab_size != (found := source.vocab_size if source else 0):
+        raise InputError(
+            f"The run in {path} is damaged: config.json gives its sources a vocabulary of {sizes.source_vocab_size} "
+            f"tokens of their own, and source_tokenizer.json {f'has {found}' if found else 'is missing'}. "
             "Restore the files, or train the run again."
         )
     data = recipe.data

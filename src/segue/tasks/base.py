@@ -31,6 +31,7 @@ from segue.inference.opened import Opened
 from segue.inference.score import Line
 from segue.models.base import Model, TaskName
 from segue.tokens.file_format import Kind
+from segue.tokens.tokenizer import Config as TokenConfig
 from segue.tokens.tokenizer import Tokenizer
 
 Values = dict[str, dict[str, Any]]
@@ -111,6 +112,14 @@ class Task(ABC):
             raise ValueError(f"vary=true draws the lengths of running text, and {self.name} reads rows")
         if config.noise != "none":
             raise ValueError(f"noise={config.noise} is for running text, and {self.name} reads rows")
+
+    def settle_tokens(self, config: TokenConfig) -> None:
+        """Refuse settings of [tokens] that only pairs of a source and a target have."""
+        if config.sides != "both":
+            raise InputError(
+                f"tokens.sides={config.sides} is for pairs of a source and a target, and {self.name} has none. "
+                "Leave it out."
+            )
 
     def texts(self, example: Example, kind: str) -> Iterable[str]:
         """Return the texts of an example from which a tokenizer of this kind learns."""

@@ -26,6 +26,7 @@ from segue.inference.opened import Opened
 from segue.inference.score import Floats, Line, perplexity_of
 from segue.models.base import Model
 from segue.tasks.base import Task, Values
+from segue.tokens.tokenizer import Config as Tokens
 from segue.tokens.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -92,7 +93,9 @@ class Seq2seq(Task):
     figure = "bleu"
     beside = ("bleu", "chrf", "perplexity")
     curve = ("accuracy", "token accuracy")
-    ladder = ("rnn_seq2seq/elman", "rnn_seq2seq", "rnn_seq2seq/every")
+    ladder = (
+        *(f"rnn_seq2seq/{name}" for name in ("elman", "start", "fixed", "dot", "bilinear", "additive", "coverage")),
+    )
     by = "source"
     added = 1
     decodes = (
@@ -104,15 +107,14 @@ class Seq2seq(Task):
     def shape(self) -> Shape:
         return PARALLEL
 
+    def settle_tokens(self, config: Tokens) -> None:
+        """All of [tokens] is for pairs."""
+
     def encode(self, group: Sequence[Example], codec: Codec, labelled: bool = True) -> Columns:
-        dtype = id_dtype(codec.tokenizer.vocab_size)
-
-        def column(texts: list[str]) -> Column:
-            flat, lengths = codec.tokenizer.encode_many(texts)
-            return Column(flat.astype(dtype, copy=False), np.cumsum(lengths, dtype=np.int64))
-
-        columns = {"source": column([example.text for example in group])}
-        return columns | ({"text": column([example.target for example in group])} if labelled else {})
+        columns = {"source": _column([example.text for example in group], codec.source_tokenizer)}
+        if labelled:
+            columns["text"] = _column([example.target for example in group], codec.tokenizer)
+        return columns
 
     def collate(self, columns: Columns, limit: int) -> Batch:
         """Batch for teacher forcing: STOP y1 … yn predicts y1 … yn STOP. A row cut at `limit` has no last STOP."""
@@ -227,6 +229,11 @@ def _translation(ranked: Sequence[Generated], prefix: list[int], decode: Decode,
     texts = [tokenizer.decode(prefix + text.ids) for text in ranked]
     best = tuple(Candidate(text, one.logprob, one.score) for text, one in zip(texts, ranked, strict=True))
     return Translation(texts[0], ranked[0].logprob, best if decode.n_best > 1 else ())
+
+
+def _column(texts: Sequence[str], tokenizer: Tokenizer) -> Column:
+    flat, lengths = tokenizer.encode_many(texts)
+    return Column(flat.astype(id_dtype(tokenizer.vocab_size), copy=False), np.cumsum(lengths, dtype=np.int64))
 
 
 TASK = Seq2seq()

@@ -70,6 +70,8 @@ class Config:
     """Leave rarer tokens out of the vocabulary (0: 2 for word, bpe and wordpiece, 1 for char and space)."""
     sample: int = 100_000_000
     """Learn the vocabulary from at most this many bytes of the training text, from its beginning."""
+    sides: Literal["both", "each"] = "both"
+    """Of pairs: learn one vocabulary from both sides, source and target, or one for each of them."""
 
     def __post_init__(self) -> None:
         kinds = ("auto", *file_format.KINDS)
@@ -427,6 +429,16 @@ class _WordPieces(Tokenizer):
         cut = list(parts(text))
         pairs = zip(cut, self._library.encode_batch(cut), strict=True)
         return [part[begin:end] for part, some in pairs for begin, end in some.offsets]
+
+
+TOKENIZER, SOURCE_TOKENIZER = "tokenizer.json", "source_tokenizer.json"
+"""The files of a run; the second is there if each side of its pairs has a vocabulary of its own."""
+
+
+def load_sides(folder: Path) -> tuple[Tokenizer, Tokenizer | None]:
+    """Read a run's tokenizer, and the one that its sources have of their own, if there is one."""
+    source = folder / SOURCE_TOKENIZER
+    return Tokenizer.load(folder / TOKENIZER), Tokenizer.load(source) if source.exists() else None
 
 
 _CLASSES: dict[Kind, type[Tokenizer]] = {
