@@ -242,7 +242,7 @@ def memory(one_token: Any) -> list[Any]:
     """The tensors that a step of one token goes on in."""
     if isinstance(one_token, TransformerStep):
         return list(vars(one_token.cache).values())
-    return list(one_token.memory.parts())
+    return [*one_token.memory.parts(), *one_token.memory.kept()]
 
 
 # Recurrent networks
@@ -254,7 +254,9 @@ RECURRENT = [
     RnnLm.Config(cell="elman", activation="logistic", width=8, embedding=6),
     RnnLm.Config(width=8, embedding=6, layers=2, tied=True, drop=Drop(weights=0.4)),
     RnnSeq2seq.Config(width=8),
-    RnnSeq2seq.Config(cell="gru", width=8, layers=2, feeds="every"),
+    RnnSeq2seq.Config(cell="gru", width=8, layers=2, attention="none", feeds="every"),
+    RnnSeq2seq.Config(width=8, attention="additive", coverage="score", feeds="attentional"),
+    RnnSeq2seq.Config(cell="gru", width=8, attention="fixed", feeds="every"),
 ]
 
 
