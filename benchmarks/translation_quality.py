@@ -133,7 +133,9 @@ def ours(name: str, arguments: argparse.Namespace, place: Path, files: dict[str,
     trained = time.perf_counter() - begun
     both = "+".join(map(str, runs))
     for run in runs:
-        print(f"{run.name}: validation {json.loads((run / 'result.json').read_text()).get('validation', {})}")
+        records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        last = [record for record in records if record["kind"] == "validation"][-1]
+        print(f"{run.name}: step {last['step']:,}, validation loss {last['loss']:.4f}")
     begun = time.perf_counter()
     written = decoded(both, files[arguments.split][0], case.decode + arguments.decode)
     print(f"{name}: {trained:.0f} s to train, {time.perf_counter() - begun:.0f} s to decode {arguments.split}")

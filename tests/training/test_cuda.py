@@ -28,7 +28,6 @@ from segue.training import cuda
 from segue.training.cuda import LONG, MOST, PACE, Compiler, Graphs, may_record, sent, shapes_of
 from segue.training.trainer import Config, Trainer
 
-
 STREAMS: Any = SimpleNamespace(config=SimpleNamespace(size=4, length=8), shapes=1)
 
 
