@@ -195,12 +195,10 @@ class Run:
         translations are written. `segue.evaluate` also mixes runs, adapts them while they read, and adds caches.
         """
         lines = setting_lines(settings)
-        decoding = [line for line in lines if _key(line) in self._decode_keys]
-        opened = self._decoding(decoding)
+        opened, reading = self.judged_with(lines)
         questions = self.task.questions(opened, data)
         if questions is not None:
             return Figures({"run": str(self.path), "data": str(data), **questions.result})
-        reading = [line for line in lines if line not in decoding]
         with self.corpus_for(data, progress, reading) as (corpus, split):
             result = evaluate_opened(self.recipe, opened, corpus, split, progress).result
             leaked = leak(self.trained_on(data is None), corpus, split)
@@ -214,6 +212,18 @@ class Run:
     def trained_on(self, own: bool) -> list[Path]:
         """List the runs whose training data may hold a text that is scored; `own`: it is of the run's own data."""
         return trained_runs(self.path, self.recipe, own)
+
+    def judged_with(self, lines: Sequence[str]) -> tuple[Opened, list[str]]:
+        """Return the opened model with the settings that say how it writes ([decode]) and by which figure it is ranked
+        (data.metric); and the other settings."""
+        decoding = [line for line in lines if _key(line) in self._decode_keys]
+        metric = [line for line in lines if _key(line) == "data.metric"]
+        opened = self._decoding(decoding)
+        if metric:
+            # The run is open, so its code is trusted.
+            data = load_recipe(str(self.path / "recipe.toml"), metric, trust=True).data
+            opened = opened._replace(codec=opened.codec._replace(data=data))
+        return opened, [line for line in lines if line not in decoding and line not in metric]
 
     def scored_on(self, data: Any, split: str) -> dict[str, str]:
         """Name the run, the text, and the split if it is the run's own text, with the file that it was held out in."""
