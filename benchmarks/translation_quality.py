@@ -97,9 +97,9 @@ def finish(process: subprocess.Popen[str]) -> str:
 def figures(name: str, written: list[str], references: list[str]) -> dict[str, str]:
     """What is published of the case, and what is usual beside it."""
     if name == "samsum":
-        from segue.inference import metrics
+        from segue.inference.text_metrics import METRICS
 
-        return {key: f"{value:.2f}" for key, value in metrics.rouge(written, references).items()}
+        return {name: f"{METRICS[name].score(written, references):.2f}" for name in ("rouge1", "rouge2", "rougeL")}
     from sacrebleu.metrics import BLEU, CHRF
 
     settings: list[dict[str, Any]] = [{"lowercase": True}, {}] if CASES[name].lower else [{}, {"lowercase": True}]
