@@ -49,14 +49,16 @@ def prepare(device: str) -> None:
 
 
 class Compiler:
-    """Compiles the `regions` of a model, on CUDA, for batches of one shape, if the run is long enough.
+    """Compiles the `regions` of a model, on CUDA, if the run is long enough: for batches of one shape or, where there
+    are several and the model allows it, of any.
 
     Compiling takes some ten seconds and nearly halves the time of a step, so a run with less than LONG seconds to go
     ends sooner without it.
     """
 
-    def __init__(self, model: Any, device: str, shape: tuple[int, int]) -> None:
-        self.model, self.shape = model, shape
+    def __init__(self, model: Any, device: str, shape: tuple[int, int], one_shape: bool = True) -> None:
+        """`shape`: rows and tokens of a batch; `one_shape`: all batches have it."""
+        self.model, self.shape, self.one_shape = model, shape, one_shape
         self.waits = device.startswith("cuda") and bool(model.regions)
         """Whether the decision is still open."""
         self._first: tuple[int, float] | None = None
@@ -76,7 +78,7 @@ class Compiler:
 
         torch._dynamo.config.suppress_errors = True  # what cannot be compiled runs eagerly, with a warning
         for region in self.model.regions:
-            region.compile(dynamic=False)
+            region.compile(dynamic=self.model.compiles_any_shape and not self.one_shape)
         self.model.compiled = self.shape
 
 
@@ -153,7 +155,11 @@ def _write(new: list[Any], place: list[Any]) -> None:
 
 def shapes_of(batch: Batch) -> tuple[Any, ...]:
     """Return the shapes of all arrays of a batch, by name: a graph is valid for exactly these."""
-    return batch.unpadded, *((name, tuple(array.shape)) for name, array in batch.arrays().items())
+    return (
+        batch.unpadded,
+        batch.source_unpadded,
+        *((name, tuple(array.shape)) for name, array in batch.arrays().items()),
+    )
 
 
 def sent(batch: Batch, counts: Mapping[str, int]) -> list[Any]:
