@@ -163,7 +163,7 @@ def test_a_recorded_step_is_sent_every_array(kind: type[Batch]) -> None:
     for field in fields(kind):
         value = getattr(given, field.name)
         assert isinstance(value, bool | int) or any(array is value for array in arrays), field.name
-    assert len(arrays) == len(fields(kind)) - 2
+    assert len(arrays) == len(fields(kind)) - 3
     assert counts.tolist() == [7, 9] and counts.dtype == np.float64
 
 
