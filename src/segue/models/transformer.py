@@ -167,6 +167,7 @@ class Transformer(Network, EncoderDecoder, Stacked):
     family = "Transformer"
     records = True
     head_names = ("head.", "bias")
+    compiles_any_shape = True
 
     @dataclass(frozen=True)
     class Config(ModelConfig):
@@ -328,7 +329,7 @@ class Transformer(Network, EncoderDecoder, Stacked):
         bias, rotation = self.source_positions.bias(places, length), self.source_positions.rotation(places)
         x_BSD = self.drop(self.source_positions.add(self._scaled(self.source_vectors(source_BS)), places))
         for block in self.encoder:
-            with self._as_compiled(source_BS.shape):
+            with self._as_compiled():
                 x_BSD = block(x_BSD, mask, bias, rotation)
         out: Tensor = self.norm_encoder(x_BSD)
         return out
@@ -342,7 +343,7 @@ class Transformer(Network, EncoderDecoder, Stacked):
     def _scaled(self, x_BTD: Tensor) -> Tensor:
         return x_BTD if self.scale == 1 else self.scale * x_BTD
 
-    def _as_compiled(self, shape: tuple[int, ...]) -> AbstractContextManager[None]:
+    def _as_compiled(self) -> AbstractContextManager[None]:
         """Run blocks as compiled in training only: compiled code shows nothing to a probe."""
         if self.compiled is None or (self.training and not recording()):
             return nullcontext()
@@ -376,7 +377,7 @@ class Transformer(Network, EncoderDecoder, Stacked):
         for i, block in enumerate(self.decoder):
             cache = None if slots is None else slots.layer(i)
             memory = memories[i]._replace(weights=weights if i + 1 == len(self.decoder) else None)
-            with self._as_compiled(tokens_BT.shape):
+            with self._as_compiled():
                 x_BTD = block(x_BTD, None, bias, rotation, cache, memory, beams)
         return x_BTD
 
@@ -405,7 +406,7 @@ class Transformer(Network, EncoderDecoder, Stacked):
                 f"A target has {length - 1:,} tokens, and this model sees {self.config.context:,} (model.context). "
                 f"Set batches.length={self.config.context} or less, or model.context={length - 1} or more."
             )
-        memories = self.memories(batch.source, batch.source_mask)
+        memories = self.memories(batch.source, None if batch.source_unpadded else batch.source_mask)
         return self.decoded(batch.tokens_BT, memories, weights=weights)
 
     @property

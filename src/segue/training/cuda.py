@@ -52,15 +52,18 @@ def prepare(device: str) -> None:
 
 
 class Compiler:
-    """Compiles the `regions` of a model, on CUDA, for batches of one shape, if the run is long enough.
+    """Compiles the `regions` of a model, on CUDA, if the run is long enough: for batches of one shape or, where there
+    are several and the model allows it, of any.
 
     Compiling takes some ten seconds and nearly halves the time of a step, so a run with less than LONG seconds to go
-    ends sooner without it. Rows of many shapes would be compiled anew for each: they are not.
+    ends sooner without it. Rows of many shapes are not compiled for, unless
+    the model has code for any.
     """
 
     def __init__(self, model: Any, device: str, batches: Batches) -> None:
         self.model, self.shape = model, (batches.config.size, batches.config.length)
-        few = not isinstance(batches, Rows) or (batches.shapes or MOST) <= FEW
+        self.one_shape = batches.shapes == 1
+        few = not isinstance(batches, Rows) or model.compiles_any_shape or (batches.shapes or MOST) <= FEW
         self.waits = device.startswith("cuda") and bool(model.regions) and few
         """Whether the decision is still open."""
         self._first: tuple[int, float] | None = None
@@ -80,7 +83,7 @@ class Compiler:
 
         torch._dynamo.config.suppress_errors = True  # what cannot be compiled runs eagerly, with a warning
         for region in self.model.regions:
-            region.compile(dynamic=False)
+            region.compile(dynamic=self.model.compiles_any_shape and not self.one_shape)
         self.model.compiled = self.shape
 
 
@@ -157,7 +160,11 @@ def _write(new: list[Any], place: list[Any]) -> None:
 
 def shapes_of(batch: Batch) -> tuple[Any, ...]:
     """Return the shapes of all arrays of a batch, by name: a graph is valid for exactly these."""
-    return batch.unpadded, *((name, tuple(array.shape)) for name, array in batch.arrays().items())
+    return (
+        batch.unpadded,
+        batch.source_unpadded,
+        *((name, tuple(array.shape)) for name, array in batch.arrays().items()),
+    )
 
 
 def sent(batch: Batch, counts: Mapping[str, int]) -> list[Any]:
