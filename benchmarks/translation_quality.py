@@ -226,7 +226,7 @@ def main() -> None:
     parser.add_argument("--split", choices=("validation", "test"), default="test")
     parser.add_argument("--out", default="")
     parser.add_argument("keys", nargs="*")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     arguments.decode = [key for key in arguments.keys if key.startswith("decode.")]
     arguments.keys = [key for key in arguments.keys if not key.startswith("decode.")]
     texts = pairs(arguments.case, Path(os.environ["SEGUE_DATA"]))

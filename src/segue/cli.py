@@ -609,7 +609,7 @@ def export_run(
 def import_run(
     path: Annotated[
         str,
-        typer.Argument(help="What `segue export` wrote, an ARPA file, a GPT-2's folder, or vectors of word2vec."),
+        typer.Argument(help="What `segue export` wrote, an ARPA file, a GPT-2's or Marian's folder, or vectors of words."),
     ],
     out: Annotated[
         str | None, typer.Option("--out", help="The run folder to make; by default a new one in runs/, by its name.")

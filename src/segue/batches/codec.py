@@ -76,7 +76,10 @@ class Codec(NamedTuple):
     own_source: Tokenizer | None = None
     """The tokenizer of sources, source_tokenizer.json, if each side of a pair has its own; None: one serves both."""
 
+    dropout: float = 0.0
+    """BPE-dropout of training text (tokens.dropout): the probability with which a merge is skipped."""
+
     @property
     def source_tokenizer(self) -> Tokenizer:
         """The tokenizer of sources: their own, or that of both sides."""
-        return self.tokenizer if self.own_source is None else self.own_source
+        return (self.own_source or self.tokenizer).source_side

@@ -172,7 +172,7 @@ def _codec(
     sizes = Sizes(tokenizer.vocab_size, classes, label, marks, unknown, recipe.data.carry)
     if source:
         sizes = replace(sizes, source_vocab_size=source.vocab_size)
-    return Codec(tokenizer, labels, recipe.data, sizes, speller, source)
+    return Codec(tokenizer, labels, recipe.data, sizes, speller, source, recipe.tokens.dropout)
 
 
 def _check(recipe: Recipe, corpus: Corpus, progress: Progress) -> None:

@@ -115,10 +115,10 @@ class Task(ABC):
 
     def settle_tokens(self, config: TokenConfig) -> None:
         """Refuse settings of [tokens] that only pairs of a source and a target have."""
-        if config.sides != "both":
+        if config.sides != "both" or config.dropout:
+            key = f"sides={config.sides}" if config.sides != "both" else f"dropout={config.dropout}"
             raise InputError(
-                f"tokens.sides={config.sides} is for pairs of a source and a target, and {self.name} has none. "
-                "Leave it out."
+                f"tokens.{key} is for pairs of a source and a target, and {self.name} has none. Leave it out."
             )
 
     def texts(self, example: Example, kind: str) -> Iterable[str]:
@@ -168,8 +168,11 @@ class Task(ABC):
         encoded = self.store(corpus, split, codec, folder)
         return HeldOut(encoded.store, encoded.unknown / max(1, encoded.tokens))
 
-    def batches(self, store: Store, config: BatchConfig, seed: int, carry: bool = True) -> Batches:
-        """Return the training batches, by their step. `carry`: as data.carry, for running text."""
+    def batches(
+        self, store: Store, config: BatchConfig, seed: int, carry: bool = True, codec: Codec | None = None
+    ) -> Batches:
+        """Return the training batches, by their step. `carry`: as data.carry, for running text. `codec`: the run's, for
+        BPE-dropout."""
         return Rows(store, config, seed, lambda columns: self.collate(columns, config.length), self.by, self.added)
 
     # Judging

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from segue.batches.batch import IGNORE, Batch
+from segue.batches.batches import Batches
+from segue.batches.batches import Config as BatchConfig
 from segue.batches.codec import Codec
 from segue.batches.collate import mask_of, pad
-from segue.batches.store import Column, Columns, id_dtype
+from segue.batches.encode import Encoded, encode
+from segue.batches.rows import Rows
+from segue.batches.store import BEGINS, Column, Columns, Store, id_dtype
+from segue.data.corpus import Corpus
 from segue.data.example import Example
 from segue.data.shapes import PARALLEL, Shape
 from segue.errors import InputError
@@ -116,6 +123,44 @@ class Seq2seq(Task):
             columns["text"] = _column([example.target for example in group], codec.tokenizer)
         return columns
 
+    def store(
+        self,
+        corpus: Corpus,
+        split: str,
+        codec: Codec,
+        folder: Path,
+        limit: int = 0,
+        done: Callable[[int], None] = lambda rows: None,
+    ) -> Encoded:
+        if split != "train" or not codec.dropout:
+            return super().store(corpus, split, codec, folder, limit, done)
+        examples, columns = corpus.examples(split), partial(self._with_begins, codec=codec)
+        return encode(examples, columns, codec.tokenizer, folder, limit, done)
+
+    def _with_begins(self, group: Sequence[Example], codec: Codec) -> Columns:
+        """Encode examples, and where words begin, for BPE-dropout."""
+        columns = self.encode(group, codec)
+        for side, tokenizer in _sides(codec).items():
+            if tokenizer.kind != "bpe":
+                raise InputError(
+                    f"tokens.dropout={codec.dropout} skips merges of bpe, and the tokens of train.init are of kind "
+                    f"{tokenizer.kind}. Leave it out."
+                )
+            texts = [example.text if side == "source" else example.target for example in group]
+            columns[side + BEGINS] = Column(tokenizer.word_begins(texts), columns[side].ends)
+        return columns
+
+    def batches(
+        self, store: Store, config: BatchConfig, seed: int, carry: bool = True, codec: Codec | None = None
+    ) -> Batches:
+        redraw = None
+        if codec and codec.dropout:
+            from segue.batches.redraw import Redraw  # numba takes long to import
+
+            redraw = Redraw(store, _sides(codec), codec.dropout, seed, config.length)
+        collate = partial(self.collate, limit=config.length)
+        return Rows(store, config, seed, collate, self.by, self.added, redraw)
+
     def collate(self, columns: Columns, limit: int) -> Batch:
         """Batch for teacher forcing: STOP y1 … yn predicts y1 … yn STOP. A row cut at `limit` has no last STOP."""
         return self._forced(columns, limit, limit)
@@ -213,6 +258,16 @@ class Seq2seq(Task):
         return perplexity_of(float(-logp.mean()))
 
 
+def _sides(codec: Codec) -> dict[str, Tokenizer]:
+    """Return the tokenizer of each column."""
+    return {"source": codec.source_tokenizer, "text": codec.tokenizer}
+
+
+def _column(texts: Sequence[str], tokenizer: Tokenizer) -> Column:
+    flat, lengths = tokenizer.encode_many(texts)
+    return Column(flat.astype(id_dtype(tokenizer.vocab_size), copy=False), np.cumsum(lengths, dtype=np.int64))
+
+
 def _prefix(text: str, tokenizer: Tokenizer) -> list[int]:
     """The ids that a target begins with."""
     ids = tokenizer.encode(text)
@@ -229,11 +284,6 @@ def _translation(ranked: Sequence[Generated], prefix: list[int], decode: Decode,
     texts = [tokenizer.decode(prefix + text.ids) for text in ranked]
     best = tuple(Candidate(text, one.logprob, one.score) for text, one in zip(texts, ranked, strict=True))
     return Translation(texts[0], ranked[0].logprob, best if decode.n_best > 1 else ())
-
-
-def _column(texts: Sequence[str], tokenizer: Tokenizer) -> Column:
-    flat, lengths = tokenizer.encode_many(texts)
-    return Column(flat.astype(id_dtype(tokenizer.vocab_size), copy=False), np.cumsum(lengths, dtype=np.int64))
 
 
 TASK = Seq2seq()
