@@ -38,6 +38,11 @@ def describe() -> list[Row]:
         Row(
             "grammar", (TEXT, LABELLED, TAGGED, PARALLEL), "sentences from a grammar whose best possible score is known"
         ),
+        Row(
+            "docstrings",
+            (PARALLEL,),
+            "functions of the standard library, each with the first line of its docstring; whole modules are held out",
+        ),
         Row("copy", (TEXT,), "a letter, a clock, the same letter again; the best possible score is known"),
     ]
 
