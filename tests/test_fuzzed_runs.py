@@ -63,6 +63,7 @@ FILES = (
     "config.json",
     "recipe.toml",
     "tokenizer.json",
+    "source_tokenizer.json",
     "speller.json",
     "ledger.json",
     "result.json",
@@ -102,6 +103,10 @@ KINDS = {
     "cnn_classifier": Made("cnn_classifier rows.tsv train.steps=2", (_PREDICT,)),
     "rnn_classifier": Made("rnn_classifier rows.tsv model.width=4 train.steps=2", (_PREDICT,)),
     "rnn_seq2seq": Made("rnn_seq2seq pairs.tsv model.width=4 train.steps=2 decode.max_tokens=5", (_PREDICT,)),
+    "two_sides": Made(
+        "rnn_seq2seq pairs.tsv tokens.sides=each model.tied=none model.width=4 train.steps=2 decode.max_tokens=5",
+        (_PREDICT,),
+    ),
 }
 
 

@@ -370,6 +370,14 @@ def predict(
     explain: Annotated[
         bool, typer.Option("--explain", help="Also print the words that mattered most (classifiers).")
     ] = False,
+    alignment: Annotated[
+        bool,
+        typer.Option(
+            "--alignment",
+            help="Also print which source word each word of a translation attends to most: ||| 0-0 1-2 (Pharaoh's "
+            "format: source-target, counted from 0, words by blanks).",
+        ),
+    ] = False,
     json: JsonOption = False,
     device: DeviceOption = "auto",
     threads: ThreadsOption = 0,
@@ -394,7 +402,7 @@ def predict(
 
     data, settings = _data_and_settings(rest)
     loaded = load(run, device, trust, threads)
-    predicted = PredictedFile(loaded, data or "-", settings, explain)
+    predicted = PredictedFile(loaded, data or "-", settings, explain, alignment)
     lines = predicted.lines(json)
     _say_reading(predicted.file.ledger)
     for line in lines:
@@ -431,11 +439,14 @@ def challenge_run(
 def look(
     run: RunArgument,
     text: Annotated[str, typer.Argument(help="The text to read; of a pair, with a tab between the two.")] = "",
+    target: Annotated[
+        str | None, typer.Option(help="The target of the source; by default the model's own translation.")
+    ] = None,
     view: Annotated[
         str, typer.Option(help=f"What to show: {', '.join(views())}; by default the first that applies.")
     ] = "",
-    layer: Annotated[int | None, typer.Option(help="attention, gates: the layer, counted from 1.")] = None,
-    head: Annotated[int | None, typer.Option(help="attention: the head, counted from 1.")] = None,
+    layer: Annotated[int | None, typer.Option(help="attention, alignment, gates: the layer, counted from 1.")] = None,
+    head: Annotated[int | None, typer.Option(help="attention, alignment: the head, counted from 1.")] = None,
     top: Annotated[int | None, typer.Option(help="How many tokens, words or units to show.")] = None,
     other: Annotated[str | None, typer.Option("--with", metavar="RUN", help="Show a second run beside it.")] = None,
     html: Annotated[str | None, typer.Option(metavar="FILE", help="Write a page with the picture.")] = None,
@@ -456,6 +467,8 @@ def look(
     segue look runs/bow-reviews "a fine film" --view leave_one_out
 
     segue look runs/ngram-book "The cows" --with runs/rnn_lm-book
+
+    segue look runs/transformer-pairs "the cow eats" --target "die Kuh frisst" --view alignment
     """
     from segue.look.terminal import print_view
     from segue.models.base import LanguageModel
@@ -463,12 +476,13 @@ def look(
     from segue.runs.run import load, refuse_file_name
 
     refuse_file_name(text, f'Give what is in it: "$(cat {text})".')
-    options = {key: value for key, value in {"layer": layer, "head": head, "top": top}.items() if value is not None}
+    given = {"target": target, "layer": layer, "head": head, "top": top}
+    options = {key: value for key, value in given.items() if value is not None}
     opened = [load(path, device, trust, threads) for path in (run, *([other] if other else []))]
     shown = opened[0].look(text, view, opened[1] if other else None, **options)
     for one in opened:
         if isinstance(one.model, LanguageModel):
-            _warn_unknown(one, text)
+            _warn_unknown(one, text.partition("\t")[0])
     if json:
         typer.echo(shown.json())
     for file, content in ((html, shown.html), (svg, shown.svg)):
@@ -595,7 +609,9 @@ def export_run(
 def import_run(
     path: Annotated[
         str,
-        typer.Argument(help="What `segue export` wrote, an ARPA file, a GPT-2's folder, or vectors of word2vec."),
+        typer.Argument(
+            help="What `segue export` wrote, an ARPA file, a GPT-2's or Marian's folder, or vectors of words."
+        ),
     ],
     out: Annotated[
         str | None, typer.Option("--out", help="The run folder to make; by default a new one in runs/, by its name.")

@@ -260,6 +260,7 @@ def _build(kind: str, name: str, values: dict[str, Any]) -> Recipe:
     values = {section: dict(values.get(section, {})) for section in SECTIONS}
     _settle(values, cls)
     parts = {section: make(_section_class(section, cls), values[section], section) for section in SECTIONS}
+    tasks.task(cls.task).settle_tokens(parts["tokens"])
     try:
         parts["batches"] = _settled_batches(parts["batches"], tasks.task(cls.task))
     except ValueError as error:

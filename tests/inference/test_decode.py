@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from segue.batches.state import State
 from segue.errors import InputError, SegueError
 from segue.inference.decode import Config, Generated, _invert, _likeliest, generate, stream
 from segue.models.base import Sizes
@@ -20,11 +23,22 @@ from segue.models.base import Sizes
 STOP, UNK = 0, 1
 
 
+class Moved(State):
+    """A state that a search moves, and nobody joins."""
+
+    def join(self, others: Sequence[Any]) -> Any:
+        raise NotImplementedError
+
+
 @dataclass
-class LastTwo:
+class LastTwo(Moved):
     """The state of `Trigram`: the last two ids of each row."""
 
     ids: Tensor
+
+    @property
+    def rows(self) -> Tensor:
+        return torch.arange(len(self.ids))
 
     def select(self, rows: Tensor, same_text: bool = False) -> LastTwo:
         return LastTwo(self.ids[rows])
@@ -78,8 +92,12 @@ class Recurrent(nn.Module):
         self.out = nn.Linear(16, vocab_size)
 
     @dataclass
-    class State:
+    class State(Moved):
         h: Tensor
+
+        @property
+        def rows(self) -> Tensor:
+            return torch.arange(len(self.h))
 
         def select(self, rows: Tensor, same_text: bool = False) -> Recurrent.State:
             return Recurrent.State(self.h[rows])
@@ -98,10 +116,14 @@ class Copier:
     """An encoder-decoder that says its source again, then stops."""
 
     @dataclass
-    class State:
+    class State(Moved):
         source: Tensor
         lengths: Tensor
         place: Tensor
+
+        @property
+        def rows(self) -> Tensor:
+            return torch.arange(len(self.place))
 
         def select(self, rows: Tensor, same_text: bool = False) -> Copier.State:
             return Copier.State(self.source[rows], self.lengths[rows], self.place[rows])

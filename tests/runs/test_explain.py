@@ -112,8 +112,8 @@ def test_explain_fits_the_terminal(
         ("word2vec", ["data.unit"], ["batches.", "decode.", "[decode]"]),
         ("naive_bayes", ["data.label", "batches.length"], ["batches.size", "data.unit", "decode."]),
         ("bow", ["batches.size", "batches.tokens"], ["batches.vary", "data.carry"]),
-        ("rnn_lm", ["batches.vary", "decode.top_p"], ["batches.tokens", "data.label"]),
-        ("rnn_seq2seq", ["decode.beam", "batches.tokens"], ["decode.top_p", "data.label"]),
+        ("rnn_lm", ["batches.vary", "decode.top_p"], ["batches.tokens", "data.label", "decode.prefix"]),
+        ("rnn_seq2seq", ["decode.beam", "decode.prefix", "batches.tokens"], ["decode.stop", "data.label"]),
     ],
 )
 def test_only_what_a_model_reads_is_explained(

@@ -11,11 +11,14 @@ import numpy as np
 import pytest
 import sacrebleu
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
 from segue.batches.batch import IGNORE
 from segue.batches.codec import Codec, Sizes
 from segue.batches.encode import encode
+from segue.batches.state import State
 from segue.batches.store import columns_of
 from segue.data.config import Config as Data
 from segue.data.example import Example
@@ -25,7 +28,7 @@ from segue.inference.evaluation import Evaluation, compare
 from segue.inference.opened import Opened
 from segue.models.rnn_seq2seq import RnnSeq2seq
 from segue.recipe import load_recipe
-from segue.tasks.seq2seq import TASK, Seq2seq, Translation
+from segue.tasks.seq2seq import BEAM, TASK, Seq2seq, Translation
 from segue.tokens.tokenizer import Config as Tokens
 from segue.tokens.tokenizer import Tokenizer
 
@@ -91,11 +94,18 @@ def examples(*texts: str) -> list[Example]:
 
 
 @dataclass(frozen=True)
-class Copied:
+class Copied(State):
     """How far each row has copied its source."""
 
     source_BS: Tensor
     place_B: Tensor
+
+    @property
+    def rows(self) -> Tensor:
+        return torch.arange(len(self.place_B))
+
+    def join(self, others: Any) -> Copied:
+        raise NotImplementedError
 
     def select(self, rows: Tensor, same_text: bool = False) -> Copied:
         return Copied(self.source_BS[rows], self.place_B[rows])
@@ -148,22 +158,105 @@ def test_unknown_is_never_written() -> None:
     assert answer.text == "two"
 
 
-def test_an_empty_source_is_translated_too() -> None:
-    def network(sizes: Sizes) -> RnnSeq2seq:
-        torch.manual_seed(0)
-        return RnnSeq2seq(RnnSeq2seq.Config(width=8), sizes)
+def test_a_blank_source_has_a_blank_translation() -> None:
+    class Talker(Copier):
+        def step(self, tokens_BT: Tensor, mask_BT: Tensor, state: Copied) -> tuple[Tensor, Copied]:
+            logits, state = super().step(tokens_BT, mask_BT, state)
+            return logits[:, [1, 0, *range(2, self.vocab_size)]], state  # it writes UNK where it should end
 
-    one = opened(network, max_tokens=5)
-    together = list(TASK.predict(one, examples("", "one two")))
-    alone = [answer for text in ("", "one two") for answer in TASK.predict(one, examples(text))]
-    assert [answer.text for answer in together] == [answer.text for answer in alone]
+    answers = list(TASK.predict(opened(Talker, max_tokens=5), examples("", "six", "  ")))
+    assert [answer.text == "" for answer in answers] == [True, False, True]
 
 
-def test_a_translation_is_searched_for_and_not_drawn() -> None:
-    """Whatever [decode] says of temperatures: without a beam it is greedy."""
-    drawn, searched = (opened(Copier, max_tokens=60, **values) for values in ({"beam": 0, "temperature": 9.0}, {}))
-    rows = examples("one two", "seven", "")
-    assert list(TASK.predict(drawn, rows)) == list(TASK.predict(searched, rows))
+def test_a_translation_is_drawn_without_a_beam() -> None:
+    """What a row draws goes by the seed and its place in the file, not by the rows beside it."""
+    warm = {"max_tokens": 60, "beam": 0, "temperature": 2.0}
+    one, again, other = (opened(Copier, seed=seed, **warm) for seed in (1, 1, 2))
+    rows = examples("one two", "seven", "six six six", "four", "five three")
+    texts = [[answer.text for answer in TASK.predict(way, rows)] for way in (one, again, other)]
+    assert texts[0] == texts[1] != texts[2]
+    assert [answer.text for answer in TASK.predict(one, rows[:2])] == texts[0][:2]
+    (several, _) = TASK.predict(opened(Copier, seed=1, n_best=4, **warm), rows[:2])
+    scores = [text.score for text in several.best]
+    assert len({text.text for text in several.best}) > 1 and scores == sorted(scores, reverse=True)
+    assert (several.text, several.logprob) == (several.best[0].text, several.best[0].logprob)
+
+
+def test_a_recipe_has_a_beam_unless_it_draws() -> None:
+    for decode, beam in (({}, BEAM), ({"beam": 2}, 2), ({"temperature": 0.5}, None)):
+        values: dict[str, dict[str, Any]] = {"decode": dict(decode)}
+        TASK.defaults(values, RnnSeq2seq)
+        assert values["decode"].get("beam") == beam
+
+
+def test_a_result_names_what_matters_of_the_decoding() -> None:
+    said = {"beam": 3, "length_penalty": 0.6, "max_tokens": 20, "length_ratio": 3.0}
+    assert TASK.decoding(opened(Copier, beam=3)) == said
+    assert TASK.decoding(opened(Copier, beam=3, n_best=2)) == said | {"n_best": 2}
+
+
+def test_the_n_best_are_ranked() -> None:
+    (answer,) = TASK.predict(opened(Copier, beam=4, n_best=3), examples("two"))
+    assert len(answer.best) == 3 and answer.best[0].text == answer.text == "two"
+    scores = [one.score for one in answer.best]
+    assert scores == sorted(scores, reverse=True)
+    assert answer.line() == "\n".join(f"{i}\t{one.score:.4f}\t{one.text}" for i, one in enumerate(answer.best, 1))
+    assert answer.json()["best"][0] == {"translation": "two", "logprob": answer.logprob, "score": scores[0]}
+
+
+@pytest.mark.parametrize("values", [{"beam": 1}, {"beam": 3}, {"beam": 0, "seed": 4}])
+def test_a_prefix_is_kept(values: dict[str, int]) -> None:
+    one = opened(Copier, prefix="th", **values)
+    for answer in TASK.predict(one, examples("three", "the six", "")):
+        assert answer.text.startswith("th") or not answer.text
+    (answer,) = TASK.predict(opened(Copier, prefix="se", beam=2), examples("seven"))
+    assert answer.text == "seven"
+    assert answer.logprob == pytest.approx(4 * np.log(0.9), rel=1e-4)  # ven and STOP
+
+
+def test_a_prefix_that_cannot_be_written_is_refused() -> None:
+    with pytest.raises(InputError, match=r"decode\.prefix holds '7'"):
+        list(TASK.predict(opened(Copier, prefix="7"), examples("seven")))
+
+
+def test_a_short_source_has_no_endless_target() -> None:
+    class Endless(Copier):
+        def step(self, tokens_BT: Tensor, mask_BT: Tensor, state: Copied) -> tuple[Tensor, Copied]:
+            logits, state = super().step(tokens_BT, mask_BT, state)
+            logits[:, STOP] = -np.inf
+            return logits, state
+
+    for beam in (1, 3):
+        short, long = TASK.predict(opened(Endless, beam=beam, max_tokens=300), examples("six", "six six six"))
+        assert (len(short.text), len(long.text)) == (3 * 3 + 20, 11 * 3 + 20)
+        (free,) = TASK.predict(opened(Endless, beam=beam, max_tokens=70, length_ratio=0), examples("six"))
+        assert len(free.text) == 70
+
+
+@given(st.lists(st.sampled_from(["", " ", "one", "two six", "three four five seven"]), max_size=40), st.integers(1, 9))
+@settings(max_examples=10, deadline=None)
+def test_answers_come_in_the_order_of_their_sources(rows: list[str], first: int) -> None:
+    """However windows and batches fall; blank lines stay blank."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("segue.tasks.seq2seq._ROWS", first)
+        patch.setattr("segue.tasks.seq2seq._TOKENS", 50)
+        answers = [answer.text for answer in TASK.predict(opened(Copier, beam=2, max_tokens=60), examples(*rows))]
+    assert answers == [row.strip() for row in rows]
+
+
+def test_a_file_of_any_size_is_read_a_window_at_a_time() -> None:
+    read = 0
+
+    def endless() -> Iterator[Example]:
+        nonlocal read
+        while True:
+            read += 1
+            yield Example(text="two")
+
+    answers = TASK.predict(opened(Copier), endless())
+    for answer, _ in zip(answers, range(200), strict=False):
+        assert answer.text == "two"
+    assert read < 500
 
 
 def test_a_prediction_is_a_line_and_an_object() -> None:
@@ -176,7 +269,9 @@ def test_a_prediction_is_a_line_and_an_object() -> None:
 
 def elman(sizes: Sizes) -> RnnSeq2seq:
     torch.manual_seed(0)
-    return RnnSeq2seq(RnnSeq2seq.Config(cell="elman", width=6, shared=False, reverse_source=False), sizes).double()
+    return RnnSeq2seq(
+        RnnSeq2seq.Config(cell="elman", width=6, attention="none", bidirectional=False, tied="none"), sizes
+    ).double()
 
 
 def by_hand(one: Opened, source: str, target: str) -> list[float]:

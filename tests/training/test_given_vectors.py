@@ -56,7 +56,7 @@ CASES = [
     Case("rnn_tagger", WIDE, "embedding", TAGGER),
     Case("rnn_tagger", {**WIDE, "word": WordFeatures(folded=False)}, "embedding", TAGGER[:1]),
     Case("rnn_seq2seq", {"width": WIDTH}, "width", ("vectors",)),
-    Case("rnn_seq2seq", {"width": WIDTH, "shared": False}, "width", ("vectors", "source_vectors")),
+    Case("rnn_seq2seq", {"width": WIDTH, "tied": "none"}, "width", ("vectors", "source_vectors")),
 ]
 PREDICTS_TOKENS = {"neural_lm", "rnn_lm", "gpt", "rnn_seq2seq"}
 

@@ -73,3 +73,13 @@ class Codec(NamedTuple):
     sizes: Sizes
     speller: Speller | None = None
     """Gives the bits of spelling an unknown word, if the vocabulary is closed and texts are scored in bits."""
+    own_source: Tokenizer | None = None
+    """The tokenizer of sources, source_tokenizer.json, if each side of a pair has its own; None: one serves both."""
+
+    dropout: float = 0.0
+    """BPE-dropout of training text (tokens.dropout): the probability with which a merge is skipped."""
+
+    @property
+    def source_tokenizer(self) -> Tokenizer:
+        """The tokenizer of sources: their own, or that of both sides."""
+        return (self.own_source or self.tokenizer).source_side

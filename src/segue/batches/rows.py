@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,9 @@ from segue.batches.batches import Batches, Config
 from segue.batches.order import TokenBatches, rows_at
 from segue.batches.store import Columns, Store
 
+if TYPE_CHECKING:
+    from segue.batches.redraw import Redraw
+
 Collate = Callable[[Columns], Batch]
 """Makes one batch of the rows of some columns."""
 
@@ -25,19 +29,32 @@ class Rows(Batches):
     """Every batch of rows, by its step."""
 
     def __init__(
-        self, store: Store, config: Config, seed: int, collate: Collate, by: str = "text", added: int = 0
+        self,
+        store: Store,
+        config: Config,
+        seed: int,
+        collate: Collate,
+        by: str = "text",
+        added: int = 0,
+        redraw: Redraw | None = None,
     ) -> None:
         """`by`: the column by whose length rows are sorted, the one that `collate` pads most. `added`: how many places
-        `collate` adds to a text, 1 if it puts STOP before it."""
-        self.store, self.config, self.seed, self.collate = store, config, seed, collate
+        `collate` adds to a text, 1 if it puts STOP before it. `redraw`: draws the ids of rows anew in every epoch."""
+        self.store, self.config, self.seed, self.collate, self.redraw = store, config, seed, collate, redraw
         self.size = config.size
         self.lengths = store.columns[by].lengths()
         self.token_batches: TokenBatches | None = None
         if config.tokens:
-            text = np.minimum(store.columns["text"].lengths(), config.length) + added
-            both = [text] if by == "text" else [np.minimum(self.lengths, config.length), text]
+            text = self._widths("text") + added
+            both = [text] if by == "text" else [self._widths(by), text]
             self.token_batches = TokenBatches.of_lengths(np.stack(both, 1), config.tokens, seed)
         self.per_epoch = math.ceil(len(store) / self.size) if self.token_batches is None else len(self.token_batches)
+
+    def _widths(self, name: str) -> NDArray[np.int64]:
+        """Return how many places each row of a column needs in a batch."""
+        if self.redraw:
+            return self.redraw.reserve(name)
+        return np.minimum(self.store.columns[name].lengths(), self.config.length)
 
     @property
     def shapes(self) -> int | None:
@@ -47,10 +64,12 @@ class Rows(Batches):
         epoch, place = divmod(step, self.per_epoch)
         if self.token_batches is None:
             rows = rows_at(self.seed, epoch, place, self.size, self.lengths, len(self.store))
-            return [self.collate(part) for part in self._parts(rows)]
+            return [self.collate(part) for part in self._parts(rows, epoch)]
         rows, widths = self.token_batches.at(epoch, place)
-        return [self.collate(part).padded(*widths[::-1]) for part in self._parts(rows)]
+        return [self.collate(part).padded(*widths[::-1]) for part in self._parts(rows, epoch)]
 
-    def _parts(self, rows: NDArray[np.int64]) -> list[Columns]:
+    def _parts(self, rows: NDArray[np.int64], epoch: int) -> list[Columns]:
         """Return the columns of each part of an update (gradient accumulation)."""
-        return [self.store.take(part) for part in np.array_split(rows, min(self.config.accumulate, len(rows)))]
+        parts = np.array_split(rows, min(self.config.accumulate, len(rows)))
+        redraw = self.redraw
+        return [redraw(self.store.take(part), epoch, part) if redraw else self.store.take(part) for part in parts]

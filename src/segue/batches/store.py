@@ -1,9 +1,9 @@
 """The corpus as ids on disk, mapped into memory: written once, streaming, read at any place.
 
-A store is a folder of columns. A column is one flat file of numbers and, where it has rows, a file of
-their ends. Running text has the column `text` alone: w1 … wn STOP w1 …; several corpora of it are the
-rows of `text`, with a `weight` each; rows have `text` and `label`, or `text` and `tags`, or `source` and
-`text`. `complete.json` is written last: without it a store does not exist.
+A store is a folder of columns. A column is one flat file of numbers and, where it has rows, a file of their ends.
+Running text has the column `text` alone: w1 … wn STOP w1 …; several corpora of it are the rows of `text`, with a
+`weight` each; rows have `text` and `label`, or `text` and `tags`, or `source` and `text`, and for BPE-dropout
+`text_begins`, 1 where a word begins. `complete.json` is written last: without it a store does not exist.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+BEGINS = "_begins"
+"""Behind the name of a column of ids: the column that has 1 where a word begins."""
 
 
 class Column(NamedTuple):

@@ -51,7 +51,7 @@ def _round_keys(n: int, key: tuple[int, ...]) -> tuple[np.uint64, ...]:
 @lru_cache(maxsize=64)
 def _sorted_by_hash(n: int, key: tuple[int, ...]) -> NDArray[np.int64]:
     first, second, *_ = _round_keys(n, key)
-    hashes = _mix(_mix(np.arange(n, dtype=_U64) ^ first) ^ second)
+    hashes = mix(mix(np.arange(n, dtype=_U64) ^ first) ^ second)
     return np.argsort(hashes, kind="stable").astype(np.int64)
 
 
@@ -79,11 +79,11 @@ def _feistel(indices: NDArray[np.uint64], a: int, b: int, keys: tuple[np.uint64,
 
 def _shift(digit: NDArray[np.uint64], other: NDArray[np.uint64], key: np.uint64, size: np.uint64) -> NDArray[np.uint64]:
     """(digit + hash(other)) mod size; the hash is brought below `size` by a product, which is faster than division."""
-    shifted = digit + ((_mix(other ^ key) >> _U64(32)) * size >> _U64(32))
+    shifted = digit + ((mix(other ^ key) >> _U64(32)) * size >> _U64(32))
     return np.where(shifted >= size, shifted - size, shifted)
 
 
-def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """The finaliser of SplitMix64 (Steele, Lea and Flood 2014): every input bit touches every output bit."""
     x = (x ^ (x >> _U64(30))) * _U64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> _U64(27))) * _U64(0x94D049BB133111EB)

@@ -7,11 +7,11 @@ and an encoder-decoder are all decoded here, by the same lines.
     temperature   p_i^(1/T) / sum over j of p_j^(1/T)
     top-k         of these, the k likeliest
     top-p         of these, the fewest that together reach p: the id that crosses p is kept (Holtzman 2020)
-    beam          the text of the highest  log p(text) / ((5 + length) / 6)^alpha  (Wu 2016), STOP counted
+    beam          the texts of the highest score (beam.py)
 
 A text begins with the start id and the prompt, fed in one step. Row i draws from the generator of
 (seed, i), one number a token: its text does not depend on how many rows run beside it, nor on
-`max_tokens`. A beam prefers texts that end: only if none has ended in time is an unfinished one given.
+`max_tokens`. With a source, a text is at most decode.length_ratio times as long, and some tokens more.
 Where a model gives every allowed token probability 0, as counting without smoothing does, the text ends
 in a dead end.
 
@@ -29,7 +29,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,8 +37,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from segue.batches.state import OneToken
-from segue.errors import InputError, SegueError
-from segue.inference.cuda_graphs import BLOCK, BROKEN, DEAD, Writer, may_record, recorder
+from segue.errors import InputError
+from segue.inference.beam import NONE, broken, coverage, repeats, search
+from segue.inference.beam import Generated as Generated
+from segue.inference.beam_graphs import padded, search_recorded
+from segue.inference.cuda_graphs import BLOCK, BROKEN, DEAD, Recorder, Writer, may_record, recorder
 from segue.inference.decode_settings import Config
 from segue.models.base import LanguageModel, Sizes
 
@@ -51,19 +54,6 @@ _ALMOST = 1 - 2.0**-53
 
 Watch = Callable[[int, int], bool]
 """Called with each (row, id) that is written; True ends the row's text there."""
-
-
-class Generated(NamedTuple):
-    """One written text, without its prompt."""
-
-    ids: list[int]
-    """The tokens, without STOP."""
-    logprob: float
-    """Sum of natural log p by the model's own distribution (no temperature), that of a reached STOP included."""
-    stopped: bool
-    """True if the model ended the text itself, or who watches did; False if `max_tokens` or a dead end did."""
-    dead_end: bool = False
-    """True if no allowed token had any probability after this text."""
 
 
 DEAD_END = (
@@ -103,17 +93,19 @@ def growing(
     device: Any = "cpu",
     forbid: Sequence[int] = (),
     watch: Watch | None = None,
+    numbers: Sequence[int] | None = None,
 ) -> Iterator[list[Generated]]:
-    """Yield the texts of `generate` as far as they are written, after each time step; those of a beam at its end."""
+    """Yield the texts of `generate` as far as they are written, after each time step; those of a beam at its end.
+    `numbers`: the generator of random numbers of each row; by default the row's own number."""
     if not prompts:
         return
-    with closing(_Rows(model, sizes, device, forbid, config)) as rows:
+    with closing(Rows(model, sizes, device, forbid, config)) as rows:
         rows.begin(prompts, source, source_mask)
         if config.beam > 1:
-            yield _search(rows, config)
+            yield [texts[0] for texts in rows.search()]
             return
         texts = [Generated([], 0.0, False) for _ in prompts]
-        for drawn in _sample(rows, config, 1 if str(device) == "cpu" else BLOCK, watch):
+        for drawn in _sample(rows, config, 1 if str(device) == "cpu" else BLOCK, watch, numbers):
             for row, token, logp, ended in drawn:
                 text = texts[row]
                 if token == DEAD:
@@ -123,6 +115,35 @@ def growing(
                     text.ids.append(token)
                 texts[row] = Generated(text.ids, text.logprob + logp, ended)
             yield texts
+
+
+def best(
+    model: Any,
+    prompts: Sequence[Sequence[int]],
+    sizes: Sizes,
+    config: Config,
+    source: Any = None,
+    source_mask: Any = None,
+    device: Any = "cpu",
+    forbid: Sequence[int] = (),
+    numbers: Sequence[int] | None = None,
+) -> list[list[Generated]]:
+    """The n best texts for each prompt (decode.n_best), best first: those of a beam, or as many that are drawn, the
+    likeliest first. Row i draws from the generators i·n to i·n + n - 1, or from those of its number."""
+    if not prompts:
+        return []
+    if config.beam > 1:
+        with torch.inference_mode(), closing(Rows(model, sizes, device, forbid, config)) as rows:
+            rows.begin(prompts, source, source_mask)
+            return rows.search()
+    count = config.n_best
+    often = [row for row in range(len(prompts)) for _ in range(count)]
+    given = [None if one is None else torch.as_tensor(one)[often] for one in (source, source_mask)]
+    drawn = [number * count + i for number in numbers or range(len(prompts)) for i in range(count)]
+    steps = growing(model, [prompts[row] for row in often], sizes, config, *given, device, forbid, None, drawn)
+    (texts,) = deque(steps, maxlen=1)
+    every = (texts[first : first + count] for first in range(0, len(texts), count))
+    return [sorted((text._replace(score=text.logprob) for text in some), key=lambda one: -one.score) for some in every]
 
 
 @torch.inference_mode()
@@ -145,7 +166,7 @@ def stream(
         if text.dead_end:
             at_dead_end()
         return
-    with closing(_Rows(model, sizes, device, forbid, config)) as rows:
+    with closing(Rows(model, sizes, device, forbid, config)) as rows:
         rows.begin([prompt], source, source_mask)
         for ((_, token, _, _),) in _sample(rows, config, 1, None):
             if token == DEAD:
@@ -154,7 +175,7 @@ def stream(
                 yield token
 
 
-class _Rows:
+class Rows:
     """The texts that have not ended: the model's state of each, and the logits of each one's next token."""
 
     def __init__(self, model: Any, sizes: Sizes, device: Any, forbid: Sequence[int], config: Config) -> None:
@@ -169,12 +190,23 @@ class _Rows:
         """The model's own step of one token, where it has one."""
         self.writer: Writer | None = None
         """Recorded steps, on a GPU: the rows then stay as many as they are."""
-        if config.beam < 2 and may_record(model, device):
+        self.limits: list[int] = []
+        """The most tokens of each row."""
+        self.mask_RS: Tensor
+        """Where sources have tokens, for the coverage penalty."""
+        self.text_BT: Tensor | None = None
+        """Prompts and what was drawn, NONE at their left, where n-grams must not be repeated."""
+        if config.beam < 2 and not config.no_repeat and may_record(model, device):
             found, pick = recorder(model), partial(_pick, forbid=self.forbid, config=config)
             settings = (tuple(forbid), config.greedy, config.temperature, config.top_k, config.top_p)
             whole = not (config.greedy or config.top_k or config.top_p < 1)
             plain = (self.forbid, config.temperature) if whole else None
             self.model, self.writer = found.model, Writer(found, pick, settings, plain)
+        self.recorder: Recorder | None = None
+        """What records the steps of a beam, on a GPU."""
+        if config.beam > 1 and not self._covers and may_record(model, device):
+            self.recorder = recorder(model)
+            self.model = self.recorder.model
         self._parts = list(self.model.modules()) if isinstance(self.model, nn.Module) else []
 
     def close(self) -> None:
@@ -191,16 +223,64 @@ class _Rows:
             tokens[row, : 1 + len(prompt)] = [self.sizes.start, *prompt]
             mask[row, : 1 + len(prompt)] = True
         extra = () if source is None else (self._moved(source), self._moved(source_mask))
-        capacity = longest if self.writer else _rounded(longest + self.config.max_tokens)
+        if extra and (self.writer or self.recorder):
+            extra = padded(*extra)
+        self.limits = [self.config.limit(size) for size in _lengths(len(prompts), source, source_mask)]
+        capacity = longest if self.writer or self.recorder else _rounded(longest + max(self.limits))
         with _at_rest(self._parts):
             self.state = self.model.start(len(prompts), capacity, *extra)
+        if self._covers:
+            self.state = self.state.covering()
+            self.mask_RS = torch.ones_like(extra[0], dtype=torch.bool) if extra[1] is None else extra[1]
+        if self.config.no_repeat:
+            last = [[NONE] * (longest - 1 - len(prompt)) + list(prompt) for prompt in prompts]
+            self.text_BT = torch.tensor(last, dtype=torch.long, device=self.device).view(len(prompts), -1)
         self._step(self._moved(tokens), self._moved(mask))
 
-    def keep(self, rows: Tensor, same_text: bool = False) -> None:
+    def keep(self, rows: Tensor) -> None:
         """Go on with these rows alone, in this order (a row may come twice)."""
         self._settle()
-        self.state, self.logits_BV = self.state.select(rows, same_text), self.logits_BV[rows]
+        self.state, self.logits_BV = self.state.select(rows), self.logits_BV[rows]
         self.next_B = None if self.next_B is None else self.next_B[rows]
+        self.text_BT = None if self.text_BT is None else self.text_BT[rows]
+
+    def spread(self, beams: int) -> None:
+        """Go on with each row so many times, side by side."""
+        self.state = self.state.spread(beams)
+        self.logits_BV = self.logits_BV.repeat_interleave(beams, 0)
+
+    def advance(self, ids_B: Tensor, slots_B: Tensor, same_text: bool) -> None:
+        """Go on with these slots alone, in this order, by one token each; `same_text`: moved only within their row."""
+        if self.state is None and self.one_token is not None and self.one_token.room:
+            self.one_token.move(slots_B, self.config.beam)
+        else:
+            self._settle()
+            self.state = self.state.select(slots_B, same_text)
+        if self._covers and not same_text:
+            self.mask_RS = self.mask_RS[slots_B[:: self.config.beam] // self.config.beam]
+        self.feed(ids_B)
+
+    def search(self) -> list[list[Generated]]:
+        """The best texts of each row by beam search, best first."""
+        window = self.model.window if isinstance(self.model, LanguageModel) else 0
+        if self.recorder is not None and (not window or self.state.most + max(self.limits) <= window):
+            return search_recorded(self, self.config, self.recorder)
+        return search(self, self.config)
+
+    def coverage(self) -> Tensor | None:
+        """The coverage penalty of each slot of a beam; None: there is none."""
+        if not self._covers:
+            return None
+        if self.state.attended_BS is None:
+            raise InputError(
+                f"decode.coverage_penalty={self.config.coverage_penalty} needs attention over the source, and this "
+                "model has none. Leave it out."
+            )
+        return coverage(self.state.attended_BS, self.mask_RS, self.config.coverage_penalty)
+
+    @property
+    def _covers(self) -> bool:
+        return self.config.beam > 1 and self.config.coverage_penalty > 0
 
     def feed(self, ids_B: Tensor) -> None:
         """The next token of each row."""
@@ -232,13 +312,25 @@ class _Rows:
                     self.state = None
                     return ids_BN, logp_BN
             self.feed(self.next_B)
-        ids_B, logp_B = _pick(self.logits_BV, uniform_BN[:, 0], self.forbid, self.config)
+        ids_B, logp_B = _pick(self.logits_BV, uniform_BN[:, 0], self.forbid, self.config, self._repeats())
+        if self.text_BT is not None:
+            self.text_BT = torch.cat([self.text_BT, ids_B[:, None].clamp(min=NONE)], 1)
         return ids_B[:, None], logp_B[:, None]
+
+    def _repeats(self) -> Tensor | None:
+        """-inf at the ids that would repeat an n-gram; None: they may."""
+        size = self.config.no_repeat
+        if self.text_BT is None or self.text_BT.shape[1] < size:
+            return None
+        last_BN = self.text_BT[:, self.text_BT.shape[1] + 1 - size :]
+        return repeats(self.text_BT, last_BN, self.logits_BV.shape[1], self.logits_BV.dtype)
 
     def _one_token(self) -> OneToken | None:
         """The model's own step of one token, which has the state from here on; None: it has none."""
         if self.writer is not None or not isinstance(self.model, LanguageModel) or not self.model.records:
             return None
+        if self._covers:
+            return None  # only `step` sums attention
         if self.state is not None:
             self.one_token, self.state = self.model.one_token(self.state), None
         return self.one_token
@@ -249,13 +341,6 @@ class _Rows:
             holder = self.writer or self.one_token
             assert holder is not None
             self.state = holder.state()
-
-    def logp(self) -> Tensor:
-        """log p of what may be written next, for a beam: -inf where it is 0, and at the forbidden ids."""
-        logp_BV = self.logits_BV.log_softmax(-1).masked_fill(self.logits_BV == -math.inf, -math.inf)
-        if logp_BV.isnan().any():
-            raise _broken()
-        return logp_BV.index_fill(-1, self.forbid, -math.inf) if len(self.forbid) else logp_BV
 
     def _step(self, tokens_BT: Tensor, mask_BT: Tensor) -> None:
         with _at_rest(self._parts):
@@ -287,36 +372,42 @@ def _at_rest(parts: Sequence[nn.Module]) -> Iterator[None]:
             part.training = True
 
 
+def _lengths(rows: int, source: Any, source_mask: Any) -> list[int | None]:
+    """The tokens of each source; None where there is none."""
+    if source is None:
+        return [None] * rows
+    if source_mask is None:
+        return [len(row) for row in source]
+    lengths: list[int | None] = torch.as_tensor(source_mask).sum(1).tolist()
+    return lengths
+
+
 def _rounded(capacity: int) -> int:
     """A capacity that many texts share, and that the kernels of attention like."""
     return -(-capacity // _PLACES) * _PLACES
-
-
-def _broken() -> SegueError:
-    return SegueError("The model's logits hold NaN or +inf: its weights are broken. Load an earlier checkpoint.")
 
 
 # Greedy and sampling
 
 
 def _sample(
-    rows: _Rows, config: Config, block: int, watch: Watch | None
+    rows: Rows, config: Config, block: int, watch: Watch | None, numbers: Sequence[int] | None = None
 ) -> Iterator[list[tuple[int, int, float, bool]]]:
     """At each time step (row, id, log p, whether the text ends here) of every row that has not ended; the id of a dead
     end is DEAD.
 
     Recorded steps go on with the next block while the host looks at this one.
     """
-    live = list(range(len(rows.logits_BV)))
-    draws = [np.random.default_rng([config.seed, row]) for row in live]
+    live, most = list(range(len(rows.logits_BV))), max(rows.limits)
+    draws = [np.random.default_rng([config.seed, number]) for number in numbers or live]
     ended: set[int] = set()
     written = asked = 0
     under_way: deque[_Block] = deque()
-    while written < config.max_tokens and len(ended) < len(draws):
+    while written < most and len(ended) < len(draws):
         if written:
             live = _without_ended(rows, live, ended)
-        while asked < config.max_tokens and len(under_way) < (2 if rows.writer is not None and block > 1 else 1):
-            steps = min(block, config.max_tokens - asked)
+        while asked < most and len(under_way) < (2 if rows.writer is not None and block > 1 else 1):
+            steps = min(block, most - asked)
             uniform_BN = torch.from_numpy(np.stack([draws[row].random(steps) for row in live]))
             under_way.append(_Block(*rows.write(_sent(uniform_BN, rows.device))))
             asked += steps
@@ -326,10 +417,12 @@ def _sample(
                 if row in ended:
                     continue
                 if token == BROKEN:
-                    raise _broken()
+                    raise broken()
                 if token in (DEAD, rows.sizes.stop) or (watch is not None and watch(row, token)):
                     ended.add(row)
                 drawn.append((row, token, logp, row in ended))
+                if written + 1 == rows.limits[row]:
+                    ended.add(row)
             written += 1
             if drawn:
                 yield drawn
@@ -355,7 +448,7 @@ def _sent(numbers: Tensor, device: Any) -> Tensor:
     return staged.to(device, non_blocking=True)
 
 
-def _without_ended(rows: _Rows, live: list[int], ended: set[int]) -> list[int]:
+def _without_ended(rows: Rows, live: list[int], ended: set[int]) -> list[int]:
     """The rows that go on; those that have ended cost nothing from here on."""
     going = [place for place, row in enumerate(live) if row not in ended]
     if len(going) == len(live) or rows.writer is not None:
@@ -364,14 +457,18 @@ def _without_ended(rows: _Rows, live: list[int], ended: set[int]) -> list[int]:
     return [live[place] for place in going]
 
 
-def _pick(logits_BV: Tensor, uniform_B: Tensor, forbid: Tensor, config: Config) -> tuple[Tensor, Tensor]:
-    """The next id of each row (or DEAD, or BROKEN), and its log p by the model's own distribution.
+def _pick(
+    logits_BV: Tensor, uniform_B: Tensor, forbid: Tensor, config: Config, repeats_BV: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The next id of each row (or DEAD, or BROKEN), and its log p by the model's own distribution. `repeats_BV`: -inf
+    at ids that must not come again.
 
     Nothing here waits for the device, and all shapes are known beforehand.
     """
     logits_BV = logits_BV.float()
     whole_B = logits_BV.logsumexp(-1)
     allowed_BV = logits_BV.index_fill(-1, forbid, -math.inf) if len(forbid) else logits_BV
+    allowed_BV = allowed_BV if repeats_BV is None else allowed_BV + repeats_BV
     best_B1 = allowed_BV.amax(-1, keepdim=True)
     ids_B = allowed_BV.argmax(-1) if config.greedy else _draw(allowed_BV - best_B1, uniform_B, config)
     picked_B = logits_BV.gather(1, ids_B[:, None])[:, 0] - whole_B
@@ -425,110 +522,3 @@ def _passed(p_BN: Tensor, uniform_B1: Tensor) -> tuple[Tensor, Tensor]:
     begin_B1 = F.pad(sums_BN, (1, 0)).gather(1, place_B1)
     share_B1 = (uniform_B1 - begin_B1) / (sums_BN.gather(1, place_B1) - begin_B1)
     return place_B1, share_B1.clamp(0.0, _ALMOST)
-
-
-# Beam search
-
-
-def _search(rows: _Rows, config: Config) -> list[Generated]:
-    """Beam search over all rows at once. A row's beams lie side by side: slot = row * width + beam.
-
-    At each step the best 2 * width continuations of a row are ranked. A STOP among the first `width`
-    ends a text; the best `width` others live on. A row is done when `width` texts have ended, or when
-    no living one can still win: log p only falls, so its best hope is its log p now at the full length.
-    """
-    width, count = config.beam, len(rows.logits_BV)
-    ended: list[list[Generated]] = [[] for _ in range(count)]
-    live = list(range(count))
-    rows.keep(torch.arange(count, device=rows.device).repeat_interleave(width))
-    score_RK = torch.full((count, width), -math.inf, dtype=torch.float64, device=rows.device)
-    score_RK[:, 0] = 0.0  # all beams of a row are the same text at first: only one may go on
-    text_RKT = torch.zeros((count, width, 0), dtype=torch.long, device=rows.device)
-    for written in range(config.max_tokens):
-        step = _rank(rows, score_RK, width)
-        _end(step, text_RKT, live, ended, width)
-        _end_dead(step, score_RK, text_RKT, live, ended)
-        score_RK, text_RKT = step.score_RK, _grow(text_RKT, step)
-        going = _going(score_RK, live, ended, config)
-        if not going or written + 1 == config.max_tokens:
-            _end_open(score_RK, text_RKT, live, ended)
-            break
-        keep = torch.tensor(going, device=rows.device)
-        slots = (keep[:, None] * width + step.parent_RK[keep]).flatten()
-        rows.keep(slots, same_text=len(going) == len(live))
-        rows.feed(step.id_RK[keep].flatten())
-        score_RK, text_RKT, live = score_RK[keep], text_RKT[keep], [live[i] for i in going]
-    return [max(texts, key=lambda text: _normalised(text, config.length_penalty)) for texts in ended]
-
-
-class _Ranked(NamedTuple):
-    """A time step of a beam search: R rows, K beams that live on, N = 2K candidates, best first."""
-
-    score_RK: Tensor
-    parent_RK: Tensor
-    id_RK: Tensor
-    candidates: tuple[list[list[float]], list[list[int]], list[list[bool]]]
-    """Score, parent beam and whether it is a STOP, of each row's N candidates."""
-
-
-def _rank(rows: _Rows, score_RK: Tensor, width: int) -> _Ranked:
-    allowed_BV = rows.logp()
-    vocab_size = allowed_BV.shape[1]
-    total_RN = (score_RK.flatten()[:, None] + allowed_BV).view(len(score_RK), -1)
-    score_RN, index_RN = total_RN.topk(2 * width)
-    parent_RN, id_RN = index_RN // vocab_size, index_RN % vocab_size
-    stop_RN = id_RN == rows.sizes.stop
-    # Each beam has one STOP, so at least `width` of the 2 * width candidates are none; these come first here.
-    order_RK = stop_RN.int().argsort(dim=1, stable=True)[:, :width]
-    score_RK, parent_RK, id_RK = (x_RN.gather(1, order_RK) for x_RN in (score_RN, parent_RN, id_RN))
-    return _Ranked(score_RK, parent_RK, id_RK, (score_RN.tolist(), parent_RN.tolist(), stop_RN.tolist()))
-
-
-def _grow(text_RKT: Tensor, step: _Ranked) -> Tensor:
-    """Each beam's ids so far: its parent's, then its own."""
-    row = torch.arange(len(text_RKT), device=text_RKT.device)[:, None]
-    return torch.cat([text_RKT[row, step.parent_RK], step.id_RK[..., None]], dim=-1)
-
-
-def _end(step: _Ranked, text_RKT: Tensor, live: list[int], ended: list[list[Generated]], width: int) -> None:
-    """Put aside the texts whose STOP is among the first `width` candidates."""
-    for i, (row, scores, parents, stops) in enumerate(zip(live, *step.candidates, strict=True)):
-        for score, parent, stop in list(zip(scores, parents, stops, strict=True))[:width]:
-            if stop and score > -math.inf:
-                ended[row].append(Generated(text_RKT[i, parent].tolist(), score, True))
-
-
-def _end_dead(step: _Ranked, score_RK: Tensor, text_RKT: Tensor, live: list[int], ended: list[list[Generated]]) -> None:
-    """Put aside the best text so far of each row that cannot go on and where none has ended."""
-    for i, (row, best) in enumerate(zip(live, step.score_RK.amax(1).tolist(), strict=True)):
-        if best == -math.inf and not ended[row]:
-            last = int(score_RK[i].argmax())
-            ended[row].append(Generated(text_RKT[i, last].tolist(), float(score_RK[i, last]), False, dead_end=True))
-
-
-def _going(score_RK: Tensor, live: list[int], ended: list[list[Generated]], config: Config) -> list[int]:
-    """Which of the live rows go on."""
-    going = []
-    for i, (row, score) in enumerate(zip(live, score_RK.amax(1).tolist(), strict=True)):
-        best = max((_normalised(text, config.length_penalty) for text in ended[row]), default=-math.inf)
-        hope = score / _length_norm(config.max_tokens, config.length_penalty)
-        if len(ended[row]) < config.beam and hope > best:
-            going.append(i)
-    return going
-
-
-def _end_open(score_RK: Tensor, text_RKT: Tensor, live: list[int], ended: list[list[Generated]]) -> None:
-    """At the end of the time, the best open text of each row where none has ended."""
-    for i, row in enumerate(live):
-        if not ended[row]:
-            best = int(score_RK[i].argmax())
-            ended[row].append(Generated(text_RKT[i, best].tolist(), float(score_RK[i, best]), False))
-
-
-def _length_norm(length: int, alpha: float) -> float:
-    """((5 + length) / 6)^alpha."""
-    return float(((5 + length) / 6) ** alpha)
-
-
-def _normalised(text: Generated, alpha: float) -> float:
-    return text.logprob / _length_norm(len(text.ids) + text.stopped, alpha)

@@ -5,6 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+OF_SOURCES = ("coverage_penalty", "n_best", "length_ratio", "prefix")
+"""Keys that matter only where a text is written for a source."""
+_MORE = 20
+"""Tokens that a target may have beyond decode.length_ratio: the shortest source may have an answer."""
+
 
 @dataclass(frozen=True)
 class Config:
@@ -19,31 +24,56 @@ class Config:
     top_p: float = 1.0
     """Nucleus sampling: sample from the fewest tokens that together have this probability (1: from all)."""
     beam: int = 0
-    """Width of the beam search; 0 samples instead, 1 is greedy."""
+    """Width of the beam search: beginnings of a text that are kept at each step; 0 samples instead, 1 is greedy."""
     length_penalty: float = 0.6
-    """Beam search only: above 0 favours longer texts; 0 compares plain probabilities."""
+    """Beam search: rank texts by log p / ((5 + length) / 6)^this; 0 compares plain log p, which favours short texts."""
+    coverage_penalty: float = 0.0
+    """Beam search with attention: rank texts lower that leave parts of the source without attention; 0 to about 0.4."""
+    n_best: int = 1
+    """How many texts to give for a source: the best of a beam, or so many that are drawn."""
+    no_repeat: int = 0
+    """Never write the same n-gram of so many tokens twice in a text (0: anything may come again)."""
+    length_ratio: float = 3.0
+    """Write at most this many tokens for each token of the source, and 20 more (0: max_tokens alone is the limit)."""
+    prefix: str = ""
+    """The target begins with this text; the model writes what follows."""
     seed: int = 0
     """Random seed of sampling: the same seed writes the same text."""
     stop: tuple[str, ...] = ()
     """Stop texts, comma separated: stop before the first of them that appears."""
 
     def __post_init__(self) -> None:
-        self._at_least("max_tokens", 1)
-        for name in ("top_k", "beam", "seed", "temperature", "length_penalty"):
+        for name in ("max_tokens", "n_best"):
+            self._at_least(name, 1)
+        for name in ("top_k", "beam", "seed", "temperature", "length_penalty", "coverage_penalty", "no_repeat"):
             self._at_least(name, 0)
+        self._at_least("length_ratio", 0)
         if "" in self.stop:
             raise ValueError("stop has an empty text in it, which stands everywhere; leave it out.")
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p is {self.top_p}; it must be above 0 and at most 1.")
         if self.beam and (self.top_k or self.top_p < 1 or self.temperature not in (0, 1)):
             raise ValueError(
-                f"beam is {self.beam}, and a beam draws nothing: leave out top_k, top_p and temperature, or beam."
+                f"beam is {self.beam}, and a beam draws nothing: set beam=0, or temperature=1, top_k=0 and top_p=1."
             )
+        if self.beam and self.n_best > self.beam:
+            raise ValueError(
+                f"n_best is {self.n_best} and beam is {self.beam}: a beam finds as many texts as it is wide. Set beam "
+                f"to {self.n_best} or more, or to 0 to draw."
+            )
+        if self.greedy and self.n_best > 1:
+            raise ValueError(f"n_best is {self.n_best}, and the likeliest text is one. Set a temperature, or a beam.")
 
     def _at_least(self, name: str, least: int) -> None:
         value = getattr(self, name)
         if not (value >= least and math.isfinite(value)):
             raise ValueError(f"{name} is {value}; it must be {least} or more.")
+
+    def limit(self, source: int | None) -> int:
+        """The most tokens of a text, with a source of so many tokens or without one."""
+        if source is None or not self.length_ratio:
+            return self.max_tokens
+        return min(self.max_tokens, math.ceil(self.length_ratio * source) + _MORE)
 
     @property
     def greedy(self) -> bool:

@@ -16,10 +16,10 @@ from segue.runs.folder import check_run, check_sums
 from segue.runs.run import Run
 
 FILES = (
-    *("recipe.toml", "environment.json", "ledger.json", "tokenizer.json", "speller.json", "config.json"),
-    *("model.safetensors", "train_hashes.safetensors", "metrics.jsonl", "result.json", "report.html"),
+    *("recipe.toml", "environment.json", "ledger.json", "tokenizer.json", "source_tokenizer.json", "speller.json"),
+    *("config.json", "model.safetensors", "train_hashes.safetensors", "metrics.jsonl", "result.json", "report.html"),
 )
-OPTIONAL = {"speller.json", "train_hashes.safetensors", "report.html"}
+OPTIONAL = {"source_tokenizer.json", "speller.json", "train_hashes.safetensors", "report.html"}
 
 
 def export_zip(run: Path, path: Path) -> None:

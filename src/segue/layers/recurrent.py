@@ -95,9 +95,17 @@ class RecurrentState(Carried):
     def parts(self) -> Parts:
         return (self.h_LBD,) if self.c_LBD is None else (self.h_LBD, self.c_LBD)
 
+    def kept(self) -> Parts:
+        """What no step changes: nothing."""
+        return ()
+
     def copy(self) -> RecurrentState:
         """The same in memory of its own."""
         return RecurrentState(*(part.clone() for part in self.parts()))
+
+    @property
+    def rows(self) -> Tensor:
+        return torch.arange(self.h_LBD.shape[1], device=self.h_LBD.device)
 
     def select(self, rows: Tensor, same_text: bool = False) -> RecurrentState:
         return RecurrentState(*(part.index_select(1, rows) for part in self.parts()))
@@ -127,7 +135,8 @@ class RecurrentStep(OneToken):
     most = 0
 
     def __init__(self, state: Any, step: Callable[[Tensor, Any], tuple[Tensor, Any]]) -> None:
-        """`state` has `parts` and `copy`; `step` reads tokens_BT and gives logits_BV and the next state."""
+        """`state` has `parts`, which a step changes, `kept`, which it does not, and `copy`; `step` reads tokens_BT and
+        gives logits_BV and the next state."""
         self.memory, self.step = state.copy(), step
 
     @property
@@ -136,11 +145,19 @@ class RecurrentStep(OneToken):
         return sys.maxsize
 
     def take(self, state: Any) -> None:
-        for own, other in zip(self.memory.parts(), state.parts(), strict=True):
-            own.copy_(other)
+        own, other = ((*one.parts(), *one.kept()) for one in (self.memory, state))
+        for mine, theirs in zip(own, other, strict=True):
+            mine.copy_(theirs)
 
     def state(self) -> Any:
         return self.memory.copy()
+
+    def move(self, rows_B: Tensor, beams: int) -> None:
+        self.memory = self.memory.select(rows_B, same_text=len(rows_B) == len(self.memory.rows))
+
+    def reorder(self, rows_B: Tensor) -> None:
+        for own, new in zip(self.memory.parts(), self.memory.select(rows_B, same_text=True).parts(), strict=True):
+            own.copy_(new)
 
     @torch.inference_mode()
     def feed(self, ids_B: Tensor) -> Tensor:
@@ -148,7 +165,8 @@ class RecurrentStep(OneToken):
 
     def read(self, ids_B: Tensor, seen: int, even: bool = False) -> Tensor:
         logits_BV, state = self.step(ids_B[:, None], self.memory)
-        self.take(state)
+        for own, new in zip(self.memory.parts(), state.parts(), strict=True):
+            own.copy_(new)
         return logits_BV
 
 

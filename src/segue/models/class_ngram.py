@@ -72,6 +72,10 @@ class _State(State):
 
     history_BT: Ids
 
+    @property
+    def rows(self) -> Ids:
+        return np.arange(len(self.history_BT))
+
     def select(self, rows: ArrayLike, same_text: bool = False) -> _State:
         return _State(self.history_BT[np.asarray(rows)])
 

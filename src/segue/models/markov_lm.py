@@ -35,6 +35,10 @@ class History(State):
 
     history_BT: Ids
 
+    @property
+    def rows(self) -> Ids:
+        return np.arange(len(self.history_BT))
+
     def select(self, rows: ArrayLike, same_text: bool = False) -> History:
         return History(self.history_BT[np.asarray(rows)])
 

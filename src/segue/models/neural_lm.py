@@ -43,6 +43,10 @@ class WindowState(Carried):
 
     tokens_BK: Tensor
 
+    @property
+    def rows(self) -> Tensor:
+        return torch.arange(len(self.tokens_BK), device=self.tokens_BK.device)
+
     def select(self, rows: Tensor, same_text: bool = False) -> WindowState:
         return WindowState(self.tokens_BK.index_select(0, rows))
 

@@ -83,6 +83,10 @@ class _State(State):
 
     contexts_BK: NDArray[np.int64]
 
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        return np.arange(len(self.contexts_BK))
+
     def select(self, rows: ArrayLike, same_text: bool = False) -> _State:
         return _State(self.contexts_BK[np.asarray(rows)])
 

@@ -15,10 +15,11 @@ from typing import Any, Literal
 
 from segue import tasks
 from segue.errors import InputError
+from segue.inference.decode_settings import OF_SOURCES
 from segue.look.inside.view import View
 from segue.look.terminal import print_equations, print_head, print_keys, print_lines, print_sections, print_view
 from segue.models import kinds, source_file, task_of
-from segue.models.base import Counted, LanguageModel, NgramCounts, Sizes
+from segue.models.base import Counted, EncoderDecoder, LanguageModel, NgramCounts, Sizes
 from segue.models.keys import SECTIONS, group_docs, section_fields
 from segue.models.names import RECIPES, meanings, recipe_names
 from segue.recipe import Recipe, hints_of, load_recipe, read_recipe
@@ -131,7 +132,7 @@ def _choices(recipe: Recipe, key: str, hint: Any) -> str:
 
 
 _OF_RUNNING_TEXT = ("data.unit", "data.carry", "data.blank_lines", "batches.vary", "batches.noise", "batches.share")
-_OF_ROWS = ("batches.tokens",)
+_OF_ROWS = ("batches.tokens", *(f"decode.{key}" for key in OF_SOURCES))
 
 
 def _reads(recipe: Recipe, key: str) -> bool:
@@ -167,6 +168,10 @@ def _tables(recipe: Any, known: Path) -> list[Any]:
         batches = recipe.batches
         found = explained(cls, recipe.model, recipe.train, sizes.vocab_size, why, batches.size, batches.length)
         return [*found, *_published(recipe.model)]
+    if issubclass(cls, EncoderDecoder):
+        from segue.look.explain import encoder_decoder
+
+        return encoder_decoder.explained(cls, recipe.model, sizes, why)
     return [shapes(cls, recipe.model, sizes, words=20)] if issubclass(cls, NeuralClassifier) else []
 
 

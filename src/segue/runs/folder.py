@@ -1,7 +1,7 @@
 """The run folder: its files, its lock, and what it says about how it was made.
 
-    recipe.toml  environment.json  ledger.json  tokenizer.json  speller.json  config.json
-    model.safetensors  train_hashes.safetensors  metrics.jsonl  result.json  report.html  checkpoints/
+    recipe.toml  environment.json  ledger.json  tokenizer.json  source_tokenizer.json  speller.json
+    config.json  model.safetensors  train_hashes.safetensors  metrics.jsonl  result.json  report.html  checkpoints/
 
 Every file is written beside its place and renamed, so that it is whole or not there.
 """
@@ -28,8 +28,15 @@ from segue.output.visible import visible_json
 
 OWN = frozenset(
     (
-        *("recipe.toml", "asked.toml", "environment.json", "ledger.json", "tokenizer.json", "speller.json"),
-        *("config.json", "model.safetensors", "train_hashes.safetensors", "metrics.jsonl", "result.json"),
+        *("recipe.toml", "asked.toml", "environment.json", "ledger.json", "tokenizer.json", "source_tokenizer.json"),
+        *(
+            "speller.json",
+            "config.json",
+            "model.safetensors",
+            "train_hashes.safetensors",
+            "metrics.jsonl",
+            "result.json",
+        ),
         *("report.html", "checkpoints", "tensorboard", "store", ".lock"),
     )
 )
@@ -127,7 +134,7 @@ def check_run(folder: Path) -> dict[str, Any]:
 
 # Checksums: config.json has the size and the sha256 of the files that the model is made of.
 
-SUMMED = ("model.safetensors", "tokenizer.json", "speller.json")
+SUMMED = ("model.safetensors", "tokenizer.json", "source_tokenizer.json", "speller.json")
 _SMALL = 16 << 20
 """Opening a run always checks the sizes of its files, and the sums of those up to this many bytes: some 10 ms. Larger
 ones would make opening noticeably slower; `segue import` checks them all."""

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 from segue.data.readers import Question, Questions
 from segue.data.tables import fasttext_row
+from segue.errors import InputError
+from segue.inference.alignment import aligned, check_attends, pharaoh
 from segue.look.explain.leave_one_out import Mattered, most_moving
 from segue.look.terminal import explained_line
 from segue.runs.folder import to_json
@@ -33,16 +35,33 @@ class Answered(NamedTuple):
     answer: Any
     words: Sequence[Mattered] | None
     """The words that mattered, if they were asked for."""
+    links: list[tuple[int, int]] | None = None
+    """The alignment, if it was asked for: pairs of a source word and a target word."""
+
+    def line(self) -> str:
+        """The prediction as a line."""
+        if self.words is not None:
+            return explained_line(self.answer, self.words)
+        line: str = self.answer.line()
+        return line if self.links is None else f"{line} ||| {pharaoh(self.links)}"
 
 
 class PredictedFile:
     """The predictions for one file."""
 
-    def __init__(self, run: Run, file: str, settings: Settings = (), explain: bool = False) -> None:
-        self.run, self.explain = run, explain
+    def __init__(
+        self, run: Run, file: str, settings: Settings = (), explain: bool = False, alignment: bool = False
+    ) -> None:
+        self.run, self.explain, self.alignment = run, explain, alignment
         run.must_predict(explain)
+        if alignment:
+            check_attends(run.model)
         self.decode, data, form = run.split_settings(settings, "a prediction")
         self.decoding = run.decoding(self.decode)
+        if alignment and self.decoding["n_best"] > 1:
+            raise InputError(
+                f"--alignment is of one translation, and decode.n_best is {self.decoding['n_best']}. Leave out either."
+            )
         self.file = QuestionFile(file, data, run.recipe.shape, form)
         self.cut = 0
         """Tokens that the model did not read, since a text is too long."""
@@ -60,7 +79,7 @@ class PredictedFile:
                 return self._table(found, rows)
             case "conll":
                 return (line for row in rows for line in _columns(found, row))
-        return (row.answer.line() if row.words is None else explained_line(row.answer, row.words) for row in rows)
+        return (row.line() for row in rows)
 
     def _answered(self, asked: Iterator[Asked]) -> Iterator[Answered]:
         asked, again = tee(self._counted(asked))  # the predictor reads a batch ahead
@@ -70,7 +89,16 @@ class PredictedFile:
             answers = self.run.explain_examples(examples)
         else:
             answers = ((answer, None) for answer in self.run.predict_examples(examples, self.decode))
-        return (Answered(each.question, *answer) for each, answer in zip(again, answers, strict=True))
+        rows = zip(again, answers, strict=True)
+        if self.alignment:
+            return self._aligned(rows)
+        return (Answered(each.question, *answer) for each, answer in rows)
+
+    def _aligned(self, rows: Iterator[tuple[Asked, tuple[Any, Any]]]) -> Iterator[Answered]:
+        rows, again = tee(rows)
+        found = aligned(self.run.opened, ((each.example.text, answer.text) for each, (answer, _) in again))
+        for (each, (answer, words)), alignment in zip(rows, found, strict=True):
+            yield Answered(each.question, answer, words, alignment.links())
 
     def _counted(self, asked: Iterator[Asked]) -> Iterator[Asked]:
         for each in asked:
@@ -84,6 +112,8 @@ class PredictedFile:
         new = row.answer.json()
         if row.words is not None:
             new["words"] = [word._asdict() for word in row.words]
+        if row.links is not None:
+            new["alignment"] = row.links
         if self.decoding:
             new["decode"] = self.decoding
         shape = self.run.recipe.shape
@@ -98,6 +128,8 @@ class PredictedFile:
             new = self.run.task.cells(row.answer)
             if row.words is not None:
                 new[REASONS] = most_moving(row.words)
+            if row.links is not None:
+                new["alignment"] = pharaoh(row.links)
             if found.header is not None and not begun:
                 yield _line(found, [*found.header, *_free_names(found.header, new)])
             begun = True

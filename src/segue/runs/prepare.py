@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ from segue.batches.codec import Codec, Sizes
 from segue.batches.store import Store
 from segue.data.atomic import atomic_file
 from segue.data.corpus import Corpus
+from segue.data.example import Example
 from segue.data.files import describe_file
 from segue.data.ledger import elapsed
 from segue.errors import InputError
@@ -24,7 +25,7 @@ from segue.runs.resume import Begun
 from segue.runs.run import Run
 from segue.tasks.base import HeldOut
 from segue.tokens.spelling import Speller
-from segue.tokens.tokenizer import Tokenizer
+from segue.tokens.tokenizer import SOURCE_TOKENIZER, TOKENIZER, Tokenizer, load_sides
 from segue.training.log import Progress
 from segue.training.world import World
 
@@ -94,7 +95,7 @@ class Shared:
         self.folder = folder
         self.prepared: Prepared | None = None
         self.files: list[Path] = []
-        """Tokenizer and speller of the first run, which each run has a copy of."""
+        """Tokenizers and speller of the first run, which each run has a copy of."""
 
     def take(self, path: Path) -> Prepared | None:
         """Return what an earlier run prepared, if any, with the files that belong into this run's folder."""
@@ -107,7 +108,7 @@ class Shared:
     def keep(self, prepared: Prepared, path: Path) -> Prepared:
         """Keep what a run prepared for those that follow."""
         self.prepared = prepared
-        self.files = [file for name in ("tokenizer.json", "speller.json") if (file := path / name).exists()]
+        self.files = [file for name in (TOKENIZER, SOURCE_TOKENIZER, "speller.json") if (file := path / name).exists()]
         return prepared
 
     def remove(self) -> None:
@@ -129,8 +130,9 @@ def _prepare(begun: Begun, world: World, progress: Progress, store: Path) -> Pre
     recipe, corpus, path = begun.recipe, begun.corpus, begun.path
     _check(recipe, corpus, progress)
     task = recipe.task
-    tokenizer = _tokenizer(recipe, corpus, path, progress)
-    codec = _codec(recipe, tokenizer, task.labels(corpus, recipe.data), _speller(recipe, tokenizer, corpus, path))
+    tokenizer, source = _tokenizers(recipe, corpus, path, progress)
+    speller = _speller(recipe, tokenizer, corpus, path)
+    codec = _codec(recipe, tokenizer, source, task.labels(corpus, recipe.data), speller)
     total = max(1, corpus.counts["train"])
     encoded = task.store(
         *(corpus, "train", codec, store / "train", recipe.batches.length),
@@ -155,19 +157,22 @@ def _prepare(begun: Begun, world: World, progress: Progress, store: Path) -> Pre
 
 
 def _read(begun: Begun) -> Prepared:
-    tokenizer = Tokenizer.load(begun.path / "tokenizer.json")
-    codec = _codec(begun.recipe, tokenizer, begun.labels, None)
+    codec = _codec(begun.recipe, *load_sides(begun.path), begun.labels, None)
     held_out = HeldOut(None, 0.0) if begun.validates else None  # only the first process validates
     return Prepared(None, codec, Store(begun.path / "store" / "train"), held_out)
 
 
-def _codec(recipe: Recipe, tokenizer: Tokenizer, labels: tuple[str, ...], speller: Speller | None) -> Codec:
+def _codec(
+    recipe: Recipe, tokenizer: Tokenizer, source: Tokenizer | None, labels: tuple[str, ...], speller: Speller | None
+) -> Codec:
     label = recipe.data.label
     classes = 1 if label == "number" else len(labels)
     unknown: Any = "here" if tokenizer.closed else "never"
     marks = recipe.model_class.marks(recipe.model)
     sizes = Sizes(tokenizer.vocab_size, classes, label, marks, unknown, recipe.data.carry)
-    return Codec(tokenizer, labels, recipe.data, sizes, speller)
+    if source:
+        sizes = replace(sizes, source_vocab_size=source.vocab_size)
+    return Codec(tokenizer, labels, recipe.data, sizes, speller, source, recipe.tokens.dropout)
 
 
 def _check(recipe: Recipe, corpus: Corpus, progress: Progress) -> None:
@@ -179,6 +184,11 @@ def _check(recipe: Recipe, corpus: Corpus, progress: Progress) -> None:
             f"{recipe.kind} {'counts' if counts else 'reads'} every token once, so that its corpora cannot be weighed "
             f"as in {recipe.data.path[:200]}. Leave the weights out, {names[:200]}"
             + (", or choose a model that learns by gradient, such as rnn_lm or gpt." if counts else ".")
+        )
+    if recipe.model.embeddings and recipe.tokens.sides == "each":
+        raise InputError(
+            "model.embeddings gives the vectors of one vocabulary, and tokens.sides=each makes two. Leave one of them "
+            "out."
         )
     if remark := recipe.task.remark(corpus, recipe.tokens.kind):
         progress(f"{recipe.data.path}: {remark}.", 0.0)
@@ -200,29 +210,43 @@ def _check_tokens(corpus: Corpus, store: Store, tokens: int) -> None:
             raise InputError(f"{part.name} holds no tokens to train on.")
 
 
-def _tokenizer(recipe: Recipe, corpus: Corpus, path: Path, progress: Progress) -> Tokenizer:
-    """Return the tokenizer of the run: the saved one, that of train.init, or a newly learnt one."""
-    saved, init = path / "tokenizer.json", recipe.train.init
-    if not saved.exists():
-        if init:
-            files.check_run(Path(init))
-            tokenizer = Tokenizer.load(Path(init) / "tokenizer.json")
-            recipe.task.check_tokens(tokenizer, init, recipe.data)
-        else:
-            progress("learning the tokens", 0.0)
-            tokenizer = Tokenizer.train(recipe.tokens, _texts(recipe, corpus))
-            progress("learning the tokens", 1.0)
-        with atomic_file(saved) as beside:  # atomic: a resumed run uses the tokenizer that it finds
-            tokenizer.save(beside)
-    return Tokenizer.load(saved)
+def _tokenizers(recipe: Recipe, corpus: Corpus, path: Path, progress: Progress) -> tuple[Tokenizer, Tokenizer | None]:
+    """Return the tokenizer of the run, and the sources' own: the saved ones, those of train.init, or newly learnt
+    ones."""
+    if not (path / TOKENIZER).exists():
+        found = _of_init(recipe) if recipe.train.init else _learnt(recipe, corpus, progress)
+        # Atomic, and tokenizer.json last: a resumed run uses what it finds, and then all is there.
+        for name, tokenizer in zip((SOURCE_TOKENIZER, TOKENIZER), reversed(found), strict=True):
+            if tokenizer:
+                with atomic_file(path / name) as beside:
+                    tokenizer.save(beside)
+    return load_sides(path)
 
 
-def _texts(recipe: Recipe, corpus: Corpus) -> Iterator[str]:
-    """Yield the training text for the tokenizer; several corpora are mixed by their weights, so that a sample is
-    fair."""
+def _of_init(recipe: Recipe) -> tuple[Tokenizer, Tokenizer | None]:
+    init = recipe.train.init
+    files.check_run(Path(init))
+    tokenizer, source = load_sides(Path(init))
+    recipe.task.check_tokens(tokenizer, init, recipe.data)
+    return tokenizer, source
+
+
+def _learnt(recipe: Recipe, corpus: Corpus, progress: Progress) -> tuple[Tokenizer, Tokenizer | None]:
+    progress("learning the tokens", 0.0)
+    both = recipe.tokens.sides == "both"
+    source = None if both else Tokenizer.train(recipe.tokens, _texts(recipe, corpus, lambda one: Example(one.text)))
+    own = (lambda one: one) if both else (lambda one: Example(one.target))
+    tokenizer = Tokenizer.train(recipe.tokens, _texts(recipe, corpus, own))
+    progress("learning the tokens", 1.0)
+    return tokenizer, source
+
+
+def _texts(recipe: Recipe, corpus: Corpus, side: Callable[[Example], Example]) -> Iterator[str]:
+    """Yield the training text for a tokenizer, that of a side of each example or of both; several corpora are mixed by
+    their weights, so that a sample is fair."""
     task = recipe.task
     for example in corpus.mixed() if len(corpus.parts) > 1 else corpus.examples("train"):
-        yield from task.texts(example, recipe.tokens.kind)
+        yield from task.texts(side(example), recipe.tokens.kind)
 
 
 def _speller(recipe: Recipe, tokenizer: Tokenizer, corpus: Corpus, path: Path) -> Speller | None:

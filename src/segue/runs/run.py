@@ -30,6 +30,7 @@ from segue.data.ledger import Ledger
 from segue.data.readers import Question
 from segue.data.units import tidy
 from segue.errors import InputError, nearest
+from segue.inference.decode_settings import OF_SOURCES
 from segue.inference.decode_settings import Config as Decode
 from segue.inference.evaluation import Evaluation
 from segue.inference.lattice import paths
@@ -48,7 +49,7 @@ from segue.runs.questions import QuestionFile
 from segue.runs.resume import Settings, rows_by_number, setting_lines
 from segue.tasks.base import Task
 from segue.tokens.spelling import Speller
-from segue.tokens.tokenizer import Tokenizer
+from segue.tokens.tokenizer import Tokenizer, load_sides
 from segue.training.device import check_device, keep_memory, leave_room, pick_device, set_threads
 from segue.training.log import Progress, read_metrics, reports, silent
 
@@ -86,10 +87,10 @@ class Run:
         files.check_sums(path, config)
         check_trust(config["kind"], trust, path, config.get("sha256"))
         recipe = read_recipe(path / "recipe.toml", trust)
-        tokenizer, speller = Tokenizer.load(path / "tokenizer.json"), path / "speller.json"
-        sizes = _sizes(config, path, recipe, tokenizer)
+        (tokenizer, source), speller = load_sides(path), path / "speller.json"
+        sizes = _sizes(config, path, recipe, tokenizer, source)
         spelled = Speller.load(speller) if speller.exists() else None
-        codec = Codec(tokenizer, tuple(config["labels"]), recipe.data, sizes, spelled)
+        codec = Codec(tokenizer, tuple(config["labels"]), recipe.data, sizes, spelled, source)
         model = _load_model(path / "model.safetensors", recipe, sizes)
         chosen = "cpu" if isinstance(model, Counted) else pick_device(device)
         if chosen != "cpu":
@@ -200,7 +201,7 @@ class Run:
             return Figures({"run": str(self.path), "data": str(data), **questions.result})
         with self.corpus_for(data, progress, reading) as (corpus, split):
             result = evaluate_opened(self.recipe, opened, corpus, split, progress).result
-            leaked = leak(trained_runs(self.path, self.recipe, data is None), corpus, split)
+            leaked = leak(self.trained_on(data is None), corpus, split)
         return Figures({**self.scored_on(data, split), **result, **leaked})
 
     def judged_with(self, lines: Sequence[str]) -> tuple[Opened, list[str]]:
@@ -215,12 +216,21 @@ class Run:
             opened = opened._replace(codec=opened.codec._replace(data=data))
         return opened, [line for line in lines if line not in decoding and line not in metric]
 
+    @property
+    def name(self) -> str:
+        """What figures and messages call it: its folder."""
+        return str(self.path)
+
+    def trained_on(self, own: bool) -> list[Path]:
+        """List the runs whose training data may hold a text that is scored; `own`: it is of the run's own data."""
+        return trained_runs(self.path, self.recipe, own)
+
     def scored_on(self, data: Any, split: str) -> dict[str, str]:
         """Name the run, the text, and the split if it is the run's own text, with the file that it was held out in."""
         if split != "all":
             own = self.recipe.data
-            return {"run": str(self.path), "data": own.held_out_files().get(split, own.path), "split": split}
-        return {"run": str(self.path), "data": str(data) if isinstance(data, str | Path) else "a list"}
+            return {"run": self.name, "data": own.held_out_files().get(split, own.path), "split": split}
+        return {"run": self.name, "data": str(data) if isinstance(data, str | Path) else "a list"}
 
     @contextmanager
     def corpus_for(
@@ -423,6 +433,8 @@ class Run:
     def _writing(self, adapt: bool, settings: dict[str, Any]) -> Decode:
         """Return the settings of decoding, or raise an InputError if this run does not support them."""
         self._must("generate")
+        if wrong := [key for key in settings if key in OF_SOURCES]:
+            raise InputError(f"{wrong[0]} is for texts that are written for a source, and {self.recipe.name} has none.")
         config: Decode = make(Decode, {**dataclasses.asdict(self.recipe.decode), **settings}, "decode")
         if adapt and not self.model.adapts:
             raise InputError(f"{self.recipe.kind} cannot go on learning while it writes. Models that count can.")
@@ -432,7 +444,8 @@ class Run:
 
     def unknown(self, text: str) -> list[str]:
         """List the parts of a text outside the vocabulary, which the model reads as UNK."""
-        return self.tokenizer.unknown(text, self.tokenizer.encode(text)) if self.tokenizer.closed else []
+        tokenizer = self.codec.source_tokenizer
+        return tokenizer.unknown(text, tokenizer.encode(text)) if tokenizer.closed else []
 
     def next_tokens(self, context: str, top: int = 10) -> list[tuple[str, float]]:
         """Return the likeliest tokens after a text, with their probabilities; the end of the text is "</s>"."""
@@ -666,7 +679,7 @@ def _load_network(weights: Path, recipe: Recipe, sizes: Sizes) -> Any:
     return load_network(lambda: recipe.model_class(recipe.model, sizes), load_file(weights))
 
 
-def _sizes(config: dict[str, Any], path: Path, recipe: Recipe, tokenizer: Tokenizer) -> Sizes:
+def _sizes(config: dict[str, Any], path: Path, recipe: Recipe, tokenizer: Tokenizer, source: Tokenizer | None) -> Sizes:
     """Read the sizes in config.json, and check them against the other files."""
     try:
         sizes: Sizes = make(Sizes, config["sizes"], "sizes")
@@ -676,6 +689,12 @@ def _sizes(config: dict[str, Any], path: Path, recipe: Recipe, tokenizer: Tokeni
         raise InputError(
             f"The run in {path} is damaged: config.json is of a {config['kind']} with {sizes.vocab_size} "
             f"tokens, but recipe.toml says {recipe.kind} and tokenizer.json has {tokenizer.vocab_size}. "
+            "Restore the files, or train the run again."
+        )
+    if sizes.source_vocab_size != (found := source.vocab_size if source else 0):
+        raise InputError(
+            f"The run in {path} is damaged: config.json gives its sources a vocabulary of {sizes.source_vocab_size} "
+            f"tokens of their own, and source_tokenizer.json {f'has {found}' if found else 'is missing'}. "
             "Restore the files, or train the run again."
         )
     data = recipe.data
@@ -725,10 +744,18 @@ def _listed(texts: Iterable[str]) -> Iterator[str]:
 
 
 def load(path: str | Path, device: str = "auto", trust: bool = False, threads: int = 0) -> Run:
-    """Open a finished run; from now on compute with this many CPU threads (0: all, or those that other programs leave
-    free)."""
+    """Open a finished run, or several translators as one ensemble (RUN+RUN); from now on compute with this many CPU
+    threads (0: all, or those that other programs leave free)."""
     set_threads(threads)
-    run = Run.open(path, device, trust)
+    run = open_runs(str(path), device, trust)
     if not isinstance(run.model, Counted):
         leave_room()
     return run
+
+
+def open_runs(names: str, device: str = "auto", trust: bool = False) -> Run:
+    """Open a run, or RUN+RUN as one ensemble."""
+    from segue.runs.ensemble import EnsembleRun, named_runs
+
+    runs = [Run.open(name, device, trust) for name in named_runs(names) or [names]]
+    return runs[0] if len(runs) == 1 else EnsembleRun(runs)

@@ -153,7 +153,7 @@ def _network(recipe: Recipe, prepared: Prepared, device: str, world: World, prog
     setup.freeze(model, train.freeze)
     model.to(device)
     world.seed(train.seed)
-    batches = recipe.task.batches(prepared.store, recipe.batches, train.seed, recipe.data.carry)
+    batches = recipe.task.batches(prepared.store, recipe.batches, train.seed, recipe.data.carry, codec)
     if isinstance(batches, Streams):
         world.check(batches.size, recipe.batches.accumulate)
         if device != "cpu" and world.size == 1:

@@ -116,13 +116,22 @@ class Predict(Question):
 
     texts: Annotated[list[Text], Field(max_length=limits.MAX_ROWS)]
     explain: Annotated[bool, Field(description="Classifiers: also how much each word mattered.")] = False
-    beam: Annotated[int | None, Field(ge=0, le=limits.MAX_BEAM, description="Translations: 0 and 1 are greedy.")] = None
-    length_penalty: Annotated[float | None, Field(ge=0, description="Translations: above 0 favours longer.")] = None
+    beam: Annotated[int | None, Field(ge=0, le=limits.MAX_BEAM, description="Of translations; 0 draws.")] = None
+    length_penalty: Annotated[float | None, Field(ge=0, description="Beam: above 0 favours longer texts.")] = None
+    coverage_penalty: Annotated[float | None, Field(ge=0, description="Beam: cover all of the source.")] = None
+    n_best: Annotated[int | None, Field(ge=1, le=limits.MAX_BEAM, description="Translations for each text.")] = None
+    no_repeat: Annotated[int | None, Field(ge=0, description="No n-gram of this size comes twice; 0: any may.")] = None
     max_tokens: Annotated[int | None, Field(ge=1, le=limits.MAX_TOKENS, description="Translations: at most.")] = None
+    length_ratio: Annotated[float | None, Field(ge=0, description="Most tokens for a token of the source.")] = None
+    prefix: Annotated[Text | None, Field(description="Translations begin with this text.")] = None
+    temperature: Annotated[float | None, Field(ge=0, description="Without a beam: 0 is greedy.")] = None
+    top_k: Annotated[int | None, Field(ge=0, description="Without a beam: sample from the k likeliest.")] = None
+    top_p: Annotated[float | None, Field(gt=0, le=1, description="Without a beam: nucleus sampling.")] = None
+    seed: Annotated[int | None, Field(ge=0)] = None
 
     def settings(self) -> dict[str, Any]:
         """Return the keys of [decode] that were given; null leaves one as in the run's recipe."""
-        return self.model_dump(include={"beam", "length_penalty", "max_tokens"}, exclude_none=True)
+        return self.model_dump(exclude={"run", "texts", "explain"}, exclude_none=True)
 
 
 class Problem(BaseModel):
@@ -226,7 +235,8 @@ def _add_routes(app: FastAPI, engine: Engine) -> None:
         each with cut]}. Tags of spans come with entities: [{text, type, start, end, probability}].
 
         With explain each label comes with words: [{word, drop}], the log-odds that the decision loses without the word.
-        Translations also come with decode: the beam, length penalty and most tokens that they were written with.
+        Translations also come with decode: the settings that they were written with; those of n_best with best:
+        [{translation, logprob, score}].
         """
         if sum(map(len, ask.texts)) > limits.MAX_CHARACTERS:
             raise HTTPException(400, f"The texts have more than {limits.MAX_CHARACTERS:,} characters together.")

@@ -31,6 +31,7 @@ from segue.inference.opened import Opened
 from segue.inference.score import Line
 from segue.models.base import Model, TaskName
 from segue.tokens.file_format import Kind
+from segue.tokens.tokenizer import Config as TokenConfig
 from segue.tokens.tokenizer import Tokenizer
 
 Values = dict[str, dict[str, Any]]
@@ -114,6 +115,14 @@ class Task(ABC):
         if config.noise != "none":
             raise ValueError(f"noise={config.noise} is for running text, and {self.name} reads rows")
 
+    def settle_tokens(self, config: TokenConfig) -> None:
+        """Refuse settings of [tokens] that only pairs of a source and a target have."""
+        if config.sides != "both" or config.dropout:
+            key = f"sides={config.sides}" if config.sides != "both" else f"dropout={config.dropout}"
+            raise InputError(
+                f"tokens.{key} is for pairs of a source and a target, and {self.name} has none. Leave it out."
+            )
+
     def texts(self, example: Example, kind: str) -> Iterable[str]:
         """Return the texts of an example from which a tokenizer of this kind learns."""
         yield example.text
@@ -161,8 +170,11 @@ class Task(ABC):
         encoded = self.store(corpus, split, codec, folder)
         return HeldOut(encoded.store, encoded.unknown / max(1, encoded.tokens))
 
-    def batches(self, store: Store, config: BatchConfig, seed: int, carry: bool = True) -> Batches:
-        """Return the training batches, by their step. `carry`: as data.carry, for running text."""
+    def batches(
+        self, store: Store, config: BatchConfig, seed: int, carry: bool = True, codec: Codec | None = None
+    ) -> Batches:
+        """Return the training batches, by their step. `carry`: as data.carry, for running text. `codec`: the run's, for
+        BPE-dropout."""
         return Rows(store, config, seed, lambda columns: self.collate(columns, config.length), self.by, self.added)
 
     # Judging

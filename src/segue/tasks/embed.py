@@ -52,7 +52,9 @@ class Embed(RunningText):
         encoded = self.store(corpus, split, codec, folder)
         return HeldOut(encoded.store, encoded.unknown / max(1, encoded.tokens))
 
-    def batches(self, store: Store, config: BatchConfig, seed: int, carry: bool = True) -> Batches:
+    def batches(
+        self, store: Store, config: BatchConfig, seed: int, carry: bool = True, codec: Codec | None = None
+    ) -> Batches:
         raise TypeError("word2vec makes its own batches")
 
     def validate(

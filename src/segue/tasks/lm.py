@@ -124,7 +124,7 @@ class Lm(RunningText):
 
     def remark(self, corpus: Corpus, kind: str) -> str:
         """Tell that text is tokenised already: tokens that cut it anew give perplexities that nobody else has."""
-        if kind not in ("word", "bpe", "unigram", "wordpiece"):
+        if kind not in ("word", "bpe", "unigram", "wordpiece", "sentencepiece"):
             return ""
         beginning = "\n".join(example.text for example in islice(corpus.examples("train"), _LOOKED_AT))
         if not looks_tokenised(beginning):
@@ -138,7 +138,9 @@ class Lm(RunningText):
         held_out = encode_split(corpus, split, codec.tokenizer, codec.speller, folder, limit)
         return HeldOut(held_out, len(held_out.spelled) / max(1, len(held_out.store.tokens)))
 
-    def batches(self, store: Store, config: BatchConfig, seed: int, carry: bool = True) -> Batches:
+    def batches(
+        self, store: Store, config: BatchConfig, seed: int, carry: bool = True, codec: Codec | None = None
+    ) -> Batches:
         """Without carry, units that are short are rows. Long ones are read as streams, which go on over their ends:
         these are rare. So are units of several corpora, which share the rows of each step."""
         if carry or "weight" in store.columns or not are_short(store.tokens, config.length):

@@ -4,31 +4,65 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from segue.batches.batch import IGNORE, Batch
+from segue.batches.batches import Batches
+from segue.batches.batches import Config as BatchConfig
 from segue.batches.codec import Codec
 from segue.batches.collate import mask_of, pad
-from segue.batches.store import Column, Columns, id_dtype
+from segue.batches.encode import Encoded, encode
+from segue.batches.rows import Rows
+from segue.batches.store import BEGINS, Column, Columns, Store, id_dtype
+from segue.data.corpus import Corpus
 from segue.data.example import Example
 from segue.data.shapes import PARALLEL, Shape
 from segue.errors import InputError
+from segue.inference.by_length import by_tokens, windows
 from segue.inference.decode_settings import Config as Decode
 from segue.inference.evaluation import Evaluation
 from segue.inference.opened import Opened
 from segue.inference.score import Floats, Line, perplexity_of
 from segue.inference.text_metrics import METRICS, distinct, signature
-from segue.tasks.base import Task
+from segue.models.base import Model
+from segue.tasks.base import Task, Values
+from segue.tokens.tokenizer import Config as Tokens
+from segue.tokens.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from segue.inference.beam import Generated
 
 SHOWN = 20
-_ROWS = 64
-_CELLS = 1 << 25
-"""Most logits that scoring makes at once."""
+BEAM = 5
+"""The default of decode.beam."""
+_SAID = ("beam", "length_penalty", "max_tokens", "length_ratio")
+"""Settings that a result always names."""
+_ROWS, _GPU_ROWS = 64, 1024
+"""Rows that are scored together, or sorted by length at first."""
+_TOKENS, _GPU_TOKENS = 1 << 13, 1 << 17
+"""Tokens of sources, times the beam, that are decoded together."""
+_CELLS, _GPU_CELLS = 1 << 25, 1 << 28
+"""Most logits that are made at once."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One of the n best targets for a source."""
+
+    text: str
+    logprob: float
+    score: float
+    """By which they are ranked: the log probability, normalised by length, with the coverage penalty."""
+
+    def json(self) -> dict[str, Any]:
+        return {"translation": self.text, "logprob": self.logprob, "score": self.score}
 
 
 @dataclass(frozen=True)
@@ -37,13 +71,24 @@ class Translation:
 
     text: str
     logprob: float
-    """Natural log probability."""
+    """Natural log probability of what the model has written, after a decode.prefix if there is one."""
+    best: tuple[Candidate, ...] = ()
+    """The n best, this one first, if several were asked for."""
 
     def line(self) -> str:
-        return self.text
+        """Return the text in one line or, of n best, n lines: rank, score and text, with tabs between."""
+        if not self.best:
+            return _one_line(self.text)
+        ranked = enumerate(self.best, 1)
+        return "\n".join(f"{rank}\t{one.score:.4f}\t{_one_line(one.text)}" for rank, one in ranked)
 
     def json(self) -> dict[str, Any]:
-        return {"translation": self.text, "logprob": self.logprob}
+        best = {"best": [one.json() for one in self.best]} if self.best else {}
+        return {"translation": self.text, "logprob": self.logprob, **best}
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.splitlines())
 
 
 class Seq2seq(Task):
@@ -56,24 +101,66 @@ class Seq2seq(Task):
     beside = ("bleu", "chrf", "perplexity")
     metrics = tuple(METRICS)
     curve = ("accuracy", "token accuracy")
-    ladder = ("rnn_seq2seq/elman", "rnn_seq2seq", "rnn_seq2seq/every")
+    ladder = (
+        *(f"rnn_seq2seq/{name}" for name in ("elman", "start", "fixed", "dot", "bilinear", "additive", "coverage")),
+    )
     by = "source"
     added = 1
-    decodes = ("beam", "length_penalty", "max_tokens")
+    decodes = (
+        *("beam", "length_penalty", "coverage_penalty", "n_best", "no_repeat", "max_tokens", "length_ratio", "prefix"),
+        *("temperature", "top_k", "top_p", "seed"),
+    )
 
     @property
     def shape(self) -> Shape:
         return PARALLEL
 
+    def settle_tokens(self, config: Tokens) -> None:
+        """All of [tokens] is for pairs."""
+
     def encode(self, group: Sequence[Example], codec: Codec, labelled: bool = True) -> Columns:
-        dtype = id_dtype(codec.tokenizer.vocab_size)
+        columns = {"source": _column([example.text for example in group], codec.source_tokenizer)}
+        if labelled:
+            columns["text"] = _column([example.target for example in group], codec.tokenizer)
+        return columns
 
-        def column(texts: list[str]) -> Column:
-            flat, lengths = codec.tokenizer.encode_many(texts)
-            return Column(flat.astype(dtype, copy=False), np.cumsum(lengths, dtype=np.int64))
+    def store(
+        self,
+        corpus: Corpus,
+        split: str,
+        codec: Codec,
+        folder: Path,
+        limit: int = 0,
+        done: Callable[[int], None] = lambda rows: None,
+    ) -> Encoded:
+        if split != "train" or not codec.dropout:
+            return super().store(corpus, split, codec, folder, limit, done)
+        examples, columns = corpus.examples(split), partial(self._with_begins, codec=codec)
+        return encode(examples, columns, codec.tokenizer, folder, limit, done)
 
-        columns = {"source": column([example.text for example in group])}
-        return columns | ({"text": column([example.target for example in group])} if labelled else {})
+    def _with_begins(self, group: Sequence[Example], codec: Codec) -> Columns:
+        """Encode examples, and where words begin, for BPE-dropout."""
+        columns = self.encode(group, codec)
+        for side, tokenizer in _sides(codec).items():
+            if tokenizer.kind != "bpe":
+                raise InputError(
+                    f"tokens.dropout={codec.dropout} skips merges of bpe, and the tokens of train.init are of kind "
+                    f"{tokenizer.kind}. Leave it out."
+                )
+            texts = [example.text if side == "source" else example.target for example in group]
+            columns[side + BEGINS] = Column(tokenizer.word_begins(texts), columns[side].ends)
+        return columns
+
+    def batches(
+        self, store: Store, config: BatchConfig, seed: int, carry: bool = True, codec: Codec | None = None
+    ) -> Batches:
+        redraw = None
+        if codec and codec.dropout:
+            from segue.batches.redraw import Redraw  # numba takes long to import
+
+            redraw = Redraw(store, _sides(codec), codec.dropout, seed, config.length)
+        collate = partial(self.collate, limit=config.length)
+        return Rows(store, config, seed, collate, self.by, self.added, redraw)
 
     def collate(self, columns: Columns, limit: int) -> Batch:
         """Batch for teacher forcing: STOP y1 … yn predicts y1 … yn STOP. A row cut at `limit` has no last STOP."""
@@ -86,23 +173,37 @@ class Seq2seq(Task):
         targets = [np.concatenate([row.astype(np.int64), stop])[: target_limit + 1] for row in text]
         return Batch(pad(inputs), pad(targets, IGNORE), mask_of(inputs), None, pad(source), mask_of(source))
 
+    def defaults(self, values: Values, model: type[Model]) -> None:
+        """Write with a beam, unless the recipe draws."""
+        if not {"temperature", "top_k", "top_p"} & values["decode"].keys():
+            values["decode"].setdefault("beam", BEAM)
+
     def decoding(self, opened: Opened) -> dict[str, Any]:
-        """Return beam, length penalty and the most tokens. A translation is searched for, never drawn: without a beam
-        it is greedy, which is a beam of 1."""
-        values = super().decoding(opened)
-        return values | {"beam": max(1, opened.decode.beam)}
+        """Return the settings that matter to every text, and others that are not as usual."""
+        usual, values = vars(Decode()), super().decoding(opened)
+        return {key: value for key, value in values.items() if key in _SAID or value != usual[key]}
 
     def predict(self, opened: Opened, examples: Iterable[Example]) -> Iterator[Translation]:
-        from segue.inference.decode import generate
+        """Yield a translation for each source, in order; a blank source has a blank one. Sources of about the same
+        length are decoded together."""
+        from segue.inference.decode import best
 
-        codec, decode, source = opened.codec, Decode(**self.decoding(opened)), iter(examples)
-        while group := list(islice(source, _ROWS)):
-            rows = self.encode(group, codec, labelled=False)["source"].rows(opened.limit)
-            starts: list[list[int]] = [[] for _ in rows]
-            given = pad(rows), mask_of(rows)
-            forbid = [codec.tokenizer.unk]
-            for text in generate(opened.model, starts, codec.sizes, decode, *given, opened.device, forbid=forbid):
-                yield Translation(codec.tokenizer.decode(text.ids), text.logprob)
+        codec, decode, gpu = opened.codec, Decode(**self.decoding(opened)), opened.device != "cpu"
+        prefix, forbid = _prefix(decode.prefix, codec.tokenizer), [codec.tokenizer.unk]
+        width = max(1, decode.beam, decode.n_best)
+        tokens, cells = (_GPU_TOKENS, _GPU_CELLS) if gpu else (_TOKENS, _CELLS)
+        together = tokens // width, max(1, cells // (width * codec.sizes.vocab_size))
+        for number, window in windows(examples, _GPU_ROWS if gpu else _ROWS):
+            found = [Translation("", 0.0)] * len(window)
+            asked = [place for place, example in enumerate(window) if example.text.strip()]
+            rows = self.encode([window[place] for place in asked], codec, labelled=False)["source"].rows(opened.limit)
+            for places in by_tokens([len(row) for row in rows], *together):
+                some, numbers = [rows[i] for i in places], [number + asked[i] for i in places]
+                starts, given = [prefix] * len(some), (pad(some), mask_of(some))
+                texts = best(opened.model, starts, codec.sizes, decode, *given, opened.device, forbid, numbers)
+                for i, ranked in zip(places, texts, strict=True):
+                    found[asked[i]] = _translation(ranked, prefix, decode, codec.tokenizer)
+            yield from found
 
     def target_logprobs(self, opened: Opened, rows: Iterable[Example]) -> Iterator[Floats]:
         """Yield for each row log p(y_t | x, y_1 … y_t-1) of every token of its target and of the STOP after it, by
@@ -166,6 +267,34 @@ class Seq2seq(Task):
         """Compute the perplexity of the references given their sources, per token; the end of each is one."""
         logp = np.concatenate(list(self.target_logprobs(opened, rows)))
         return perplexity_of(float(-logp.mean()))
+
+
+def _sides(codec: Codec) -> dict[str, Tokenizer]:
+    """Return the tokenizer of each column."""
+    return {"source": codec.source_tokenizer, "text": codec.tokenizer}
+
+
+def _column(texts: Sequence[str], tokenizer: Tokenizer) -> Column:
+    flat, lengths = tokenizer.encode_many(texts)
+    return Column(flat.astype(id_dtype(tokenizer.vocab_size), copy=False), np.cumsum(lengths, dtype=np.int64))
+
+
+def _prefix(text: str, tokenizer: Tokenizer) -> list[int]:
+    """The ids that a target begins with."""
+    ids = tokenizer.encode(text)
+    if unknown := tokenizer.unknown(text, ids) if tokenizer.closed else []:
+        raise InputError(
+            f"decode.prefix holds {unknown[0]!r}, which is not in the vocabulary of targets, so that no target can "
+            "begin with it. Write it with other words."
+        )
+    found: list[int] = ids.tolist()
+    return found
+
+
+def _translation(ranked: Sequence[Generated], prefix: list[int], decode: Decode, tokenizer: Tokenizer) -> Translation:
+    texts = [tokenizer.decode(prefix + text.ids) for text in ranked]
+    best = tuple(Candidate(text, one.logprob, one.score) for text, one in zip(texts, ranked, strict=True))
+    return Translation(texts[0], ranked[0].logprob, best if decode.n_best > 1 else ())
 
 
 TASK = Seq2seq()

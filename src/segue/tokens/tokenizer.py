@@ -1,4 +1,4 @@
-"""Strings to ids and back: seven kinds of tokens, one class for each way to cut a text.
+"""Strings to ids and back: eight kinds of tokens, one class for each way to cut a text.
 
     char       one character                                closed
     byte       one UTF-8 byte: id = byte + 2                open
@@ -8,10 +8,12 @@
     bpe        subwords of bytes, byte-pair encoding        open
     unigram    subwords of bytes, unigram model             open
     wordpiece  subwords as in BERT; loses the blanks        closed
+    sentencepiece  as in Marian; changes blanks and some    closed
+               characters (tokens/sentencepiece.py)
 
 Id 0 is STOP, id 1 is UNK, text begins at 2. A closed kind gives UNK to what it has not learnt; an open kind can write
-any text. Every kind but wordpiece loses nothing: the surfaces of the tokens, joined, are the text (`space`: of text
-with one blank between words and none at the end; a blank belongs to the word after it).
+any text. Every kind but wordpiece and sentencepiece loses nothing: the surfaces of the tokens, joined, are the text
+(`space`: of text with one blank between words and none at the end; a blank belongs to the word after it).
 """
 
 from __future__ import annotations
@@ -48,8 +50,10 @@ Ids = NDArray[np.int32]
 Lengths = NDArray[np.int64]
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-_VOCAB_SIZES: dict[Kind, int] = {"word": 50_000, "bpe": 8_000, "unigram": 8_000, "wordpiece": 8_000}
-_SMALLEST: dict[Kind, int] = {"bpe": 258, "unigram": 258, "wordpiece": 100}
+_VOCAB_SIZES: dict[Kind, int] = {
+    **{"word": 50_000, "bpe": 8_000, "unigram": 8_000, "wordpiece": 8_000, "sentencepiece": 8_000},
+}
+_SMALLEST: dict[Kind, int] = {"bpe": 258, "unigram": 258, "wordpiece": 100, "sentencepiece": 10}
 _MOST = 1 << 20
 """Largest vocabulary of subwords."""
 _MIN_COUNTS: dict[Kind, int] = {"word": 2, "bpe": 2, "wordpiece": 2}
@@ -62,7 +66,7 @@ MANY = 256
 class Config:
     """The recipe's [tokens]: the kind of tokens, and how their vocabulary is learnt."""
 
-    kind: Literal["auto", "char", "byte", "space", "word", "bpe", "wordpiece", "unigram"] = "auto"
+    kind: Literal["auto", "char", "byte", "space", "word", "bpe", "wordpiece", "unigram", "sentencepiece"] = "auto"
     """The kind of tokens; auto: char for language models, word for classify, space for tag, bpe for seq2seq."""
     vocab_size: int = 0
     """Largest vocabulary, with STOP and UNK (0: 8,000 for subwords, 50,000 for word, no limit for char and space)."""
@@ -70,6 +74,10 @@ class Config:
     """Leave rarer tokens out of the vocabulary (0: 2 for word, bpe and wordpiece, 1 for char and space)."""
     sample: int = 100_000_000
     """Learn the vocabulary from at most this many bytes of the training text, from its beginning."""
+    sides: Literal["both", "each"] = "both"
+    """Of pairs: learn one vocabulary from both sides, source and target, or one for each of them."""
+    dropout: float = 0.0
+    """BPE-dropout: in training, skip each merge with this probability, anew in every epoch, as 0.1; bpe pairs only."""
 
     def __post_init__(self) -> None:
         kinds = ("auto", *file_format.KINDS)
@@ -78,6 +86,10 @@ class Config:
         for name in ("vocab_size", "min_count"):
             if getattr(self, name) < 0:
                 raise ValueError(f"tokens.{name} is {getattr(self, name)}; it must be 0 (the default) or more.")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"tokens.dropout is {self.dropout}; it must be at least 0 and less than 1.")
+        if self.dropout and self.kind not in ("auto", "bpe"):
+            raise ValueError(f"tokens.dropout skips merges of bpe, and tokens.kind is {self.kind}. Leave it out.")
         if self.sample < 1:
             raise ValueError(f"tokens.sample is {self.sample}; it must be 1 byte or more.")
         if self.kind == "byte" and self.vocab_size not in (0, 258):
@@ -145,6 +157,11 @@ class Tokenizer(ABC):
         """Number of ids, with STOP and UNK."""
         return len(self._names)
 
+    @property
+    def source_side(self) -> Tokenizer:
+        """The tokenizer of the sources that share this vocabulary; only SentencePiece has another for them."""
+        return self
+
     def encode(self, text: str) -> Ids:
         """Encode one text as ids."""
         try:
@@ -185,6 +202,15 @@ class Tokenizer(ABC):
     def _bytes(self) -> list[bytes]:
         """The bytes of each id."""
         return [b"", REPLACEMENT.encode(), *(name.encode() for name in self._names[2:])]
+
+    def bytes_of(self, token: int) -> bytes:
+        """Return the UTF-8 bytes that a token stands for."""
+        return self._bytes[token]
+
+    def word_begins(self, texts: Sequence[str]) -> NDArray[np.uint8]:
+        """Return 1 for each token of `encode_many(texts)` that begins a word, which merges do not go beyond; only for
+        `bpe` tokens."""
+        raise TypeError(f"Merges need bpe tokens, not {self.kind}.")
 
     def name(self, token: int) -> str:
         """Return a token by itself: what it stands for within a line, with the blank that belongs to it."""
@@ -382,6 +408,14 @@ class _Subwords(_Split):
     def _ids(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
         return _flat(chain.from_iterable(map(self._cuts.__getitem__, self._pieces(text))) for text in texts)
 
+    def word_begins(self, texts: Sequence[str]) -> NDArray[np.uint8]:
+        if self.kind != "bpe":
+            return super().word_begins(texts)
+        sizes = np.array([len(self._cuts[piece]) for text in texts for piece in self._pieces(text)], np.int64)
+        begins = np.zeros(sizes.sum(), np.uint8)
+        begins[np.cumsum(sizes) - sizes] = 1
+        return begins
+
     def _surfaces(self, text: str) -> list[str]:
         return list(_printable(self._bytes[i] for i in self.encode(text)))
 
@@ -429,6 +463,16 @@ class _WordPieces(Tokenizer):
         return [part[begin:end] for part, some in pairs for begin, end in some.offsets]
 
 
+TOKENIZER, SOURCE_TOKENIZER = "tokenizer.json", "source_tokenizer.json"
+"""The files of a run; the second is there if each side of its pairs has a vocabulary of its own."""
+
+
+def load_sides(folder: Path) -> tuple[Tokenizer, Tokenizer | None]:
+    """Read a run's tokenizer, and the one that its sources have of their own, if there is one."""
+    source = folder / SOURCE_TOKENIZER
+    return Tokenizer.load(folder / TOKENIZER), Tokenizer.load(source) if source.exists() else None
+
+
 _CLASSES: dict[Kind, type[Tokenizer]] = {
     "char": _Characters,
     "byte": _Bytes,
@@ -442,7 +486,12 @@ _CLASSES: dict[Kind, type[Tokenizer]] = {
 
 def _of(file: Any) -> Tokenizer:
     """Make the tokenizer of a file's content; ValueError if it is not one of ours."""
-    return _CLASSES[file_format.read(file)[0]](file)
+    kind = file_format.read(file)[0]
+    if kind == "sentencepiece":
+        from segue.tokens.sentencepiece import SentencePieces
+
+        return SentencePieces(file)
+    return _CLASSES[kind](file)
 
 
 def _library(file: dict[str, Any]) -> Any:

@@ -14,6 +14,7 @@ import segue
 from segue.batches.batch import Batch
 from segue.cli import main
 from segue.errors import InputError
+from segue.inference.alignment import pair_batch
 from segue.inference.words import words_of
 from segue.layers.position import Positions
 from segue.look.inside import look, views, views_of
@@ -44,7 +45,8 @@ RUNS: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
     "cnn": ("cnn_classifier", REVIEWS, {"train.steps": 20, "data.validation": 0, "model.filters": 4}),
     "tagger": ("rnn_tagger", TAGGED, SMALL | {"model.width": 8, "batches.length": 8}),
     "window": ("window_tagger", TAGGED, SMALL | {"batches.length": 8}),
-    "translator": ("rnn_seq2seq", PAIRS, SMALL | {"model.width": 8, "tokens.kind": "char"}),
+    "translator": ("rnn_seq2seq/start", PAIRS, SMALL | {"model.width": 8, "tokens.kind": "char"}),
+    "aligner": ("rnn_seq2seq", PAIRS, SMALL | {"model.width": 8, "tokens.kind": "char"}),
     "words": ("word2vec", TEXTS, {**COUNTED, "model.width": 8, "train.threads": 1}),
 }
 APPLY = {
@@ -62,7 +64,8 @@ APPLY = {
     "cnn": ["filters", "leave_one_out"],
     "tagger": ["gates"],
     "window": [],
-    "translator": [],
+    "translator": ["teacher_forcing"],
+    "aligner": ["alignment", "coverage", "teacher_forcing"],
     "words": ["word_map"],
 }
 TEXT = {
@@ -72,6 +75,8 @@ TEXT = {
     "cnn": "a fine film",
     "tagger": "the dog eats",
     "words": "cows",
+    "translator": "the cow\tdie Kuh",
+    "aligner": "the cow\tdie Kuh",
 }
 
 
@@ -385,6 +390,57 @@ def test_the_map_has_the_nearest_words(runs: dict[str, Run]) -> None:
 
 
 # Two runs, and what is refused
+
+
+# Sequence to sequence
+
+
+def test_alignment_of_a_pair(runs: dict[str, Run]) -> None:
+    run = runs["aligner"]
+    shown = checked(run.look("the cow", "alignment", target="eine Kuh"))
+    assert shown.columns == ("the", "cow") and shown.rows == ("eine", "Kuh", "</s>")
+    alpha_TS = run.model.alignment(pair_batch(run.opened, [("the cow", "eine Kuh")]).to("cpu"))[0].detach().numpy()
+    the = alpha_TS[:, :3].sum(1)  # the blank is part of the word after it
+    np.testing.assert_allclose(shown.values_PRC[0, :, 0], [the[:4].mean(), the[4:8].mean(), the[8]], rtol=1e-6)
+    np.testing.assert_allclose(shown.values_PRC[0].sum(1), 1, rtol=1e-6)
+    assert f"the {shown.values_PRC[0, :, 0].sum():.2f}, cow" in shown.note
+    same = run.look("the cow\teine Kuh", "alignment")
+    assert same.rows == shown.rows and (same.values_PRC == shown.values_PRC).all()
+    (own,) = run.predict(["the cow"])
+    assert run.look("the cow", "alignment").rows[:-1] == tuple(own.text.split())
+
+
+def test_coverage_is_the_sum_of_the_columns(runs: dict[str, Run]) -> None:
+    aligned, covered = (checked(runs["aligner"].look("the cow\tdie", view)) for view in ("alignment", "coverage"))
+    np.testing.assert_allclose(covered.values_PRC[0, 0], aligned.values_PRC[0].sum(0))
+    assert covered.columns == aligned.columns
+
+
+def test_teacher_forcing_beside_reading_itself(runs: dict[str, Run]) -> None:
+    run = runs["translator"]
+    (own,) = run.predict(["the cow"], ["decode.beam=1", "decode.max_tokens=20"])
+    shown = checked(run.look("the cow", "teacher_forcing", target="die Kuh"))
+    reference, free = ("".join(cells[i] for cells in shown.cells_RC) for i in (0, 2))
+    assert reference == "dieKuh</s>" and free.startswith(own.text.replace(" ", ""))
+    (score,) = run.score(["the cow\tdie Kuh"])
+    np.testing.assert_allclose(np.log(shown.values_PRC[0, : len(score.logprobs), 0]), score.logprobs, rtol=1e-5)
+    marked = [row for row in shown.rows if row.endswith(">")]
+    step = int(marked[0].split()[0])
+    before, there = shown.cells_RC[: step - 1], shown.cells_RC[step - 1]
+    assert all(a == b == c for a, b, c in before) and there[0] != there[2] and there[1] == there[2]
+    assert f"part at step {step}" in shown.note and there[0] in shown.terminal()
+    assert own.text != "die Kuh" and "never part" in run.look("the cow", "teacher_forcing", target=own.text).note
+
+
+def test_what_a_pair_lacks_is_said(runs: dict[str, Run]) -> None:
+    with pytest.raises(InputError, match=r"none is given.*tab.*--target"):
+        runs["translator"].look("the cow", "teacher_forcing")
+    with pytest.raises(InputError, match="one alignment"):
+        runs["aligner"].look("the cow\tdie Kuh", "alignment", layer=1)
+    with pytest.raises(InputError, match="'alignment' does not apply to rnn_seq2seq"):
+        runs["translator"].look("the cow\tdie Kuh", "alignment")
+    with pytest.raises(InputError, match="no text"):
+        runs["translator"].look("\tdie Kuh", "teacher_forcing")
 
 
 def test_two_runs_side_by_side(runs: dict[str, Run]) -> None:

@@ -161,7 +161,7 @@ def _table(sheet: _Sheet, view: View, whole: View, left: float, top: float) -> f
     """A panel below the other: the numbers, each on a ground that is the stronger the greater it is."""
     label = _LETTER * max((len(_short(row)) for row in view.rows), default=0) + 8
     for name, values_RC in zip(view.panels, view.values_PRC, strict=True):
-        numbers = written(values_RC)
+        numbers = written(values_RC, [[_short(cell) for cell in row] for row in view.cells_RC])
         longest = max((len(cell) for cells in (*numbers, map(_short, view.columns)) for cell in cells), default=1)
         width = _LETTER * longest + 10
         sheet.write(left, top + 14, name)

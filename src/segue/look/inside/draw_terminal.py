@@ -31,6 +31,8 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 _BAR = 24
 _LABEL = 14
 """Characters of a row's name that are shown."""
+_CELL = 26
+"""Characters of a number in a table with a text before it."""
 _WARM = (255, 230, 229, 223, 222, 216, 215, 209, 203)
 """ANSI colours from white to red: surprising, or speaking for a decision."""
 _COLD = (255, 254, 195, 159, 123, 117, 111, 75, 69)
@@ -186,9 +188,10 @@ def _table(view: View, width: int) -> list[str]:
     label = min(_LABEL, max((cells(shown(visible(row))) for row in view.rows), default=0))
     drawn: list[str] = []
     for name, values_RC in zip(view.panels, view.values_PRC, strict=True):
+        numbers_RC = written(values_RC, [[shown(visible(cell)) for cell in row] for row in view.cells_RC])
         columns = [
-            _right([shown(visible(column)), *numbers])
-            for column, numbers in zip(view.columns, _transposed(written(values_RC), len(view.columns)), strict=True)
+            _right([shown(visible(column)), *numbers], _CELL if view.cells_RC else _LABEL)
+            for column, numbers in zip(view.columns, _transposed(numbers_RC, len(view.columns)), strict=True)
         ]
         for part in _parted(columns, width - label):
             lines = zip(["", *view.rows], *part, strict=True)
@@ -200,9 +203,9 @@ def _transposed(rows: Sequence[Sequence[str]], columns: int) -> list[list[str]]:
     return [[row[column] for row in rows] for column in range(columns)]
 
 
-def _right(texts: Sequence[str]) -> list[str]:
-    """Texts below each other, ending at the same place, two blanks before the longest."""
-    texts = [text if cells(text) <= _LABEL else fitted(text, _LABEL) for text in texts]
+def _right(texts: Sequence[str], most: int) -> list[str]:
+    """Texts below each other, ending at the same place, two blanks before the longest; at most so many characters."""
+    texts = [text if cells(text) <= most else fitted(text, most) for text in texts]
     width = max(map(cells, texts)) + 2
     return [" " * (width - cells(text)) + text for text in texts]
 

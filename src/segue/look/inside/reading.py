@@ -60,6 +60,25 @@ def _batch(opened: Opened, text: str) -> tuple[Batch, int]:
     return batch, int(columns["text"].lengths()[0])
 
 
+def split_pair(text: str, target: str) -> tuple[str, str]:
+    """A source and its target: given apart, or in one text with a tab between; "": no target is given."""
+    if target or "\t" not in text:
+        check_some(text)
+        return text, target
+    source, _, after = text.partition("\t")
+    check_some(source)
+    return source, after
+
+
+def pair(opened: Opened, text: str, target: str) -> tuple[str, str]:
+    """A source and its target; the model's own translation where none is given."""
+    text, target = split_pair(text, target)
+    if not target:
+        (answer,) = opened.task.predict(opened, [opened.task.asked(text, opened.codec.data)])
+        target = answer.text
+    return text, target
+
+
 def check_some(text: str) -> None:
     """Refuse a text of blanks, in which a classifier or a tagger reads nothing."""
     if not text.strip():

@@ -21,7 +21,7 @@ class View(NamedTuple):
     """What one look into a model shows.
 
     heat      a panel is a matrix: rows, columns, and a shade for each value
-    table     a panel is a matrix of numbers to be read: counts, probabilities
+    table     a panel is a matrix of numbers to be read: counts, probabilities; each after its cell, if there are cells
     lines     a panel is a chart: a line a row over the columns
     text      a panel is a text: the columns are its words or tokens, each shaded by its value in the first row
     points    a panel is a plane: a point a row; columns x, y and group
@@ -120,10 +120,13 @@ def finite(values: Floats) -> Floats:
     return np.where(np.isfinite(values), values, 0.0)
 
 
-def written(values_RC: Floats) -> list[list[str]]:
-    """The numbers of a table as text: whole ones as such, others with four places; 0 is 0."""
+def written(values_RC: Floats, cells_RC: Sequence[Sequence[str]] = ()) -> list[list[str]]:
+    """The numbers of a table as text: whole ones as such, others with four places; 0 is 0. Each after its cell."""
     whole = bool((finite(values_RC) == np.round(finite(values_RC))).all())
-    return [[_figure(value, whole) for value in row] for row in values_RC.tolist()]
+    numbers = [[_figure(value, whole) for value in row] for row in values_RC.tolist()]
+    if not cells_RC:
+        return numbers
+    return [[" ".join(one) for one in zip(*rows, strict=True)] for rows in zip(cells_RC, numbers, strict=True)]
 
 
 def _figure(value: float, whole: bool) -> str:

@@ -15,6 +15,8 @@ recipes/claims/ or your own: a recipe that all variants share, and
     decides = ["with < without"]                     whose figure must be less than whose; a < b < c is two comparisons;
                                                      a <~ b: a's figure exceeds b's by no more than the margin
     margin = 0.02                                    for a <~ b, in units of the figure
+    measure = "length"                               judge parts of each variant (measures.py): 'with, long'
+    at = 12                                          where the parts are divided: 12 words of the source
     [variants.without]                               a variant: its name, and what it changes
     model.residual = false
 
@@ -32,7 +34,7 @@ import shlex
 import time
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -48,6 +50,7 @@ from segue.look.page.charts import Axes, Line, line_chart
 from segue.look.page.curves import Curve
 from segue.look.page.report import Entry, write
 from segue.look.page.trend import Point, Trend, alone, trend_chart
+from segue.models.base import EncoderDecoder
 from segue.models.keys import SECTIONS
 from segue.models.names import CLAIMS, RECIPES
 from segue.recipe import Recipe, budgeted, check_name, load_recipe
@@ -55,6 +58,8 @@ from segue.runs import folder as files
 from segue.runs.display import ClaimResult
 from segue.runs.experiments import length
 from segue.runs.experiments.compare import mean_of
+from segue.runs.experiments.measures import MEASURES, Measured
+from segue.runs.experiments.measures import Curve as MeasuredCurve
 from segue.runs.experiments.verdict import shown_p
 from segue.runs.gather import curve_of, entry_of, page_of
 from segue.runs.resume import Out, Settings, check_inputs, setting_lines
@@ -90,6 +95,14 @@ class Claim:
     no_worse: tuple[tuple[str, str], ...] = ()
     """Pairs of variants: the figure of the first must exceed that of the second by no more than the margin."""
     margin: float = 0.0
+    measure: str = ""
+    """What is judged of each variant, one of MEASURES; "": its figure."""
+    at: int = 0
+    """Where a measure divides its parts."""
+
+    def part_names(self, variant: str) -> list[str]:
+        """What is judged of a variant, by the names that `decides` has."""
+        return _part_names(variant, self.measure)
 
 
 @dataclass(frozen=True)
@@ -112,6 +125,8 @@ class Outcome:
     learnt: bool = True
     """Whether it knows clearly more than how frequent each character or label is; a claim of variants of which none
     does is not decided, however they differ."""
+    lines: Mapping[str, MeasuredCurve] = field(default_factory=dict)
+    """The lines of a measure's picture, means over the seeds."""
 
     @property
     def diverged(self) -> bool:
@@ -166,7 +181,7 @@ def read_claim(what: str) -> Claim:
 
 NO_WORSE = "<~"
 _KEYS: dict[str, type] = {"says": str, "kind": str, "variants": dict, "decides": list}
-_MORE: dict[str, type] = {"seeds": int, "against": str, "law": bool, "margin": float}
+_MORE: dict[str, type] = {"seeds": int, "against": str, "law": bool, "margin": float, "measure": str, "at": int}
 
 
 def _checked(path: Path, values: dict[str, Any]) -> Claim:
@@ -185,8 +200,10 @@ def _checked(path: Path, values: dict[str, Any]) -> Claim:
     if values.get("seeds", 1) < 1:
         raise InputError(f"{path}: seeds = {values['seeds']}. Expected 1 or more.")
     variants = {name: _overrides(changes) for name, changes in values["variants"].items()}
-    if len(variants) < 2:
+    measure = _checked_measure(path, values)
+    if len(variants) < 2 and not (measure and variants):
         raise InputError(f"{path} has {len(variants)} variants. Expected two or more, each as [variants.NAME].")
+    judged = [name for variant in variants for name in _part_names(variant, measure)]
     places: dict[str, str] = {}
     for name in variants:
         check_name(f"{path.stem}/{name}", f"{path}: a variant of [variants],")
@@ -207,11 +224,27 @@ def _checked(path: Path, values: dict[str, Any]) -> Claim:
         says=" ".join(values["says"].split()),
         kind=values["kind"],
         variants=variants,
-        decides=_pairs(path, [said for said in values["decides"] if said not in nearly], variants, "<"),
-        no_worse=tuple(_pairs(path, nearly, variants, NO_WORSE)),
+        decides=_pairs(path, [said for said in values["decides"] if said not in nearly], judged, "<"),
+        no_worse=tuple(_pairs(path, nearly, judged, NO_WORSE)),
         settings=_overrides({key: values[key] for key in SECTIONS if key in values}),
         **{key: values[key] for key in _MORE if key in values},
     )
+
+
+def _checked_measure(path: Path, values: Mapping[str, Any]) -> str:
+    measure = str(values.get("measure", ""))
+    if measure and measure not in MEASURES:
+        raise InputError(f"{path}: there is no measure '{measure}'.{nearest(measure, MEASURES)}")
+    if bool(measure) != (values.get("at", 0) > 0):
+        raise InputError(
+            f"{path}: measure = '{measure}', at = {values.get('at', 'nothing')}. Expected both, at as 1 or more, or "
+            "neither."
+        )
+    return measure
+
+
+def _part_names(variant: str, measure: str) -> list[str]:
+    return [f"{variant}, {part}" for part in MEASURES[measure].parts] if measure else [variant]
 
 
 _TYPES = {str: "text", dict: "a table", list: "a list of texts", int: "a whole number", bool: "true or false"}
@@ -231,7 +264,7 @@ def _overrides(values: Mapping[str, Any], prefix: str = "") -> list[str]:
     return found
 
 
-def _pairs(path: Path, decides: Sequence[Any], variants: Mapping[str, Any], sign: str) -> list[tuple[str, str]]:
+def _pairs(path: Path, decides: Sequence[Any], variants: Sequence[str], sign: str) -> list[tuple[str, str]]:
     pairs = []
     for said in decides:
         names = [name.strip() for name in str(said).split(sign)]
@@ -272,6 +305,7 @@ def run_claim(
     begun, claim, lines = time.perf_counter(), read_claim(what), setting_lines(settings)
     recipes = {name: _recipe(claim, name, data, lines, str(budget), trust) for name in claim.variants}
     _check_same_text(recipes)
+    _check_measure(claim, recipes)
     if claim.against != "steps" and claim.against not in NUMBERS:
         for recipe in recipes.values():
             _key(claim.against, recipe)
@@ -282,12 +316,14 @@ def run_claim(
     words = [what, *([data] if data else []), *lines, *(["--budget", str(budget)] if budget else []), "--out", str(out)]
     again = shlex.join(["segue", "claim", *words, *(["--threads", str(threads)] if threads else [])])
     with files.held(out, files.missing(out), again), devices.using_threads(threads):
-        outcomes = [_outcome(claim, recipes[name], out, progress, trust) for name in claim.variants]
+        outcomes = [
+            outcome for name in claim.variants for outcome in _outcomes(claim, recipes[name], out, progress, trust)
+        ]
     if all(outcome.diverged for outcome in outcomes):
         raise SegueError(
             f"No variant of {claim.name} could be trained: the loss was soon no number. Try a smaller rate."
         )
-    result = _report(claim, outcomes, recipes[outcomes[0].variant], out)
+    result = _report(claim, outcomes, next(iter(recipes.values())), out)
     return ClaimResult(result, wall_seconds=time.perf_counter() - begun)
 
 
@@ -313,6 +349,15 @@ def _check_same_text(recipes: Mapping[str, Recipe]) -> None:
         raise InputError("Nothing is held out to score the variants on. Give data.test a path or a share, such as 0.1.")
 
 
+def _check_measure(claim: Claim, recipes: Mapping[str, Recipe]) -> None:
+    """Refuse to measure what reads no source."""
+    for name, recipe in recipes.items():
+        if claim.measure and not issubclass(recipe.model_class, EncoderDecoder):
+            raise InputError(
+                f"measure = '{claim.measure}' is for encoder-decoders, and '{name}' is a {recipe.kind}. Leave it out."
+            )
+
+
 def _check_place(out: Path) -> None:
     """Refuse a folder that holds anything but the runs of a claim."""
     if out.exists() and not out.is_dir():
@@ -323,28 +368,39 @@ def _check_place(out: Path) -> None:
         raise InputError(f"{out} exists and holds something else than a claim's runs. Choose another --out.")
 
 
-def _outcome(claim: Claim, recipe: Recipe, out: Path, progress: Progress, trust: bool) -> Outcome:
+def _outcomes(claim: Claim, recipe: Recipe, out: Path, progress: Progress, trust: bool) -> list[Outcome]:
+    """Train a variant with every seed; one outcome, or one for each part that is judged of it."""
     variant = recipe.name.removeprefix(f"{claim.name}/")
     corpus = Corpus(recipe.data, recipe.shape, progress)
-    evaluations, places = [], []
+    measured, places = [], []
     learns = recipe.train.has("seed")
     for seed in range(claim.seeds if learns else 1):
         one = recipe.with_values("train", seed=recipe.train.seed + seed) if learns else recipe
         places.append(out / (_slug(variant) + (f"-seed{seed}" if claim.seeds > 1 and learns else "")))
-        evaluations.append(_trained(one, places[-1], corpus, progress, trust))
+        measured.append(_trained(claim, one, places[-1], corpus, progress, trust))
     results = [files.read_json(place / "result.json") for place in places if (place / "result.json").exists()]
-    whole = [evaluation for evaluation in evaluations if evaluation is not None]
-    whole = whole if len(whole) == len(evaluations) else []
-    return Outcome(
-        variant,
-        places[0],
-        whole,
-        _mean_curve([curve_of(place, recipe.task.curve) for place in places]),
-        _number(claim.against, recipe, corpus, results[0] if results else {}),
-        float(np.mean([result["train_seconds"] for result in results])) if results else 0.0,
-        learns,
-        not learns or _has_learnt(whole, recipe.task.figure, recipe.task.chance(corpus.examples("test"))),
-    )
+    whole = [one for one in measured if one is not None]
+    whole = whole if len(whole) == len(measured) else []
+    curve = _mean_curve([curve_of(place, recipe.task.curve) for place in places])
+    number = _number(claim.against, recipe, corpus, results[0] if results else {})
+    seconds = float(np.mean([result["train_seconds"] for result in results])) if results else 0.0
+    lines = {f"{variant}, {name}" if name else variant: line for name, line in _mean_lines(whole).items()}
+    outcomes = []
+    for place, name in enumerate(claim.part_names(variant)):
+        evaluations = [list(one.parts.values())[place] for one in whole]
+        chance = recipe.task.chance(corpus.examples("test"))
+        learnt = not learns or _has_learnt(evaluations, recipe.task.figure, chance)
+        drawn = lines if not place else {}
+        outcomes.append(Outcome(name, places[0], evaluations, curve, number, seconds, learns, learnt, drawn))
+    return outcomes
+
+
+def _mean_lines(seeds: Sequence[Measured]) -> dict[str, MeasuredCurve]:
+    """Average the lines of a picture over the seeds; their points are those of the data."""
+    names = seeds[0].lines if seeds else {}
+    return {
+        name: (seeds[0].lines[name][0], np.mean([seed.lines[name][1] for seed in seeds], 0).tolist()) for name in names
+    }
 
 
 LEARNT, LEARNT_OF_ALL = 0.2, 0.5
@@ -366,8 +422,10 @@ def _slug(variant: str) -> str:
     return re.sub(r"[^\w.]+", "-", variant).strip("-.") or "variant"
 
 
-def _trained(recipe: Recipe, place: Path, corpus: Corpus, progress: Progress, trust: bool) -> Evaluation | None:
-    """Train a variant unless it is finished, and evaluate it on the test text; None if the loss diverged."""
+def _trained(
+    claim: Claim, recipe: Recipe, place: Path, corpus: Corpus, progress: Progress, trust: bool
+) -> Measured | None:
+    """Train a variant unless it is finished, and measure it on the test text; None if the loss diverged."""
     try:
         begun = (place / "recipe.toml").exists()
         run = train(recipe, out=place, resume=begun, progress=progress, trust=trust)
@@ -376,7 +434,10 @@ def _trained(recipe: Recipe, place: Path, corpus: Corpus, progress: Progress, tr
     except SegueError as error:
         progress(str(error), 0.0)
         return None
-    return run.evaluation or run.evaluate_split(corpus, "test", progress)
+    whole = run.evaluation or run.evaluate_split(corpus, "test", progress)
+    if not claim.measure:
+        return Measured({"": whole}, {})
+    return MEASURES[claim.measure].of(run.opened, whole, list(corpus.examples("test")), claim.at)
 
 
 def _number(against: str, recipe: Recipe, corpus: Corpus, result: Mapping[str, Any]) -> float:
@@ -420,7 +481,10 @@ def _report(claim: Claim, outcomes: Sequence[Outcome], recipe: Recipe, out: Path
     held, comparisons = _decided(claim, outcomes, main)
     law = _law(outcomes, main) if claim.law else None
     verdict = _verdict(held, comparisons)
-    details = [*(_compared(one, metric) for one in comparisons), *([_said(law, claim, metric)] if law else [])]
+    details = [
+        *(_compared(one, metric, main in LOWER_IS_BETTER) for one in comparisons),
+        *([_said(law, claim, metric)] if law else []),
+    ]
     ranked = sorted((o for o in outcomes if not o.diverged), key=lambda o: _rank(o, main))
     entries = [_entry(outcome) for outcome in ranked]
     trend = _trend(claim, outcomes, main, metric, law) if claim.against != "steps" else None
@@ -432,7 +496,10 @@ def _report(claim: Claim, outcomes: Sequence[Outcome], recipe: Recipe, out: Path
         ranked[0].mean,
     )
     write(replace(page, trend=trend), out / "report.html")
-    picture = trend_chart(trend, narrow=False) if trend else _curves(entries, metric, main, page.best)
+    if claim.measure:
+        picture = _measured(claim, outcomes, metric, main)
+    else:
+        picture = trend_chart(trend, narrow=False) if trend else _curves(entries, metric, main, page.best)
     files.write_atomic(out / "picture.svg", alone(picture))
     result = {
         "claim": claim.name,
@@ -444,7 +511,7 @@ def _report(claim: Claim, outcomes: Sequence[Outcome], recipe: Recipe, out: Path
         "against": claim.against,
         "best_possible": ranked[0].mean.result.get("best_possible"),
         "rows": [_row(claim, outcome, main) for outcome in outcomes],
-        "train_seconds": sum(outcome.seconds * len(outcome.evaluations) for outcome in outcomes),
+        "train_seconds": sum({o.place: o.seconds * len(o.evaluations) for o in outcomes}.values()),
         "comparisons": comparisons,
         "law": law,
         "held": held,
@@ -513,9 +580,12 @@ def _verdict(held: bool | None, comparisons: Sequence[Mapping[str, Any]]) -> str
     return f"Not decided here: {of} may be chance."
 
 
-def _compared(comparison: Mapping[str, Any], metric: str) -> str:
+def _compared(comparison: Mapping[str, Any], metric: str, lower_is_better: bool = True) -> str:
     """One comparison in a sentence."""
-    said = _no_worse_in_words(comparison, metric) if "no_worse" in comparison else _less_in_words(comparison, metric)
+    if "no_worse" in comparison:
+        said = _no_worse_in_words(comparison, metric, lower_is_better)
+    else:
+        said = _less_in_words(comparison, metric)
     return f"{said[0].upper()}{said[1:]}."
 
 
@@ -534,8 +604,10 @@ def _less_in_words(comparison: Mapping[str, Any], metric: str) -> str:
     return f"'{less}' has {by} {'less' if comparison['held'] else 'MORE'} than '{more}' ({sure})"
 
 
-def _no_worse_in_words(comparison: Mapping[str, Any], metric: str) -> str:
+def _no_worse_in_words(comparison: Mapping[str, Any], metric: str, lower_is_better: bool) -> str:
     (one, other), (low, high), margin = comparison["no_worse"], comparison["interval"], comparison["margin"]
+    if not lower_is_better:  # that a has not much more than b says that b is as good as a
+        (one, other), (low, high), margin = (other, one), (-high, -low), -margin
     if math.isnan(low):
         return f"of '{one}' and '{other}' not both could be trained to the end"
     said = {True: "is as good as", False: "is NOT as good as", None: "may or may not be as good as"}
@@ -583,6 +655,14 @@ def _curves(entries: Sequence[Entry], metric: str, main: str, best: float | None
     lines = [Line(entry.model, i, entry.curve.steps, entry.curve.values) for i, entry in enumerate(entries)]
     shown = next((entry.curve.metric for entry in entries if entry.curve.metric), metric)
     return line_chart(lines, Axes("steps", shown, main in LOWER_IS_BETTER, best if shown == metric else None), "wide")
+
+
+def _measured(claim: Claim, outcomes: Sequence[Outcome], metric: str, main: str) -> str:
+    """The picture of a measure: the figure by length or by place."""
+    found = {name: line for outcome in outcomes for name, line in outcome.lines.items()}
+    lines = [Line(name, i, xs, ys) for i, (name, (xs, ys)) in enumerate(found.items())]
+    x_title = MEASURES[claim.measure].x_title
+    return line_chart(lines, Axes(x_title, metric, main in LOWER_IS_BETTER, from_zero=True), "wide")
 
 
 def _facts(claim: Claim, recipe: Recipe, best: Outcome) -> list[str]:

@@ -1,0 +1,62 @@
+"""BPE-dropout of training rows: their texts are cut into other subwords in every epoch.
+
+The store has the ids of BPE itself, and in a column such as `text_begins` where words begin. What is drawn for a row
+follows from seed, epoch and row alone, so that it does not matter which batch, part or process the row is in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segue.batches.store import BEGINS, Column, Columns, Store, id_dtype
+from segue.data.permute import mix
+from segue.tokens.bpe_dropout import NO_LIMIT, BpeDropout
+from segue.tokens.tokenizer import Tokenizer
+
+_SAMPLE = 2_000
+"""Rows that are drawn to see how long rows become."""
+
+Ints = NDArray[np.int64]
+
+
+class Redraw:
+    """Draws the ids of rows anew."""
+
+    def __init__(self, store: Store, tokenizers: dict[str, Tokenizer], share: float, seed: int, length: int) -> None:
+        """`tokenizers`: that of each column; `length`: where batches cut rows."""
+        self.drops = {name: BpeDropout(tokenizer, share) for name, tokenizer in tokenizers.items()}
+        self.dtypes = {name: id_dtype(tokenizer.vocab_size) for name, tokenizer in tokenizers.items()}
+        self.seed, self.length = seed, length
+        self.rooms: dict[str, Ints] = {}
+        """The most ids that a row of each column may get; none: any number."""
+        self.store = store
+
+    def reserve(self, name: str) -> Ints:
+        """Limit the rows of a column to the mean of their drawn length and one standard deviation, so that batches
+        can be planned; return how many places each row needs. Rows that a batch would cut anyway have no limit."""
+        rows = np.unique(np.linspace(0, len(self.store) - 1, min(_SAMPLE, len(self.store)), dtype=np.int64))
+        own = self.store.columns[name].lengths()
+        drawn, sample = self(self.store.take(rows), -1, rows)[name].lengths(), own[rows]
+        growth = drawn.sum() / max(1, sample.sum())
+        variance = ((drawn - growth * sample) ** 2).sum() / max(1, sample.sum())
+        needed = np.ceil(growth * own + np.sqrt(variance * own)).astype(np.int64)
+        self.rooms[name] = np.where(needed <= self.length, needed, NO_LIMIT)
+        return np.minimum(needed, self.length)
+
+    def __call__(self, columns: Columns, epoch: int, rows: Ints) -> Columns:
+        """Return the columns of ids of these rows, drawn for an epoch."""
+        return {name: self._drawn(name, columns, epoch, rows) for name in self.drops}
+
+    def _drawn(self, name: str, columns: Columns, epoch: int, rows: Ints) -> Column:
+        own, begins = columns[name], columns[name + BEGINS].flat
+        rooms = self.rooms[name][rows] if name in self.rooms else np.full(len(rows), NO_LIMIT)
+        flat, ends = self.drops[name].draw(own.flat, begins, own.ends, self._keys(name, epoch, rows), rooms)
+        return Column(flat.astype(self.dtypes[name]), ends)
+
+    def _keys(self, name: str, epoch: int, rows: Ints) -> NDArray[Any]:
+        digest = hashlib.blake2b(repr((self.seed, epoch, name)).encode(), digest_size=8).digest()
+        return mix(mix(rows.astype(np.uint64)) ^ np.frombuffer(digest, "<u8"))

@@ -1,0 +1,40 @@
+"""Answer many rows, those of about the same length together, so that little is padded; nothing here keeps a file.
+
+Rows are read a window at a time, so that memory does not grow with the file. The first window is small, so that the
+first answers come soon; each is twice as large as the one before, up to some thousand rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from segue.data.example import Example
+
+_LARGEST = 4096
+"""Rows of a window."""
+_CHARACTERS = 1 << 22
+"""A window ends after so many characters: lines may be long."""
+
+
+def windows(examples: Iterable[Example], first: int) -> Iterator[tuple[int, list[Example]]]:
+    """Yield windows of examples, the `first` of so many, each with the number of its first example."""
+    window: list[Example] = []
+    number, rows, characters = 0, first, 0
+    for example in examples:
+        window.append(example)
+        characters += len(example.text)
+        if len(window) == rows or characters >= _CHARACTERS:
+            yield number, window
+            number, rows, characters, window = number + len(window), min(2 * rows, _LARGEST), 0, []
+    if window:
+        yield number, window
+
+
+def by_tokens(lengths: Sequence[int], tokens: int, rows: int) -> Iterator[list[int]]:
+    """Yield the places of rows to be read together, the longest first: at most `rows` of them and about `tokens`
+    tokens, padding included; at least one row."""
+    order = sorted(range(len(lengths)), key=lambda place: -lengths[place])
+    while order:
+        count = max(1, min(rows, tokens // max(1, lengths[order[0]])))
+        yield order[:count]
+        order = order[count:]

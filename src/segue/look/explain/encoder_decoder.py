@@ -1,0 +1,61 @@
+"""What an encoder-decoder costs: the parameters of each part, the shapes of source and target, operations of a pair.
+
+encoder            reads each of the S tokens of the source once
+decoder            reads each of the T tokens of the target once, at every step all that it keeps of the source
+cross-attention    T · S weights a head: each token of the target looks at every token of the source
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from segue.layers.attention import CrossAttention
+from segue.layers.recurrent import Recurrent
+from segue.look.explain.costs import Section
+from segue.models.base import Sizes
+from segue.models.network import on_meta
+
+SOURCE, TARGET = 25, 30
+"""Tokens of the pair that shapes are shown for."""
+
+
+def explained(cls: Any, config: Any, sizes: Sizes, why: str) -> list[Section]:
+    """The tables of an encoder-decoder with this [model]; `why`: where the size of its vocabulary comes from."""
+    model: Any = on_meta(lambda: cls(config, sizes))
+    counts: dict[str, int] = {}
+    for name, parameter in model.named_parameters():
+        part = name.partition(".")[0]
+        counts[part] = counts.get(part, 0) + parameter.numel()
+    rows = [
+        (name, f"{count:,}", _shape(name, dict(model.named_children()).get(name))) for name, count in counts.items()
+    ]
+    own = f"{sizes.source_vocab_size:,} of the source, " if sizes.source_vocab_size else ""
+    total = ("in all", f"{sum(counts.values()):,}", f"with {own}{sizes.vocab_size:,} tokens ({why})")
+    sections = [Section(f"Parameters, and shapes for S = {SOURCE} and T = {TARGET} tokens", [*rows, total])]
+    heads = sum(layer.heads for layer in model.modules() if isinstance(layer, CrossAttention))
+    if heads:
+        each = f"T · S = {SOURCE * TARGET:,} in each of {heads:,} heads"
+        sections.append(Section("Weights of cross-attention", [("in all", f"{heads * SOURCE * TARGET:,}", each)]))
+    return sections
+
+
+def _shape(name: str, part: nn.Module | None) -> str:
+    """What comes out of a part: a vector a token of the source, or of the target."""
+    tokens = f"S = {SOURCE}" if name.startswith(("source", "encoder")) else f"T = {TARGET}"
+    match part:
+        case nn.Embedding():
+            return f"{tokens} x {part.embedding_dim}"
+        case Recurrent():
+            return f"{tokens} x {part.width * part.directions}; {part.layers} x {part.cell}"
+        case nn.Linear():
+            return f"{tokens} x {part.out_features}"
+        case nn.ModuleList():
+            return f"{tokens} x {_width(part)}; {len(part)} layers"
+    return ""
+
+
+def _width(layers: nn.ModuleList) -> int:
+    """The width of the vectors between layers: that of their last bias."""
+    return next(p for layer in reversed(layers) for p in reversed(list(layer.parameters())) if p.dim() == 1).numel()
