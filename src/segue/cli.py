@@ -609,7 +609,9 @@ def export_run(
 def import_run(
     path: Annotated[
         str,
-        typer.Argument(help="What `segue export` wrote, an ARPA file, a folder of GPT-2 or Marian, or vectors of words."),
+        typer.Argument(
+            help="What `segue export` wrote, an ARPA file, a GPT-2's or Marian's folder, or vectors of words."
+        ),
     ],
     out: Annotated[
         str | None, typer.Option("--out", help="The run folder to make; by default a new one in runs/, by its name.")
