@@ -253,7 +253,9 @@ RECURRENT = [
     RnnLm.Config(cell="elman", activation="logistic", width=8, embedding=6),
     RnnLm.Config(width=8, embedding=6, layers=2, tied=True, drop=Drop(weights=0.4)),
     RnnSeq2seq.Config(width=8),
-    RnnSeq2seq.Config(cell="gru", width=8, layers=2, feeds="every"),
+    RnnSeq2seq.Config(cell="gru", width=8, layers=2, attention="none", feeds="every"),
+    RnnSeq2seq.Config(width=8, attention="additive", coverage="score", feeds="attentional"),
+    RnnSeq2seq.Config(cell="gru", width=8, attention="fixed", feeds="every"),
 ]
 
 

@@ -16,12 +16,17 @@ class State(ABC):
     most: int = 0
     """No row has more tokens in its window than this; 0 where a state has no window to fill."""
     source_places: int = 0
-    """Places of the sources that it holds, padding counted; 0 where it holds none."""
+    """Places of the source that it keeps, padding included; 0: it keeps none."""
     attended_BS: Array = None
     """The attention that each place of the source has got, summed over the steps since `covering`; None: not summed."""
 
     def covering(self) -> Self:
         """Return the same state, which sums its attention over the source from here on; as it is where it has none."""
+        return self
+
+    def widened(self, source_places: int) -> Self:
+        """Return the same state with its source padded to so many places, so that sources of many lengths share the
+        memory of a recorded step; as it is where it keeps none, or more."""
         return self
 
     @property

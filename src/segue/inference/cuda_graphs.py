@@ -39,6 +39,8 @@ BLOCK = 32
 """Steps between two reads of what was drawn."""
 _LEAST = 256
 """Fewer places are not worth a graph of their own."""
+_LEAST_SOURCE = 32
+"""Sources are padded to this many places or to a power of two above it: one graph for each."""
 _KEPT = 6
 """Graphs of a model that are kept for their next use."""
 _LONG = 2_000
@@ -295,6 +297,7 @@ class Writer:
             if self._now.room:
                 return self._now
             state = self._now.one_token.state()
+        state = state.widened(max(_LEAST_SOURCE, 1 << (state.source_places - 1).bit_length()))
         places, window = self._places(state), self.recorder.model.window
         if window and places <= state.most:
             return None

@@ -77,27 +77,42 @@ def linear_cross_entropy(
 
     A CPU that multiplies bfloat16 much faster uses mixed precision for a wide layer in training, as a GPU does.
     """
-    total, added, count = smoothed_cross_entropy(x, weight_VD, targets, bias_V, smoothing)
-    return (total + smoothing * added if smoothing else total), count
+    if smoothing:
+        total, added, count = smoothed_cross_entropy(x, weight_VD, targets, bias_V, smoothing)
+        return total + smoothing * added, count
+    if _are_many(x, weight_VD, targets):
+        total, _ = _in_parts(x, weight_VD, bias_V, targets)
+    else:
+        logits = _full(F.linear(x, weight_VD, bias_V))
+        total = F.cross_entropy(logits.flatten(0, -2), targets.flatten(), ignore_index=IGNORE, reduction="sum")
+    return total, (targets != IGNORE).sum()
 
 
 def smoothed_cross_entropy(
     x: Tensor, weight_VD: Tensor, targets: Tensor, bias_V: Tensor | None, smoothing: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The parts of `linear_cross_entropy`, (l, m - l, count) with m the mean over v: l' = l + e (m - l). The gradient
-    is right for that sum alone."""
-    many = targets.numel() * len(weight_VD) > SMALL or _in_halves(x, weight_VD)
-    count = (targets != IGNORE).sum()
-    if many and torch.is_grad_enabled():
-        flat = x.flatten(0, -2), weight_VD, bias_V, targets.flatten(), smoothing
-        total, added = _InParts.apply(*flat)  # type: ignore[no-untyped-call]
-        return total, added, count
+    """The parts of `linear_cross_entropy` with label smoothing e: (l, m - l, count) with m the mean over v, so that
+    l' = l + e (m - l). The gradient is right for that sum alone."""
+    real_N, targets_N = targets.flatten() != IGNORE, targets.flatten()
+    if _are_many(x, weight_VD, targets):
+        return *_in_parts(x, weight_VD, bias_V, targets, smoothing), real_N.sum()
     logp_NV = _full(F.linear(x, weight_VD, bias_V)).flatten(0, -2).log_softmax(-1)
-    targets_N = targets.flatten()
     total = F.nll_loss(logp_NV, targets_N, ignore_index=IGNORE, reduction="sum")
-    if not smoothing:
-        return total, torch.zeros_like(total), count
-    return total, -(logp_NV.mean(-1) * (targets_N != IGNORE)).sum() - total, count
+    return total, -(logp_NV.mean(-1) * real_N).sum() - total, real_N.sum()
+
+
+def _are_many(x: Tensor, weight_VD: Tensor, targets: Tensor) -> bool:
+    """Whether loss and gradient are computed in parts."""
+    many = targets.numel() * len(weight_VD) > SMALL or _in_halves(x, weight_VD)
+    return many and torch.is_grad_enabled()
+
+
+def _in_parts(
+    x: Tensor, weight_VD: Tensor, bias_V: Tensor | None, targets: Tensor, smoothing: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    flat = x.flatten(0, -2), weight_VD, bias_V, targets.flatten(), smoothing
+    total, added = _InParts.apply(*flat)  # type: ignore[no-untyped-call]
+    return total, added
 
 
 def _in_halves(x: Tensor, weight_VD: Tensor) -> bool:

@@ -145,9 +145,6 @@ class RecurrentStep(OneToken):
         return sys.maxsize
 
     def take(self, state: Any) -> None:
-        if not self.memory.parts()[0].is_cuda:
-            self.memory = state.copy()
-            return
         own, other = ((*one.parts(), *one.kept()) for one in (self.memory, state))
         for mine, theirs in zip(own, other, strict=True):
             mine.copy_(theirs)

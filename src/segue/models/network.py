@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from segue.batches.batch import IGNORE, Batch
 from segue.batches.scorer import Scorer
 from segue.errors import SegueError
-from segue.layers.losses import cross_entropy, smoothed_cross_entropy, target_logprobs
+from segue.layers.losses import cross_entropy, linear_cross_entropy, smoothed_cross_entropy, target_logprobs
 from segue.models.base import Loss, Model, Sizes, Term
 
 LARGEST = 1e6
@@ -79,9 +79,10 @@ def check_finite(tensors: dict[str, Tensor]) -> None:
 def smoothed_loss(x: Tensor, weight_VD: Tensor, targets: Tensor, bias_V: Tensor | None, smoothing: float) -> Loss:
     """The cross-entropy of the logits x W^T + b, without all of them at once where they are many, and as a term of its
     own what label smoothing adds: so the cross-entropy of every training log is the plain one."""
+    if not smoothing:
+        return Loss((Term("cross_entropy", *linear_cross_entropy(x, weight_VD, targets, bias_V)),))
     total, added, count = smoothed_cross_entropy(x, weight_VD, targets, bias_V, smoothing)
-    terms = (Term("cross_entropy", total, count), Term("label_smoothing", added, count, smoothing))
-    return Loss(terms if smoothing else terms[:1])
+    return Loss((Term("cross_entropy", total, count), Term("label_smoothing", added, count, smoothing)))
 
 
 class Judged(NamedTuple):

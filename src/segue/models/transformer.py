@@ -201,7 +201,7 @@ class Transformer(Network, EncoderDecoder, Stacked):
         label_smoothing: float = 0.0
         """Label smoothing: the share of a target's probability that is spread over the vocabulary, in training."""
         output_bias: bool = False
-        """Add a bias to each token's logit."""
+        """As Marian: add a bias to each token's logit, and begin a target with a vector of zeros, not with STOP's."""
 
         def __post_init__(self) -> None:
             if self.size != "own":
@@ -252,7 +252,8 @@ class Transformer(Network, EncoderDecoder, Stacked):
     def __init__(self, config: Config, sizes: Sizes) -> None:
         super().__init__(config, sizes)
         width, both = config.width, not sizes.source_vocab_size
-        self.vectors = nn.Embedding(sizes.ids, width)
+        # The vector of a mark `start` is zeros and does not learn. Without the mark STOP, id 0, begins a target.
+        self.vectors = nn.Embedding(sizes.ids, width, padding_idx=sizes.start or None)
         self.source_vectors = self.vectors if config.tied == "all" and both else nn.Embedding(sizes.source_ids, width)
         places = (config.width, config.heads, config.head_width)
         self.source_positions = Positions(config.position, config.context, *places, both=True)
@@ -281,6 +282,8 @@ class Transformer(Network, EncoderDecoder, Stacked):
         for module in self.modules():
             if isinstance(module, nn.Embedding):
                 nn.init.normal_(module.weight, std=self.config.width**-0.5)
+        if self.vectors.padding_idx is not None:
+            nn.init.zeros_(self.vectors.weight.detach()[self.sizes.start])
         if self.head is not None:
             nn.init.normal_(self.head.weight, std=self.config.width**-0.5)
 
@@ -293,6 +296,10 @@ class Transformer(Network, EncoderDecoder, Stacked):
     def regions(self) -> list[nn.Module]:
         """What is compiled, one by one, where that pays."""
         return [*self.encoder, *self.decoder]
+
+    @classmethod
+    def marks(cls, config: Any) -> tuple[str, ...]:
+        return ("start",) if config.output_bias else ()
 
     @classmethod
     def window_of(cls, config: Any) -> int:
@@ -363,6 +370,8 @@ class Transformer(Network, EncoderDecoder, Stacked):
             sees_BTS = torch.arange(seen, device=places.device) <= places[..., None]
             bias = bias.masked_fill(~sees_BTS[:, None], -math.inf)
         rotation = self.positions.rotation(places)
+        if self.sizes.start != self.sizes.stop:  # batches begin every target with STOP, which stands nowhere else in it
+            tokens_BT = tokens_BT.masked_fill(tokens_BT == self.sizes.stop, self.sizes.start)
         x_BTD = self.drop(self.positions.add(self._scaled(self.vectors(tokens_BT)), places))
         for i, block in enumerate(self.decoder):
             cache = None if slots is None else slots.layer(i)
