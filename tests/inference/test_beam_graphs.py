@@ -5,6 +5,7 @@ There is no graph here: off CUDA, what would be recorded runs as it is written, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -50,7 +51,7 @@ def make(config: Any) -> Any:
     model = kind(config, Sizes(V)).eval().requires_grad_(False)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
-    word = found(model, Plain(model), Config(beam=2, max_tokens=4))[0][0].ids[-1]
+    word = found(model, Plain(model), Config(beam=2, max_tokens=4), forbid=[0, 1])[0][0].ids[-1]
     for parameter in model.parameters():
         if len(parameter) == V:
             parameter[0] = 0.9 * parameter[word]
@@ -64,10 +65,10 @@ def sources(model: Any) -> tuple[Tensor | None, Tensor | None]:
     return source, torch.arange(7) < torch.tensor([7, 1, 4, 5, 2, 6])[:, None]
 
 
-def found(model: Any, given: Any, config: Config) -> list[list[Generated]]:
+def found(model: Any, given: Any, config: Config, forbid: Sequence[int] = (1,)) -> list[list[Generated]]:
     """The n best of every row, some of which end early."""
     prompts: list[list[int]] = [[] for _ in range(ROWS)]
-    return decode.best(given, prompts, Sizes(V), config, *sources(model), forbid=[1])
+    return decode.best(given, prompts, Sizes(V), config, *sources(model), forbid=forbid)
 
 
 def same(texts: list[list[Generated]], others: list[list[Generated]]) -> None:
