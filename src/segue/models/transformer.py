@@ -17,8 +17,9 @@ attention to the source. Training adds label smoothing to the cross-entropy, as 
 longer than `context` is read through a window, as gpt.py says.
 
 As fairseq: first weights by Glorot and Bengio (2010), those of q, k and v each as a matrix of its own; vectors
-N(0, 1 / D). Departures from the paper: one STOP both begins and ends a target, and nothing ends a source; dropout of
-attention weights and activations have keys of their own (0 in the paper).
+N(0, 1 / D). Departures from the paper: one STOP both begins and ends a target, and nothing ends a source (output_bias:
+zeros begin a target, and SentencePiece's sources end with STOP, as Marian's do); dropout of attention weights and
+activations have keys of their own (0 in the paper).
 """
 
 from __future__ import annotations
