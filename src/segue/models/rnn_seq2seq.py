@@ -116,7 +116,7 @@ class Decoding(State):
             return chosen
         sources = rows // self.beams
         if len(rows) % self.beams == 0:
-            together = sources.unflatten(0, (-1, self.beams))
+            together = sources.view(-1, self.beams)
             if self.beams == 1 or bool((together == together[:, :1]).all()):  # a source keeps all of its beams
                 return replace(chosen, source=self.source.select(together[:, 0]))
         return replace(chosen, source=self.source.select(sources), beams=1)
@@ -227,11 +227,9 @@ class RnnSeq2seq(Network, EncoderDecoder):
         shape = (config.layers, config.dropout)
         self.encoder = Recurrent(config.cell, width, width // ways, *shape, bidirectional=config.bidirectional)
         self.decoder = Recurrent(config.cell, width if config.feeds == "start" else 2 * width, width, *shape)
-        self.scores = (
-            None
-            if config.attention in ("none", "fixed")
-            else Alignment(config.attention, width, covers=config.coverage == "score")
-        )
+        self.scores: Alignment | None = None
+        if config.attention != "none" and config.attention != "fixed":
+            self.scores = Alignment(config.attention, width, covers=config.coverage == "score")
         both = config.attention != "none" or config.feeds == "every"  # the output reads [d; c]
         narrows = both and (config.feeds == "attentional" or config.tied == "all")
         self.narrow = nn.Linear(2 * width, width, bias=False) if narrows else None
