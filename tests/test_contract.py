@@ -30,7 +30,7 @@ from segue.batches.spelled_words import spelt
 from segue.batches.store import Store, StoreWriter, columns_of
 from segue.inference.words import words_of
 from segue.models import model_class
-from segue.models.base import Imported, Sizes
+from segue.models.base import EncoderDecoder, Imported, Sizes
 from segue.models.keys import fields_of
 from segue.recipe import hints_of
 from segue.training.checkpoint import write_tensors
@@ -54,6 +54,8 @@ def small(kind: str) -> dict[str, Any]:
     for field in dataclasses.fields(model_class(kind).Config):
         if field.name in SMALL and field.default:
             values[field.name] = SMALL[field.name]
+        elif field.name == "layers" and issubclass(model_class(kind), EncoderDecoder):
+            values[field.name] = 1  # on each side
         elif "dropout" in field.name:
             values[field.name] = 0.0
     return values

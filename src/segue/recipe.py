@@ -26,6 +26,7 @@ from segue.data.config import Config as Data
 from segue.data.config import Label
 from segue.errors import InputError, nearest
 from segue.inference.decode_settings import Config as Decode
+from segue.inference.evaluation import NAMES
 from segue.models.base import Counted, Model, ModelConfig
 from segue.models.keys import OWNERS, SECTIONS, group_docs, keys_of, section_fields, shared_sections_with
 from segue.models.names import RECIPES, full_setting, key_elsewhere, meanings, recipe_names
@@ -281,6 +282,12 @@ def _settle(values: dict[str, dict[str, Any]], model: type[Model]) -> None:
     if label not in model.labels and label in typing.get_args(Label):
         learns = "one class a row" if task.shape.labelled else task.name
         raise InputError(f"data.label={label} is not for this model: it learns {learns}. " + _FOR_LABELS[label])
+    metric = str(values["data"].get("metric", Data.metric))
+    if metric != Data.metric and not task.metrics:
+        raise InputError(
+            f"data.metric={metric} is for models that write a target for a source; those of {task.name} are ranked by "
+            f"{NAMES.get(task.figure, task.figure)}. Leave it out."
+        )
     task.defaults(values, model)
 
 

@@ -139,3 +139,15 @@ def test_translations_are_word_for_word_with_the_adjective_behind() -> None:
     one = next(example for example in grammar.sentences("parallel") if " old " in example.text)
     words, turned = one.text.split(" "), [back[word] for word in one.target.split(" ")]
     assert turned.index("old") == words.index("old") + 1
+
+
+def test_clauses_are_sentences_with_and_between_them() -> None:
+    counts = Counter[int]()
+    back = {target: source for source, target in DICTIONARY.items()} | {grammar.AND: "and"}
+    assert len(back) == len(DICTIONARY) + 1
+    for example in grammar.sentences("clauses", 500):
+        clauses = example.text.removesuffix(" .").split(" and ")
+        counts[len(clauses)] += 1
+        assert all(grammar.logprob(f"{clause} .") > -math.inf for clause in clauses)
+        assert Counter(back[word] for word in example.target.split(" ")) == Counter(example.text.split(" "))
+    assert sorted(counts) == [1, 2, 3, 4] and min(counts.values()) > 90

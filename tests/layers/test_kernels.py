@@ -24,6 +24,7 @@ from segue.inference.decode import _pick
 from segue.inference.decode_settings import Config
 from segue.layers import losses
 from segue.layers.position import Position
+from segue.layers.row_map import RowMap
 from segue.models.base import Sizes
 from segue.models.gpt import Gpt
 
@@ -58,10 +59,10 @@ def compare(rows: int, **values: Any) -> None:
     k_LBHSK, v_LBHSK = state.cache.k_LBHSK.to(DTYPE), state.cache.v_LBHSK.to(DTYPE)
     places_B = state.length_B.clone()
     assert Layers.fit(rounded.stack, rows)
-    fast, real = Layers(rounded.stack), torch.ones(rows, 1, dtype=torch.bool, device=DEVICE)
+    fast, real = Layers(rounded.stack, rows), torch.ones(rows, 1, dtype=torch.bool, device=DEVICE)
     for t in (4, 5):
         expected_BV, state = model.step(ids_BT[:, t : t + 1], real, state)
-        x_BD, found_BV = fast(ids_BT[:, t], places_B, k_LBHSK, v_LBHSK)
+        x_BD, found_BV = fast(ids_BT[:, t], places_B, k_LBHSK, v_LBHSK, RowMap.plain(rows, CONTEXT, 1, DEVICE))
         places_B += 1
         near(found_BV, expected_BV)
         near(x_BD, state.last_BD)
@@ -134,18 +135,20 @@ def test_draws_say_where_nothing_is_allowed_and_where_logits_are_broken() -> Non
 
 
 @gpu
-@pytest.mark.parametrize("columns", [64, 9_000])
-def test_loss_and_its_gradient(columns: int) -> None:
+@pytest.mark.parametrize(("columns", "smoothing"), [(64, 0.0), (64, 0.1), (9_000, 0.1)])
+def test_loss_and_its_gradient(columns: int, smoothing: float) -> None:
     """Padded columns and targets that are ignored; one block of columns, and two."""
     from segue.layers.loss_gpu import slopes
 
     torch.manual_seed(0)
     logits_NV, size = (3 * torch.randn(4, columns, device=DEVICE)).to(DTYPE), columns - 10
     targets_N = torch.tensor([0, size - 1, losses.IGNORE, 7], device=DEVICE)
-    expected = losses._slopes(logits_NV.clone(), targets_N, size)
-    loss, slopes_NV = slopes(logits_NV.clone(), targets_N, size)
+    expected = losses._slopes(logits_NV.clone(), targets_N, size, smoothing)
+    loss, added, slopes_NV = slopes(logits_NV.clone(), targets_N, size, smoothing)
     torch.testing.assert_close(loss, expected[0], atol=1e-4, rtol=1e-5)
-    torch.testing.assert_close(slopes_NV, expected[1], atol=1e-2 if DEVICE == "cuda" else 1e-6, rtol=0)
+    if smoothing:
+        torch.testing.assert_close(added, expected[1], atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(slopes_NV, expected[2], atol=1e-2 if DEVICE == "cuda" else 1e-6, rtol=0)
 
 
 def test_kernels_interpreted_on_a_cpu() -> None:

@@ -44,7 +44,7 @@ def test_every_name_in_the_table_means_something_that_exists() -> None:
         ("Kneser-Ney", "ngram/kn-3"),
         ("trigram", "ngram/trigram"),
         ("kn7", "ngram/kn7"),
-        ("transformer", "gpt"),
+        ("transformer", "transformer"),
         ("logistic regression", "bow"),
         ("skip-gram", "word2vec"),
         ("crf", "rnn_tagger/crf"),

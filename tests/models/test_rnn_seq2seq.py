@@ -351,15 +351,16 @@ def test_the_loss_of_coverage_is_a_term_of_its_own() -> None:
     assert coverage.total.item() == pytest.approx(expected)
 
 
-def test_label_smoothing_is_in_the_loss_of_training_alone() -> None:
+def test_label_smoothing_gives_every_token_a_share() -> None:
     model, plain = attending(label_smoothing=0.1), attending()
     batch = batch_of(rows([5, 3]), rows([3, 4], 1))
-    logp = plain(batch)[0].log_softmax(-1)
-    real = batch.targets != IGNORE
-    mean = -logp.mean(-1)[real].sum()
-    exact = plain.loss(batch).terms[0].total
-    near(model.loss(batch).terms[0].total, exact)
-    near(model.train().loss(batch).terms[0].total, 0.9 * exact + 0.1 * mean)
+    logp_BTV, real_BT = plain(batch)[0].log_softmax(-1), batch.targets != IGNORE
+    (exact,) = plain.loss(batch).terms
+    terms = model.loss(batch).terms
+    near(terms[0].total, exact.total)
+    expected = 0.9 * exact.total - 0.1 * logp_BTV.mean(-1)[real_BT].sum()
+    near(sum(term.weight * term.total for term in terms), expected)
+    assert model.counts(batch) == {"cross_entropy": 9, "label_smoothing": 9}
 
 
 def translation(count: int, seed: int) -> tuple[list[np.ndarray], list[np.ndarray]]:

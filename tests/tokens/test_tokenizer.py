@@ -24,12 +24,12 @@ from segue.tokens.tokenizer import REPLACEMENT, Config, Tokenizer
 CORPUS = pydoc_data.topics.topics["assignment"].splitlines() + ["Ärger über 42 naïve 🙂 cafés", "日本語の本"] * 2
 SPECIAL = ["<stop>", "<unk>", "</s>", "[UNK]", "[CLS]", "<|endoftext|>", "##ing", *RESERVED]
 OPEN: list[Kind] = ["byte", "bpe", "unigram"]
-LOSSLESS: list[Kind] = [kind for kind in KINDS if kind != "wordpiece"]
+LOSSLESS: list[Kind] = [kind for kind in KINDS if kind not in ("wordpiece", "sentencepiece")]
 TEXTS = st.lists(st.one_of(st.text(max_size=12), st.sampled_from([*SPECIAL, " ", "\n", " the", "value"]))).map("".join)
 
 
 def trained(kind: Kind, texts: list[str] = CORPUS, vocab_size: int = 0, min_count: int = 1) -> Tokenizer:
-    size = vocab_size or {"bpe": 500, "unigram": 400, "wordpiece": 300}.get(kind, 0)
+    size = vocab_size or {"bpe": 500, "unigram": 400, "wordpiece": 300, "sentencepiece": 300}.get(kind, 0)
     return Tokenizer.train(Config(kind, size, min_count), texts)
 
 
@@ -54,7 +54,7 @@ def test_ids_are_in_range_and_text_is_never_stop(kind: Kind) -> None:
         assert tokenizer.closed or (ids > 1).all()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "sentencepiece"])
 def test_the_library_gives_the_same_ids(kind: Kind, tmp_path: Path) -> None:
     ours = TOKENIZERS[kind]
     ours.save(tmp_path / "tokenizer.json")
@@ -251,7 +251,7 @@ def test_another_process_learns_the_same(threads: str, tmp_path: Path) -> None:
     script = (
         "import sys, pydoc_data.topics; from segue.tokens.tokenizer import Config, Tokenizer\n"
         "texts = list(pydoc_data.topics.topics.values())[:6]\n"
-        "for kind, size in [('bpe', 500), ('unigram', 400), ('wordpiece', 400), ('word', 0)]:\n"
+        "for kind, size in [('bpe', 500), ('unigram', 400), ('wordpiece', 400), ('sentencepiece', 400), ('word', 0)]:\n"
         "    Tokenizer.train(Config(kind, size), texts).save(f'{sys.argv[1]}/{kind}.json')\n"
     )
     source = Path(__file__).parents[2] / "src"

@@ -82,4 +82,4 @@ class Codec(NamedTuple):
     @property
     def source_tokenizer(self) -> Tokenizer:
         """The tokenizer of sources: their own, or that of both sides."""
-        return self.tokenizer if self.own_source is None else self.own_source
+        return (self.own_source or self.tokenizer).source_side

@@ -15,11 +15,18 @@ class State(ABC):
 
     most: int = 0
     """No row has more tokens in its window than this; 0 where a state has no window to fill."""
+    source_places: int = 0
+    """Places of the source that it keeps, padding included; 0: it keeps none."""
     attended_BS: Array = None
     """The attention that each place of the source has got, summed over the steps since `covering`; None: not summed."""
 
     def covering(self) -> Self:
         """Return the same state, which sums its attention over the source from here on; as it is where it has none."""
+        return self
+
+    def widened(self, source_places: int) -> Self:
+        """Return the same state with its source padded to so many places, so that sources of many lengths share the
+        memory of a recorded step; as it is where it keeps none, or more."""
         return self
 
     @property
@@ -81,6 +88,16 @@ class OneToken(ABC):
     @abstractmethod
     def state(self) -> Any:
         """A state that `step` can go on from."""
+
+    @abstractmethod
+    def move(self, rows_B: Array, beams: int) -> None:
+        """Go on with these rows, row i after what was row rows_B[i]; they stand in groups of `beams`, each the beams of
+        one source that goes on."""
+
+    @abstractmethod
+    def reorder(self, rows_B: Array) -> None:
+        """Do the same for as many rows as before, each within its source, in the same memory: what the device does for
+        `move`, so that it can be recorded."""
 
     @abstractmethod
     def feed(self, ids_B: Array) -> Array:

@@ -14,7 +14,7 @@ from segue.data.shapes import LABELLED, PARALLEL, TAGGED, TEXT, Shape
 from segue.errors import InputError
 
 LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idlelib", "__pycache__", "pydoc_data"}
-MADE = ("grammar", "copy")
+MADE = ("grammar", "clauses", "copy")
 """Corpora that are made, not read, a sentence a line: their best possible score is known."""
 
 
@@ -38,6 +38,7 @@ def describe() -> list[Row]:
         Row(
             "grammar", (TEXT, LABELLED, TAGGED, PARALLEL), "sentences from a grammar whose best possible score is known"
         ),
+        Row("clauses", (PARALLEL,), "one to four sentences of the grammar in one, to translate: long sources"),
         Row(
             "docstrings",
             (PARALLEL,),

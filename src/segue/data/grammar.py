@@ -15,6 +15,8 @@ Four data sets come from it, each with a known best score:
               words and a bag of words can reach the best, which is argmax p(label) p(text | label)
     tagged    with nouns that are verbs too ("cooks"); the two words before decide, so that the best is 1
     parallel  into an invented language, word for word but with the adjective after its noun; the best is BLEU 100
+
+The corpus `clauses` is parallel too: one to four sentences in one, "and" between them, so that it has long sources.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ FAVOUR = 7.0
 """A word is this many times likelier under its own label."""
 LONGEST_PAIR = 7
 """Most words in a sentence to translate: a model without attention can remember so many."""
+MOST_CLAUSES = 4
 
 Rules = dict[str, list[tuple[float, tuple[str, ...]]]]
 Lexicon = dict[str, dict[str, float]]
@@ -141,7 +144,7 @@ def sentences(shape: str, n: int = SENTENCES, seed: int = 0) -> Iterator[Example
     rng = random.Random(f"{seeded_by} {seed}")
     made = (example for _ in count() if (example := make(rng)) is not None)
     for number, example in enumerate(islice(made, n), 1):
-        yield example.at("grammar", number)
+        yield example.at("clauses" if shape == "clauses" else "grammar", number)
 
 
 def logprob(text: str, lexicon: Lexicon = LEXICON) -> float:
@@ -183,6 +186,17 @@ def _parallel(rng: random.Random) -> Example | None:
     return Example(_joined(leaves), target=" ".join(_translated(leaves)))
 
 
+def _clauses(rng: random.Random) -> Example:
+    """One to four sentences in one: "and" stands where all but the last have their full stop."""
+    words: list[str] = []
+    target: list[str] = []
+    for _ in range(1 + int(rng.random() * MOST_CLAUSES)):
+        leaves = _grow(rng, LEXICON)
+        words += [*(word for _, word in leaves[:-1]), "and"]
+        target += [*_translated(leaves)[:-1], AND]
+    return Example(" ".join([*words[:-1], "."]), target=" ".join([*target[:-1], "."]))
+
+
 def _joined(leaves: list[tuple[str, str]]) -> str:
     return " ".join(word for _, word in leaves)
 
@@ -199,7 +213,7 @@ def _right_labels(examples: Iterable[Example]) -> dict[str, float]:
 
 
 class DataSet(NamedTuple):
-    """One of the four data sets."""
+    """One of the data sets."""
 
     seeded_by: str
     """Seeds the random numbers, together with data.seed: another word would make other sentences."""
@@ -212,8 +226,9 @@ BY_SHAPE = {
     "labelled": DataSet("classify", _labelled, _right_labels),
     "tagged": DataSet("tag", _tagged, lambda examples: {"accuracy": 1.0}),
     "parallel": DataSet("seq2seq", _parallel, lambda examples: {"bleu": 100.0}),
+    "clauses": DataSet("clauses", _clauses, lambda examples: {"bleu": 100.0}),
 }
-"""The data sets by the names of their shapes (data/shapes.py)."""
+"""The data sets by the names of their shapes (data/shapes.py); the corpus `clauses` by its own."""
 
 
 def _grow(rng: random.Random, lexicon: Lexicon) -> list[tuple[str, str]]:
@@ -270,6 +285,8 @@ def _dictionary() -> dict[str, str]:
 
 
 DICTIONARY = _dictionary()
+AND = "vo"
+"""The invented word for "and", which no sentence by itself has."""
 
 
 def _translated(leaves: list[tuple[str, str]]) -> list[str]:

@@ -27,7 +27,7 @@ from segue.errors import InputError, nearest
 
 Progress = Callable[[str, float], None]
 
-BUILTIN = ("pydoc", "stdlib", "grammar", "docstrings", "copy")
+BUILTIN = ("pydoc", "stdlib", "grammar", "clauses", "docstrings", "copy")
 NOT_TEXT = frozenset(
     f".{name}"
     for names in (
@@ -129,12 +129,12 @@ def open_source(path: str, config: Config, shape: Shape, ledger: Ledger) -> Sour
     """Find what a path names, and decide how its files are written; reads nothing yet."""
     if (path == "copy" and shape.running) or (path == "grammar" and shape.name in grammar.BY_SHAPE):
         return Made(path, config, shape)
-    if path == "grammar":
-        raise InputError(f"the corpus 'grammar' has no such rows. Expected {shape.expected}.")
-    if path == "docstrings":
-        if shape is not PARALLEL:
-            raise InputError(f"the corpus 'docstrings' has pairs of texts. Expected {shape.expected}.")
+    if path == "clauses" and shape == PARALLEL:
+        return Made(path, config, shape)
+    if path == "docstrings" and shape == PARALLEL:
         return Docstrings()
+    if path in ("grammar", "clauses", "docstrings"):
+        raise InputError(f"the corpus '{path}' has no such rows. Expected {shape.expected}.")
     if path in BUILTIN or path in downloads.NAMED:
         if not shape.running:
             raise InputError(f"the corpus '{path}' is running text. Expected {shape.expected}, or data.path=grammar.")
@@ -150,7 +150,7 @@ def guess_shape(path: str, form: Format = "auto", encoding: str = "utf-8") -> Sh
 
     In a folder or a glob, one file of each extension is looked into; it is running text if they do not agree.
     """
-    if _is_pair(path) or path == "docstrings":
+    if _is_pair(path) or path in ("clauses", "docstrings"):
         return PARALLEL
     if path in BUILTIN or path in downloads.NAMED:
         return TEXT
@@ -272,7 +272,9 @@ class Made:
 
     def best(self, examples: Iterator[Example]) -> dict[str, float]:
         """The best possible score on these very examples."""
-        return copy_task.best(examples) if self.name == "copy" else grammar.best(self.shape.name, examples)
+        if self.name == "copy":
+            return copy_task.best(examples)
+        return grammar.best(_data_set(self.name, self.shape.name), examples)
 
 
 def _described(name: str, examples: Iterable[Example]) -> dict[str, Any]:
@@ -288,7 +290,12 @@ def _described(name: str, examples: Iterable[Example]) -> dict[str, Any]:
 @lru_cache(maxsize=4)
 def _made(name: str, shape: str, seed: int) -> tuple[Example, ...]:
     """All examples of a seed. Cached, since a run reads these few megabytes several times."""
-    return tuple(copy_task.lines(seed=seed) if name == "copy" else grammar.sentences(shape, seed=seed))
+    return tuple(copy_task.lines(seed=seed) if name == "copy" else grammar.sentences(_data_set(name, shape), seed=seed))
+
+
+def _data_set(name: str, shape: str) -> str:
+    """Which of the grammar's data sets a corpus is."""
+    return name if name in grammar.BY_SHAPE else shape
 
 
 def _ticker(progress: Progress | None, path: Path, before: int, total: int) -> Callable[[int], None] | None:

@@ -91,7 +91,7 @@ def pair_batch(opened: Opened, pairs: Sequence[tuple[str, str]]) -> Batch:
 
 def of_words(opened: Opened, text: str, target: str, alpha_TS: Floats) -> Alignment:
     """Make the alignment of words from that of tokens."""
-    _, sources = opened.codec.tokenizer.pieces(text)
+    _, sources = opened.codec.source_tokenizer.pieces(text)
     _, targets = opened.codec.tokenizer.pieces(target)
     columns, rows = _grouped(text, sources, alpha_TS.shape[1]), _grouped(target, targets, alpha_TS.shape[0])
     by_word = np.array([alpha_TS[:, tokens].sum(1) for _, tokens in columns]).reshape(len(columns), -1)

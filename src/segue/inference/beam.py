@@ -29,6 +29,7 @@ from torch import Tensor
 
 from segue.errors import SegueError
 from segue.inference.decode_settings import Config
+from segue.layers.best_ids import best_ids
 
 if TYPE_CHECKING:
     from segue.inference.decode import Rows
@@ -73,13 +74,15 @@ class Step(NamedTuple):
 class Beams:
     """The texts of R rows, K of each, and the best K that have ended; T places for each."""
 
-    def __init__(self, config: Config, stop: int, forbid: Tensor, limit_R: Tensor, prompt_RP: Tensor) -> None:
-        """`limit_R`: the most tokens of each row. `prompt_RP`: what stands before them, NONE on its left, which
-        counts for repeated n-grams."""
+    def __init__(
+        self, config: Config, stop: int, forbid: Tensor, limit_R: Tensor, prompt_RP: Tensor, most: int
+    ) -> None:
+        """`limit_R`: the most tokens of each row, none above `most`. `prompt_RP`: what stands before them, NONE on its
+        left, which counts for repeated n-grams."""
         self.config, self.stop, self.forbid, self.limit_R = config, stop, forbid, limit_R
         rows, width, device = len(limit_R), config.beam, limit_R.device
         first = prompt_RP.shape[1]
-        places = first + int(limit_R.max())
+        places = first + most
         self.score_RK = torch.full((rows, width), -math.inf, dtype=torch.float64, device=device)
         self.score_RK[:, 0] = 0.0  # all beams of a row are the same text at first: only one may go on
         self.text_RKT = torch.full((rows, width, places), NONE, device=device)
@@ -115,17 +118,13 @@ class Beams:
     def _candidates(self, logits_BV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Log p, parent beam and id of the best 2K continuations of each row, best first."""
         (rows, width), vocab_size = self.score_RK.shape, logits_BV.shape[1]
-        whole_B1 = logits_BV.logsumexp(-1, keepdim=True)
-        self.broken |= ~(whole_B1 < math.inf).all()  # of NaN too
-        allowed_BV = logits_BV.index_fill(-1, self.forbid, -math.inf) if len(self.forbid) else logits_BV
-        if self.config.no_repeat:
-            allowed_BV = allowed_BV + self._repeats(vocab_size, allowed_BV.dtype)
+        cost_BV = self._repeats(vocab_size, logits_BV.dtype) if self.config.no_repeat else None
         # Of one beam at most K can live on, and one is STOP.
-        best_BN, id_BN = allowed_BV.topk(min(width + 1, vocab_size))
-        logp_BN = (best_BN - whole_B1).masked_fill(best_BN == -math.inf, -math.inf)
+        logp_BN, id_BN = best_ids(logits_BV, min(width + 1, vocab_size), self.forbid, cost_BV)
+        self.broken |= logp_BN.isnan().any()
         total_RN = (self.score_RK.view(-1, 1) + logp_BN).view(rows, -1)
         score_RN, place_RN = total_RN.topk(min(2 * width, total_RN.shape[1]))
-        return score_RN, place_RN // best_BN.shape[1], id_BN.view(rows, -1).gather(1, place_RN)
+        return score_RN, place_RN // logp_BN.shape[1], id_BN.view(rows, -1).gather(1, place_RN)
 
     def _repeats(self, vocab_size: int, dtype: torch.dtype) -> Tensor:
         """-inf at the ids that would repeat an n-gram of the text, else 0."""
@@ -173,6 +172,25 @@ class Beams:
     def _norm(self, length_R: Tensor) -> Tensor:
         """((5 + length) / 6)^alpha."""
         return ((5 + length_R.double()) / 6) ** self.config.length_penalty
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """Rows, width, places of a text, and of those the places of its prompt."""
+        rows, width, places = self.text_RKT.shape
+        return rows, width, places, self.prompt
+
+    def copy(self) -> Beams:
+        """The same in memory of its own."""
+        own = object.__new__(Beams)
+        for name, value in vars(self).items():
+            setattr(own, name, value.clone() if isinstance(value, Tensor) else value)
+        return own
+
+    def take(self, other: Beams) -> None:
+        """Go on with other texts of the same shape, in this memory."""
+        for own, new in zip(vars(self).values(), vars(other).values(), strict=True):
+            if isinstance(own, Tensor):
+                own.copy_(new)
 
     def select(self, rows: Tensor) -> Beams:
         """Return these rows alone."""
@@ -231,19 +249,24 @@ def coverage(attended_BS: Tensor, mask_RS: Tensor, beta: float) -> Tensor:
     return beta * cost_RKS.masked_fill(~mask_RS[:, None], 0.0).sum(-1)
 
 
+def begin(rows: Rows, config: Config, most: int) -> Beams:
+    """The beams of all rows, with nothing written, and room for so many tokens."""
+    limit_R = torch.tensor(rows.limits, device=rows.device)
+    prompt_RP = limit_R.new_zeros(len(limit_R), 0) if rows.text_BT is None else rows.text_BT
+    rows.spread(config.beam)
+    return Beams(config, rows.sizes.stop, rows.forbid, limit_R, prompt_RP, most)
+
+
 def search(rows: Rows, config: Config) -> list[list[Generated]]:
     """The best texts of each row, best first, by steps over all rows; rows that are done are dropped now and then."""
     device, limits = rows.device, rows.limits
-    limit_R = torch.tensor(limits, device=device)
-    prompt_RP = limit_R.new_zeros(len(limits), 0) if rows.text_BT is None else rows.text_BT
-    beams = Beams(config, rows.sizes.stop, rows.forbid, limit_R, prompt_RP)
-    rows.spread(config.beam)
+    beams = begin(rows, config, max(limits))
     live, found = list(range(len(limits))), dict[int, list[Generated]]()
     for written in range(1, max(limits) + 1):
         step = beams.step(rows.logits_BV, rows.coverage())
         same_text = True
         if str(device) == "cpu" or written % _LOOK == 0 or written == max(limits):
-            going, done = _divided(beams)
+            going, done = divided(beams)
             if not going or len(done) * _DROP >= len(live):
                 found |= zip((live[place] for place in done), beams.found(done), strict=True)
                 if not going:
@@ -255,7 +278,7 @@ def search(rows: Rows, config: Config) -> list[list[Generated]]:
     return [found[row] for row in range(len(limits))]
 
 
-def _divided(beams: Beams) -> tuple[list[int], list[int]]:
+def divided(beams: Beams) -> tuple[list[int], list[int]]:
     """The places of rows that go on, and of those that are done."""
     if bool(beams.broken):
         raise broken()

@@ -22,8 +22,9 @@ import copy
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from functools import partial
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Protocol, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import torch
@@ -38,6 +39,8 @@ BLOCK = 32
 """Steps between two reads of what was drawn."""
 _LEAST = 256
 """Fewer places are not worth a graph of their own."""
+_LEAST_SOURCE = 32
+"""Sources are padded to this many places or to a power of two above it: one graph for each."""
 _KEPT = 6
 """Graphs of a model that are kept for their next use."""
 _LONG = 2_000
@@ -51,6 +54,18 @@ Plain = tuple[Tensor, float] | None
 """Forbidden ids and temperature, where the whole distribution is drawn from (no top-k, top-p or greedy)."""
 DEAD, BROKEN = -1, -2
 """In place of an id: no id is allowed; the logits are NaN or infinite."""
+
+
+class Lent(Protocol):
+    """Memory and the graphs that were recorded in it, lent by a recorder."""
+
+    key: Hashable
+    """What it was recorded for."""
+    steps: int
+    """Steps since it was lent."""
+
+
+Kept = TypeVar("Kept", bound=Lent)
 
 
 def may_record(model: Any, device: Any) -> bool:
@@ -82,7 +97,7 @@ class Recorder:
         self.steps = 0
         """Steps taken so far."""
         self._kernels = find_spec("triton") is not None
-        self._idle: OrderedDict[Hashable, list[Recorded]] = OrderedDict()
+        self._idle: OrderedDict[Hashable, list[Lent]] = OrderedDict()
 
     def fits(self, model: nn.Module) -> bool:
         """Whether the model is still on the same device."""
@@ -97,10 +112,10 @@ class Recorder:
     ) -> Recorded:
         """A graph for so many rows and places; `settings` identify what `pick` does. `give_back` returns it."""
         for fast in (True, False) if self.steps >= _LONG and self._has_kernels(rows) else (False,):
-            key = (rows, places, settings, fast)
-            waiting = self._idle.get(key)
+            key = (rows, places, state.source_places, settings, fast)
+            make = partial(Recorded, self.model, state, rows, places, pick, fast, plain)
             try:
-                found = waiting.pop() if waiting else Recorded(self.model, state, rows, places, pick, fast, plain)
+                found = self.borrow(key, make)
             except torch.cuda.OutOfMemoryError:
                 raise
             except Exception as error:
@@ -113,6 +128,11 @@ class Recorder:
         found.key = key
         return found
 
+    def borrow(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
+        """One that waits under this key, or a new one."""
+        waiting = self._idle.get(key)
+        return cast(Kept, waiting.pop()) if waiting else make()
+
     def _has_kernels(self, rows: int) -> bool:
         """Whether there are kernels for such a model, and a compiler for them that has not failed."""
         if not self._kernels or not isinstance(self.model, Stacked):
@@ -121,7 +141,7 @@ class Recorder:
 
         return Layers.fit(self.model.stack, rows)
 
-    def give_back(self, recorded: Recorded) -> None:
+    def give_back(self, recorded: Lent) -> None:
         self.steps, recorded.steps = self.steps + recorded.steps, 0
         self._idle.setdefault(recorded.key, []).append(recorded)
         self._idle.move_to_end(recorded.key)
@@ -168,8 +188,10 @@ class Recorded:
             from segue.layers.one_token_gpu import Layers
 
             assert isinstance(self.one_token, TransformerStep)
-            self.one_token.loops = Layers(model.stack)
-        self._graph = self._record(state) if device.type == "cuda" else None
+            self.one_token.loops = Layers(model.stack, rows)
+        self._graph = None
+        if device.type == "cuda":
+            self._graph = record(lambda: self._begin(state), self._step, device, must=fast)
 
     @property
     def room(self) -> int:
@@ -203,34 +225,38 @@ class Recorded:
         self.next_B.copy_(ids_B.clamp(min=0))
         self.column_B.add_(1)
 
-    def _record(self, state: State) -> torch.cuda.CUDAGraph | None:
-        """Warm up and record on one stream, while nothing else runs; each step of the warm-up begins at the state."""
-        graph, stream = torch.cuda.CUDAGraph(), _stream(self.next_B.device)
-        torch.cuda.synchronize()
-        stream.wait_stream(torch.cuda.current_stream())
-        try:
-            with torch.cuda.stream(stream):
-                for _ in range(_WARM):
-                    self._begin(state)
-                    self._step()
-                self._begin(state)
-            stream.synchronize()
-            with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
-                self._step()
-        except torch.cuda.OutOfMemoryError:
-            raise
-        except RuntimeError as error:
-            if self.fast:
-                raise
-            warnings.warn(f"A step could not be recorded, and runs eagerly: {error}", stacklevel=2)
-            return None
-        torch.cuda.synchronize()
-        return graph
-
     def _begin(self, state: State) -> None:
         self.one_token.take(state)
         self.next_B.zero_()
         self.column_B.zero_()
+
+
+def record(
+    begin: Callable[[], None], step: Callable[[], None], device: torch.device, must: bool = False
+) -> torch.cuda.CUDAGraph | None:
+    """Warm up and record a step on one stream, while nothing else runs; each step of the warm-up follows `begin`. None:
+    it cannot be recorded, which is a warning, unless it `must`."""
+    graph, stream = torch.cuda.CUDAGraph(), _stream(device)
+    torch.cuda.synchronize()
+    stream.wait_stream(torch.cuda.current_stream())
+    try:
+        with torch.cuda.stream(stream):
+            for _ in range(_WARM):
+                begin()
+                step()
+            begin()
+        stream.synchronize()
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+            step()
+    except torch.cuda.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        if must:
+            raise
+        warnings.warn(f"A step could not be recorded, and runs eagerly: {error}", stacklevel=2)
+        return None
+    torch.cuda.synchronize()
+    return graph
 
 
 _streams: dict[torch.device, torch.cuda.Stream] = {}
@@ -271,6 +297,7 @@ class Writer:
             if self._now.room:
                 return self._now
             state = self._now.one_token.state()
+        state = state.widened(max(_LEAST_SOURCE, 1 << (state.source_places - 1).bit_length()))
         places, window = self._places(state), self.recorder.model.window
         if window and places <= state.most:
             return None

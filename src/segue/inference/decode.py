@@ -40,7 +40,8 @@ from segue.batches.state import OneToken
 from segue.errors import InputError
 from segue.inference.beam import NONE, broken, coverage, repeats, search
 from segue.inference.beam import Generated as Generated
-from segue.inference.cuda_graphs import BLOCK, BROKEN, DEAD, Writer, may_record, recorder
+from segue.inference.beam_graphs import padded, search_recorded
+from segue.inference.cuda_graphs import BLOCK, BROKEN, DEAD, Recorder, Writer, may_record, recorder
 from segue.inference.decode_settings import Config
 from segue.models.base import LanguageModel, Sizes
 
@@ -101,7 +102,7 @@ def growing(
     with closing(Rows(model, sizes, device, forbid, config)) as rows:
         rows.begin(prompts, source, source_mask)
         if config.beam > 1:
-            yield [texts[0] for texts in search(rows, config)]
+            yield [texts[0] for texts in rows.search()]
             return
         texts = [Generated([], 0.0, False) for _ in prompts]
         for drawn in _sample(rows, config, 1 if str(device) == "cpu" else BLOCK, watch, numbers):
@@ -134,7 +135,7 @@ def best(
     if config.beam > 1:
         with torch.inference_mode(), closing(Rows(model, sizes, device, forbid, config)) as rows:
             rows.begin(prompts, source, source_mask)
-            return search(rows, config)
+            return rows.search()
     count = config.n_best
     often = [row for row in range(len(prompts)) for _ in range(count)]
     given = [None if one is None else torch.as_tensor(one)[often] for one in (source, source_mask)]
@@ -201,6 +202,11 @@ class Rows:
             whole = not (config.greedy or config.top_k or config.top_p < 1)
             plain = (self.forbid, config.temperature) if whole else None
             self.model, self.writer = found.model, Writer(found, pick, settings, plain)
+        self.recorder: Recorder | None = None
+        """What records the steps of a beam, on a GPU."""
+        if config.beam > 1 and not self._covers and may_record(model, device):
+            self.recorder = recorder(model)
+            self.model = self.recorder.model
         self._parts = list(self.model.modules()) if isinstance(self.model, nn.Module) else []
 
     def close(self) -> None:
@@ -217,8 +223,10 @@ class Rows:
             tokens[row, : 1 + len(prompt)] = [self.sizes.start, *prompt]
             mask[row, : 1 + len(prompt)] = True
         extra = () if source is None else (self._moved(source), self._moved(source_mask))
+        if extra and (self.writer or self.recorder):
+            extra = padded(*extra)
         self.limits = [self.config.limit(size) for size in _lengths(len(prompts), source, source_mask)]
-        capacity = longest if self.writer else _rounded(longest + max(self.limits))
+        capacity = longest if self.writer or self.recorder else _rounded(longest + max(self.limits))
         with _at_rest(self._parts):
             self.state = self.model.start(len(prompts), capacity, *extra)
         if self._covers:
@@ -243,11 +251,21 @@ class Rows:
 
     def advance(self, ids_B: Tensor, slots_B: Tensor, same_text: bool) -> None:
         """Go on with these slots alone, in this order, by one token each; `same_text`: moved only within their row."""
-        self._settle()
-        self.state = self.state.select(slots_B, same_text)
+        if self.state is None and self.one_token is not None and self.one_token.room:
+            self.one_token.move(slots_B, self.config.beam)
+        else:
+            self._settle()
+            self.state = self.state.select(slots_B, same_text)
         if self._covers and not same_text:
             self.mask_RS = self.mask_RS[slots_B[:: self.config.beam] // self.config.beam]
         self.feed(ids_B)
+
+    def search(self) -> list[list[Generated]]:
+        """The best texts of each row by beam search, best first."""
+        window = self.model.window if isinstance(self.model, LanguageModel) else 0
+        if self.recorder is not None and (not window or self.state.most + max(self.limits) <= window):
+            return search_recorded(self, self.config, self.recorder)
+        return search(self, self.config)
 
     def coverage(self) -> Tensor | None:
         """The coverage penalty of each slot of a beam; None: there is none."""

@@ -90,7 +90,7 @@ def _greedy(opened: Opened, batch: Batch, most: int) -> list[Ids]:
     """What the model writes itself for each source, with the STOP where it comes to one."""
     from segue.inference.decode import generate
 
-    decode, sizes = Decode(beam=1, max_tokens=most), opened.codec.sizes
+    decode, sizes = Decode(beam=1, max_tokens=most, length_ratio=0), opened.codec.sizes
     starts: list[list[int]] = [[] for _ in batch.source]
     given: tuple[Any, ...] = (batch.source, batch.source_mask, opened.device)
     texts = generate(opened.model, starts, sizes, decode, *given, forbid=[sizes.unk])

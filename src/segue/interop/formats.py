@@ -6,6 +6,7 @@ are called, since some of them load torch.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -108,6 +109,27 @@ def _write_huggingface(run: Path, path: Path, progress: Progress) -> Notes:
     return export_gpt2(run, path)
 
 
+def is_marian(path: Path) -> bool:
+    """Whether a path is a folder whose config.json names Marian."""
+    try:
+        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(config, dict) and config.get("model_type") == "marian"
+
+
+def _read_marian(path: Path, out: Path, progress: Progress) -> Notes:
+    from segue.interop.huggingface.marian import import_marian
+
+    return import_marian(path, out)
+
+
+def _write_marian(run: Path, path: Path, progress: Progress) -> Notes:
+    from segue.interop.huggingface.marian import export_marian
+
+    return export_marian(run, path)
+
+
 # ARPA
 
 
@@ -151,6 +173,15 @@ FORMATS = (
         "{path} holds the vectors, for gensim and others.",
     ),
     Format(
+        "marian",
+        (),
+        "a Marian translator",
+        is_marian,
+        _read_marian,
+        _write_marian,
+        "{path} holds the model, for transformers (MarianMTModel.from_pretrained('{path}')) and CTranslate2.",
+    ),
+    Format(
         "hf",
         (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".pkl"),  # one file: the reader says that it wants the folder
         "a GPT-2",
@@ -178,5 +209,5 @@ FORMATS = (
         "{path} holds the run. Elsewhere: segue import {path} --out RUN",
     ),
 )
-"""`segue import` takes the first that recognises a path. Vectors come first: a .bin may hold them. The last takes what
-no other does, and says what is wrong with it."""
+"""`segue import` takes the first that recognises a path. Vectors come first: a .bin may hold them. Marian comes
+before hf, which takes every folder. The last takes what no other does, and says what is wrong with it."""

@@ -53,9 +53,9 @@ class SourceStates(NamedTuple):
         return SourceStates(*(torch.cat(widened(part)) for part in zip(self, *others, strict=True)))
 
 
-def widened(parts: Sequence[Tensor]) -> list[Tensor]:
-    """Tensors (B, S, …), padded with 0 to the longest S among them."""
-    longest = max(part.shape[1] for part in parts)
+def widened(parts: Sequence[Tensor], least: int = 0) -> list[Tensor]:
+    """Tensors (B, S, …), padded with 0 to the longest S among them, or to `least`."""
+    longest = max(least, *(part.shape[1] for part in parts))
     return [F.pad(part, (0, 0) * (part.dim() - 2) + (0, longest - part.shape[1])) for part in parts]
 
 

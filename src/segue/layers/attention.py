@@ -20,6 +20,7 @@ Nothing here knows where a token stands: what tells it is added to x_t, turns q 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import NamedTuple
 
@@ -166,6 +167,28 @@ class Memory(NamedTuple):
     v_BHSK: Tensor
     mask: Tensor | None
     """(B, 1, 1, S), True at real tokens; None: all are."""
+    weights: list[Tensor] | None = None
+    """A list that gets the weights a_BTS of every reading, the mean of the heads; None: nobody asks for them."""
+
+    def select(self, rows: Tensor) -> Memory:
+        """The memory of these rows."""
+        mask = None if self.mask is None else self.mask.index_select(0, rows)
+        return Memory(self.k_BHSK.index_select(0, rows), self.v_BHSK.index_select(0, rows), mask)
+
+    def join(self, others: Sequence[Memory]) -> Memory:
+        """The rows of all, padded to the longest source."""
+        every = [self, *others]
+        most = max(one.k_BHSK.shape[2] for one in every)
+        keys = [F.pad(one.k_BHSK, (0, 0, 0, most - one.k_BHSK.shape[2])) for one in every]
+        values = [F.pad(one.v_BHSK, (0, 0, 0, most - one.v_BHSK.shape[2])) for one in every]
+        if all(one.mask is None and one.k_BHSK.shape[2] == most for one in every):
+            return Memory(torch.cat(keys), torch.cat(values), None)
+        masks = [F.pad(one._mask(), (0, most - one.k_BHSK.shape[2])) for one in every]
+        return Memory(torch.cat(keys), torch.cat(values), torch.cat(masks))
+
+    def _mask(self) -> Tensor:
+        (rows, _, length, _), device = self.k_BHSK.shape, self.k_BHSK.device
+        return torch.ones(rows, 1, 1, length, dtype=torch.bool, device=device) if self.mask is None else self.mask
 
 
 class CrossAttention(nn.Module):
@@ -200,16 +223,22 @@ class CrossAttention(nn.Module):
         folded_BTD = x_BTD.reshape(sources, beams * length, width)
         q_BHTK = self.q(folded_BTD).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         dropout = self.dropout if self.training else 0.0
-        k_BHSK, v_BHSK, mask = memory
-        y_BHTK = attend(
-            q_BHTK,
-            k_BHSK,
-            v_BHSK,
-            causal=False,
-            mask=mask,
-            scale=self.scale,
-            dropout=dropout,
-            probe_name=self.probe,
-        )
+        k_BHSK, v_BHSK, mask, weights = memory
+        if weights is None:
+            y_BHTK = attend(
+                q_BHTK,
+                k_BHSK,
+                v_BHSK,
+                causal=False,
+                mask=mask,
+                scale=self.scale,
+                dropout=dropout,
+                probe_name=self.probe,
+            )
+        else:  # fused kernels give none
+            a_BHTS = attention_weights(q_BHTK, k_BHSK, causal=False, mask=mask, scale=self.scale)
+            probe(self.probe, a_BHTS.detach())
+            weights.append(a_BHTS.mean(1).reshape(rows, length, -1))
+            y_BHTK = F.dropout(a_BHTS, dropout) @ v_BHSK
         out: Tensor = self.out(y_BHTK.transpose(1, 2).flatten(2))
         return out.reshape(rows, length, width)

@@ -4,6 +4,7 @@ KVCache     the tokens of each row and, for every layer, their keys and values, 
 Slots       where in a KV cache new tokens go
 LayerCache  the keys and values of one layer, with the slots of the new ones
 Window      the state of a language model that sees at most a window of tokens
+read_tokens       reads tokens into a window; when it is full, the newer half of it is read again, as if it began there
 TransformerStep   reads one token of each row at a time, always in the same memory, so that a GPU can record it
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -19,9 +20,14 @@ from torch import Tensor
 
 from segue.batches.state import OneToken, State
 from segue.layers.probe import recording
+from segue.layers.row_map import RowMap
 
-Loops = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
-"""Compiled code for one token a row: ids_B, places_B, keys, values -> x_BD of the last layer, logits_BV."""
+if TYPE_CHECKING:
+    from segue.layers.attention import Memory
+
+Loops = Callable[[Tensor, Tensor, Tensor, Tensor, RowMap, Sequence["Memory"]], tuple[Tensor, Tensor]]
+"""Compiled code for one token a row: ids_B, places_B, keys, values, where these are, what is known of the sources ->
+x_BD of the last layer, logits_BV."""
 
 
 class LayerCache(NamedTuple):
@@ -69,6 +75,13 @@ class KVCache:
         if version == self.version:
             return self
         return KVCache(self.tokens_BS.clone(), self.k_LBHSK.clone(), self.v_LBHSK.clone())
+
+    def empty(self, rows: int, places: int) -> KVCache:
+        """A cache of other rows and places, of the same model, with nothing in it."""
+        layers, _, heads, _, head_width = self.k_LBHSK.shape
+        # Zeros, since attention multiplies what is not yet written too, by 0.
+        k_LBHSK, v_LBHSK = (self.k_LBHSK.new_zeros(layers, rows, heads, places, head_width) for _ in range(2))
+        return KVCache(self.tokens_BS.new_zeros(rows, places), k_LBHSK, v_LBHSK)
 
     def select(self, rows: Tensor) -> KVCache:
         parts = (self.k_LBHSK.index_select(1, rows), self.v_LBHSK.index_select(1, rows))
@@ -135,6 +148,19 @@ class Window(State):
     version: int = 0
     """The version of the cache when this state was made."""
 
+    @classmethod
+    def empty(
+        cls, rows: int, places: int, like: Tensor, width: int, layers: int, heads: int, head_width: int
+    ) -> Window:
+        """Nothing read yet, and memory for so many tokens of each row; `like`: a weight of the model, `width`: of its
+        layers."""
+        device = like.device.type
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else like.dtype
+        none_LBHSK = torch.zeros(layers, 0, heads, 0, head_width, dtype=dtype, device=like.device)
+        tokens_BS = torch.zeros(0, 0, dtype=torch.long, device=like.device)
+        cache = KVCache(tokens_BS, none_LBHSK, none_LBHSK).empty(rows, places)
+        return cls(cache, tokens_BS.new_zeros(rows), like.new_zeros(rows, width))
+
     @property
     def rows(self) -> Tensor:
         return torch.arange(len(self.length_B), device=self.length_B.device)
@@ -155,11 +181,72 @@ class Window(State):
         return replace(self, length_B=self.length_B.masked_fill(fresh_B, 0), last_BD=last_BD, version=-1)
 
 
+Layers = Callable[[Tensor, Slots, Tensor | None], Tensor]
+"""Reads tokens_BT into their slots: x_BTD of the last layer. The last tensor: which rows of the state they are, if not
+all."""
+
+
+def read_tokens(
+    tokens_BT: Tensor, mask_BT: Tensor, state: Window, window: int, layers: Layers
+) -> tuple[Tensor, Tensor, Window]:
+    """What the last layer puts out for the real tokens, each row's moved to its front; their order; the window."""
+    order_BT = torch.argsort(~mask_BT, dim=1, stable=True)
+    tokens_BT, count_B, outs = tokens_BT.gather(1, order_BT), mask_BT.sum(1), []
+    begin, length = 0, tokens_BT.shape[1]
+    while begin < length:
+        if state.most == window:
+            state = _slide(state, window, layers)
+        end = min(length, begin + window - state.most)
+        count_now_B = (count_B - begin).clamp(0, end - begin)
+        x_BTD, state = _extend(tokens_BT[:, begin:end], count_now_B, state, window, layers)
+        outs.append(x_BTD)
+        begin = end
+    return torch.cat(outs, 1), order_BT, state
+
+
+def _extend(
+    tokens_BT: Tensor, count_B: Tensor, state: Window, window: int, layers: Layers, rows: Tensor | None = None
+) -> tuple[Tensor, Window]:
+    """Read the first `count_B` tokens of each row, for which the window has room."""
+    cache, seen = state.cache.owned(state.version), state.most + tokens_BT.shape[1]
+    cache.grow(seen, window)
+    places_BT = state.length_B[:, None] + torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
+    cache.tokens_BS.scatter_(1, places_BT, tokens_BT)
+    # Where nothing was read before, all rows begin at 0, and the kernel needs no list of places.
+    x_BTD = layers(tokens_BT, Slots(cache, seen, places_BT if state.most else None), rows)
+    cache.version += 1
+    last_BD = x_BTD[torch.arange(len(x_BTD), device=x_BTD.device), (count_B - 1).clamp(min=0)]
+    last_BD = torch.where(count_B[:, None] > 0, last_BD.to(state.last_BD.dtype), state.last_BD)
+    return x_BTD, Window(cache, state.length_B + count_B, last_BD, seen, cache.version)
+
+
+def _slide(state: Window, window: int, layers: Layers) -> Window:
+    """Make room: keep the newer half of each row that is full, read again as if the text began there."""
+    half = window // 2
+    rows = (state.length_B == window).nonzero()[:, 0]
+    length_B = state.length_B.index_fill(0, rows, half)
+    if not len(rows):  # padding was counted too
+        return replace(state, most=int(length_B.max()))
+    cache = state.cache.owned(-1)
+    if half:
+        tail_BT = cache.tokens_BS[rows, window - half : window]
+        empty = Window(cache.empty(len(rows), half), torch.zeros_like(rows), state.last_BD[rows])
+        _, again = _extend(tail_BT, torch.full_like(rows, half), empty, window, layers, rows)
+        cache.put(rows, again.cache)
+    return Window(cache, length_B, state.last_BD, int(length_B.max()), cache.version)
+
+
 class TransformerStep(OneToken):
     """One token of each row at a time: always the same work, in the same memory.
 
-    `read` is the part that a GPU records and replays; `most` is then counted by whoever replays.
+    `read` is the part that a GPU records and replays; `most` is then counted by whoever replays. Compiled code finds
+    keys and values by a map, so that beams that change places copy none.
     """
+
+    memories: Sequence[Memory] = ()
+    """What a decoder's layers know of the sources."""
+    beams = 1
+    """Rows for each row of the memories, side by side."""
 
     def __init__(
         self,
@@ -178,6 +265,7 @@ class TransformerStep(OneToken):
         """Whether all rows are equally long: attention then needs no mask."""
         self.loops = loops
         """Compiled code for one token a row (layers/one_token_*.py), where it is faster."""
+        self.map, self.moved = self._plain(), False
 
     @property
     def room(self) -> int:
@@ -189,8 +277,10 @@ class TransformerStep(OneToken):
         self.length_B.copy_(length_B)
         self.last_BD.copy_(state.last_BD)
         self.most, self.even = most, bool((length_B == most).all())
+        self.map, self.moved = self._plain(), False
 
     def state(self) -> Window:
+        self._gather()
         self.cache.version += 1
         return Window(self.cache, self.length_B.clone(), self.last_BD.clone(), self.most, self.cache.version)
 
@@ -199,16 +289,52 @@ class TransformerStep(OneToken):
         self.most += 1
         self.cache.version += 1
         self.cache.grow(self.most, self.window)
+        self.map = self.map.grow(self.cache.capacity)
         return self.read(ids_B, self.most, self.even)
+
+    def move(self, rows_B: Tensor, beams: int) -> None:
+        if self.loops is None:
+            self._select(rows_B, beams)
+            return
+        self.map, self.moved = self.map.move(rows_B, beams), True
+        self.cache.tokens_BS = self.cache.tokens_BS.index_select(0, rows_B)
+        self.length_B, self.last_BD = self.length_B.index_select(0, rows_B), self.last_BD.index_select(0, rows_B)
+
+    def _select(self, rows_B: Tensor, beams: int) -> None:
+        """Copy the keys and values of these rows."""
+        if len(rows_B) < len(self.length_B):
+            self.memories = tuple(one.select(rows_B[::beams] // beams) for one in self.memories)
+        self.cache = self.cache.select(rows_B)
+        self.length_B, self.last_BD = self.length_B.index_select(0, rows_B), self.last_BD.index_select(0, rows_B)
+        self.map = self._plain()
+
+    def reorder(self, rows_B: Tensor) -> None:
+        for part_LBHSK in (self.cache.k_LBHSK, self.cache.v_LBHSK):
+            part_LBHSK.copy_(part_LBHSK.index_select(1, rows_B))
+        for part in (self.cache.tokens_BS, self.length_B):
+            part.copy_(part.index_select(0, rows_B))
+
+    def _plain(self) -> RowMap:
+        return RowMap.plain(len(self.length_B), self.cache.capacity, self.beams, self.length_B.device)
+
+    def _gather(self) -> None:
+        """Put each row's keys and values into the row of its number, where beams have changed places."""
+        if self.moved:
+            self.memories = tuple(one.select(self.map.source_B[:: self.beams]) for one in self.memories)
+            k_LBHSK, v_LBHSK = (self.map.gather(part) for part in (self.cache.k_LBHSK, self.cache.v_LBHSK))
+            self.cache = KVCache(self.cache.tokens_BS, k_LBHSK, v_LBHSK)
+            self.map, self.moved = self._plain(), False
 
     def read(self, ids_B: Tensor, seen: int, even: bool = False) -> Tensor:
         places_B1, ids_B1 = self.length_B[:, None], ids_B[:, None]
         self.cache.tokens_BS.scatter_(1, places_B1, ids_B1)
         if self.loops is not None and not recording():
-            x_BD, logits_BV = self.loops(ids_B, self.length_B, self.cache.k_LBHSK, self.cache.v_LBHSK)
+            cache = self.cache.k_LBHSK, self.cache.v_LBHSK
+            x_BD, logits_BV = self.loops(ids_B, self.length_B, *cache, self.map, self.memories)
             self.last_BD.copy_(x_BD)
             self.length_B.add_(1)
             return logits_BV
+        self._gather()  # a probe records
         slots = Slots(self.cache, seen, None if even else places_B1)
         self.last_BD.copy_(self.layers(ids_B1, slots)[:, 0])
         self.length_B.add_(1)

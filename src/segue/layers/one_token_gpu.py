@@ -22,6 +22,7 @@ import triton.language as tl
 from torch import Tensor
 
 from segue.layers.one_token import Stack
+from segue.layers.row_map import RowMap
 
 MOST = 64
 """Most rows at a time; for more, torch's own matrix products are as fast."""
@@ -223,7 +224,7 @@ def _attend(
 class Layers:
     """A stack for one token a row, over its weights as they lie in memory."""
 
-    def __init__(self, stack: Stack) -> None:
+    def __init__(self, stack: Stack, rows: int) -> None:
         self.stack, positions, attention = stack, stack.positions, stack.blocks[0].attention
         self.heads, self.head_width, self.context = attention.heads, attention.head_width, positions.context
         self.attention_scale = self.head_width**-0.5 if attention.scale is None else attention.scale
@@ -243,10 +244,12 @@ class Layers:
     def fit(stack: Stack, rows: int) -> bool:
         """Whether these kernels can compute such a stack: pre-LN with residuals and biases."""
         block = stack.blocks[0]
-        usual = block.norm == "pre" and block.residual and stack.norm is not None
+        usual = block.norm == "pre" and block.residual and stack.norm is not None and block.cross is None
         return usual and block.attention.head_width in (16, 32, 64, 128) and rows <= MOST
 
-    def __call__(self, ids_B: Tensor, places_B: Tensor, k_LBHSK: Tensor, v_LBHSK: Tensor) -> tuple[Tensor, Tensor]:
+    def __call__(
+        self, ids_B: Tensor, places_B: Tensor, k_LBHSK: Tensor, v_LBHSK: Tensor, rows: RowMap, memories: Any = ()
+    ) -> tuple[Tensor, Tensor]:
         """Write the new keys and values to their places; x_BD of the last layer, and logits_BV."""
         x_BD, few = self._vectors(ids_B, places_B), len(ids_B) <= FEW
         bias_HS = self._bias()

@@ -7,6 +7,7 @@
     learned      x_t = E[w_t] + P[t]                                             GPT
     relative     q_t · k_j / sqrt(d_k) + b[bucket(t - j)], a b for each head     T5 (Raffel et al. 2020)
                  bucket(n) = n below 16; 16 more of them widen with log n, the last holds 128 and all beyond
+                 in an encoder, which looks ahead too: 16 buckets a side, 8 of them exact
     rotary       q_t, k_t turned, two coordinates at a time, by t/10000^(2i/d_k) RoFormer (Su et al. 2021)
 
 Fixed vectors of length one or more would drown the small first E, hence Vaswani's sqrt(D). T5 leaves 1 / sqrt(d_k) out;
@@ -54,20 +55,29 @@ def rotate(x_BHTK: Tensor, rotation: Rotation) -> Tensor:
     return torch.addcmul(x_BHTK * rotation.cos, torch.cat([b, a], -1), rotation.sin).to(x_BHTK.dtype)
 
 
-def bucket(distance: Tensor) -> Tensor:
-    """T5's bucket of a distance back (what lies ahead counts as 0)."""
-    exact = BUCKETS // 2
-    n = distance.clamp(min=0)
+def bucket(distance: Tensor, both: bool = False) -> Tensor:
+    """T5's bucket of a distance back; what lies ahead counts as 0, or with `both` has the second half of them."""
+    if both:
+        half = BUCKETS // 2
+        return torch.where(distance < 0, half, 0) + _one_sided(distance.abs(), half)
+    return _one_sided(distance.clamp(min=0), BUCKETS)
+
+
+def _one_sided(n: Tensor, buckets: int) -> Tensor:
+    exact = buckets // 2
     share = (n.clamp(min=exact) / exact).log() / math.log(FARTHEST / exact)
-    return torch.where(n < exact, n, (exact + (share * (BUCKETS - exact)).long()).clamp(max=BUCKETS - 1))
+    return torch.where(n < exact, n, (exact + (share * (buckets - exact)).long()).clamp(max=buckets - 1))
 
 
 class Positions(nn.Module):
     """One kind of position for a model: what it adds to vectors, turns in queries and keys, adds to scores."""
 
-    def __init__(self, kind: Position, context: int, width: int, heads: int, head_width: int) -> None:
+    def __init__(
+        self, kind: Position, context: int, width: int, heads: int, head_width: int, both: bool = False
+    ) -> None:
+        """`both`: a token sees those after it too, as in an encoder."""
         super().__init__()
-        self.kind, self.context = kind, context
+        self.kind, self.context, self.both = kind, context, both
         self.scale = math.sqrt(width) if kind in ("onehot", "sinusoidal") else 1.0
         """What a model multiplies the tokens' vectors by, before it adds those of the places."""
         if kind == "learned":
@@ -106,5 +116,5 @@ class Positions(nn.Module):
         if self.kind != "relative":
             return None
         distance = places[..., None] - torch.arange(seen, device=places.device)
-        bias: Tensor = self.table(bucket(distance))
+        bias: Tensor = self.table(bucket(distance, self.both))
         return bias.movedim(-1, -3)

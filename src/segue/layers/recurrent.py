@@ -145,15 +145,19 @@ class RecurrentStep(OneToken):
         return sys.maxsize
 
     def take(self, state: Any) -> None:
-        if not self.memory.parts()[0].is_cuda:
-            self.memory = state.copy()
-            return
         own, other = ((*one.parts(), *one.kept()) for one in (self.memory, state))
         for mine, theirs in zip(own, other, strict=True):
             mine.copy_(theirs)
 
     def state(self) -> Any:
         return self.memory.copy()
+
+    def move(self, rows_B: Tensor, beams: int) -> None:
+        self.memory = self.memory.select(rows_B, same_text=len(rows_B) == len(self.memory.rows))
+
+    def reorder(self, rows_B: Tensor) -> None:
+        for own, new in zip(self.memory.parts(), self.memory.select(rows_B, same_text=True).parts(), strict=True):
+            own.copy_(new)
 
     @torch.inference_mode()
     def feed(self, ids_B: Tensor) -> Tensor:

@@ -1,7 +1,8 @@
 """The layer of a Transformer (Vaswani et al. 2017): attention, then a feed-forward network at each place by itself.
 
     LN(a) = gamma * (a - mu) / sigma + beta         mu, sigma: mean and deviation over the D coordinates of a place
-    FF(x) = W_2 f(W_1 x + b_1) + b_2                feed-forward; f: ReLU or GELU; W_1 widens x 4 times, W_2 narrows it
+    FF(x) = W_2 f(W_1 x + b_1) + b_2                feed-forward; W_1 widens x 4 times, W_2 narrows it; f: ReLU, GELU,
+                                                    or SiLU, which is x times the logistic function of x
 
     post-LN, as the paper:                 x <- LN(x + Attention(x))          x <- LN(x + FF(x))
     pre-LN, as GPT-2 and all since:        x <- x + Attention(LN(x))          x <- x + FF(LN(x))
@@ -28,10 +29,10 @@ from segue.layers.position import Rotation
 from segue.layers.probe import probe, recording
 
 Norm = Literal["pre", "post", "none"]
-Activation = Literal["gelu", "relu"]
+Activation = Literal["gelu", "relu", "silu"]
 
 WIDER = 4
-"""How many times as wide as the layer the feed-forward network is inside."""
+"""How many times as wide as the layer the feed-forward network is inside, where a model does not say."""
 
 
 class LayerNorm(nn.LayerNorm):
@@ -49,17 +50,25 @@ class LayerNorm(nn.LayerNorm):
 class FeedForward(nn.Module):
     """The feed-forward network: at each place by itself, one hidden layer."""
 
-    def __init__(self, width: int, activation: Activation) -> None:
+    def __init__(self, width: int, activation: Activation, inner: int = 0, dropout: float = 0.0) -> None:
+        """`inner`: the width of the hidden layer, 0: WIDER times the width; `dropout`: of the hidden layer."""
         super().__init__()
         self.activation = activation
-        self.up = nn.Linear(width, WIDER * width)
-        self.down = nn.Linear(WIDER * width, width)
+        self.up = nn.Linear(width, inner or WIDER * width)
+        self.down = nn.Linear(inner or WIDER * width, width)
+        self.dropout = dropout
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        h_BTF = self.up(x_BTD)
-        h_BTF = F.gelu(h_BTF, approximate="tanh") if self.activation == "gelu" else h_BTF.relu()
+        h_BTF = self._activated(self.up(x_BTD))
+        if self.dropout:
+            h_BTF = F.dropout(h_BTF, self.dropout, self.training)
         out: Tensor = self.down(h_BTF)
         return out
+
+    def _activated(self, h_BTF: Tensor) -> Tensor:
+        if self.activation == "silu":
+            return F.silu(h_BTF)
+        return F.gelu(h_BTF, approximate="tanh") if self.activation == "gelu" else h_BTF.relu()
 
 
 class Block(nn.Module):

@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, Literal, NamedTuple, cast
 
 import torch
@@ -34,12 +34,12 @@ from torch import Tensor, nn
 from segue.batches.batch import Batch
 from segue.errors import InputError
 from segue.layers.attention import SelfAttention
-from segue.layers.kv_cache import KVCache, Loops, Slots, TransformerStep, Window
+from segue.layers.kv_cache import Loops, Slots, TransformerStep, Window, read_tokens
 from segue.layers.losses import linear_cross_entropy, target_logprobs
-from segue.layers.one_token import Stack, Stacked
+from segue.layers.one_token import Stack, Stacked, may_compile
 from segue.layers.position import Position, Positions
 from segue.layers.probe import recording
-from segue.layers.transformer import Activation, Block, FeedForward, LayerNorm, Norm
+from segue.layers.transformer import Block, FeedForward, LayerNorm, Norm
 from segue.models.base import Body, LanguageModel, Loss, ModelConfig, Sizes, Term
 from segue.models.network import Network, dropout_by_epochs
 
@@ -89,10 +89,6 @@ SHAPES: dict[Size, Shape] = {
 }
 
 
-_MANY = 3_000_000
-"""Weights that no near cache holds."""
-
-
 class Gpt(Network, LanguageModel, Body, Stacked):
     """Causal Transformer that predicts the next token."""
 
@@ -118,7 +114,7 @@ class Gpt(Network, LanguageModel, Body, Stacked):
         """Residual connections: add each part's input to its output; without them deep models hardly learn."""
         position: Position = "learned"
         """Position encoding: none, onehot, sinusoidal, learned, relative (T5) or rotary."""
-        activation: Activation = "gelu"
+        activation: Literal["gelu", "relu"] = "gelu"
         """Activation function of the feed-forward network: gelu or relu."""
         tied: bool = True
         """Weight tying: use the token embeddings as output weights too."""
@@ -313,16 +309,10 @@ class Gpt(Network, LanguageModel, Body, Stacked):
         self, rows: int, capacity: int, source: Tensor | None = None, source_mask: Tensor | None = None
     ) -> Window:
         """Nothing read yet, and a KV cache for `capacity` tokens, which grows when more are read."""
-        like, config = self.vectors.weight, self.config
-        device = like.device.type
-        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else like.dtype
+        config = self.config
         places = max(1, min(capacity, config.context))
-        shape = (config.layers, rows, config.heads, places, config.head_width)
-        # Zeros, since attention multiplies what is not yet written too, by 0.
-        k_LBHSK, v_LBHSK = (torch.zeros(shape, dtype=dtype, device=like.device) for _ in range(2))
-        tokens_BS = torch.zeros(rows, places, dtype=torch.long, device=like.device)
-        length_B = torch.zeros(rows, dtype=torch.long, device=like.device)
-        return Window(KVCache(tokens_BS, k_LBHSK, v_LBHSK), length_B, like.new_zeros(rows, config.width))
+        parts = config.layers, config.heads, config.head_width
+        return Window.empty(rows, places, self.vectors.weight, config.width, *parts)
 
     @torch.inference_mode()
     def step(self, tokens_BT: Tensor, mask_BT: Tensor, state: Window) -> tuple[Tensor, Window]:
@@ -337,7 +327,7 @@ class Gpt(Network, LanguageModel, Body, Stacked):
             step.take(state)
         return step
 
-    def _read_slots(self, tokens_BT: Tensor, slots: Slots) -> Tensor:
+    def _read_slots(self, tokens_BT: Tensor, slots: Slots, rows: Tensor | None = None) -> Tensor:
         return _last(self._layers(tokens_BT, slots))
 
     @property
@@ -348,16 +338,11 @@ class Gpt(Network, LanguageModel, Body, Stacked):
 
     def _loops(self, rows: int) -> Loops | None:
         """Compiled loops for a step of so many rows, where they are faster; None elsewhere."""
-        weight, threads = self.vectors.weight, torch.get_num_threads()
-        plain = weight.device.type == "cpu" and weight.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
-        # A loop takes four rows or so; with many rows, or many threads for few, torch's matrices are the faster ones.
-        few = rows <= 8 * threads and threads <= max(4, rows)
-        normed = self.config.norm != "none"  # the loops expect the weights of a norm
-        if not plain or not few or not normed or sum(parameter.numel() for parameter in self.parameters()) < _MANY:
+        if not may_compile(self.stack, rows):
             return None
         from segue.layers.one_token_cpu import Layers
 
-        return Layers(self.stack)
+        return Layers(self.stack, rows)
 
     def _sharp(self, x_BD: Tensor) -> Tensor:
         """The logits of few places, not rounded to bfloat16 as weights may be: near 10 its numbers lie 0.06 apart."""
@@ -366,45 +351,7 @@ class Gpt(Network, LanguageModel, Body, Stacked):
         return self._logits(x_BD)
 
     def _read(self, tokens_BT: Tensor, mask_BT: Tensor, state: Window) -> tuple[Tensor, Tensor, Window]:
-        """What the last layer puts out for the real tokens, each row's moved to its front; their order; the window."""
-        order_BT = torch.argsort(~mask_BT, dim=1, stable=True)
-        tokens_BT, count_B, outs = tokens_BT.gather(1, order_BT), mask_BT.sum(1), []
-        begin, length = 0, tokens_BT.shape[1]
-        while begin < length:
-            if state.most == self.config.context:
-                state = self._slide(state)
-            end = min(length, begin + self.config.context - state.most)
-            x_BTD, state = self._extend(tokens_BT[:, begin:end], (count_B - begin).clamp(0, end - begin), state)
-            outs.append(x_BTD)
-            begin = end
-        return torch.cat(outs, 1), order_BT, state
-
-    def _extend(self, tokens_BT: Tensor, count_B: Tensor, state: Window) -> tuple[Tensor, Window]:
-        """Read the first `count_B` tokens of each row, for which the window has room."""
-        cache, seen = state.cache.owned(state.version), state.most + tokens_BT.shape[1]
-        cache.grow(seen, self.config.context)
-        places_BT = state.length_B[:, None] + torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
-        cache.tokens_BS.scatter_(1, places_BT, tokens_BT)
-        # Where nothing was read before, all rows begin at 0, and the kernel needs no list of places.
-        x_BTD = self._read_slots(tokens_BT, Slots(cache, seen, places_BT if state.most else None))
-        cache.version += 1
-        last_BD = x_BTD[torch.arange(len(x_BTD), device=x_BTD.device), (count_B - 1).clamp(min=0)]
-        last_BD = torch.where(count_B[:, None] > 0, last_BD.to(state.last_BD.dtype), state.last_BD)
-        return x_BTD, Window(cache, state.length_B + count_B, last_BD, seen, cache.version)
-
-    def _slide(self, state: Window) -> Window:
-        """Make room: keep the newer half of each row that is full, read again as if the text began there."""
-        context, half = self.config.context, self.config.context // 2
-        rows = (state.length_B == context).nonzero()[:, 0]
-        length_B = state.length_B.index_fill(0, rows, half)
-        if not len(rows):  # padding was counted too
-            return replace(state, most=int(length_B.max()))
-        cache = state.cache.owned(-1)
-        if half:
-            tail_BT = cache.tokens_BS[rows, context - half : context]
-            _, again = self._extend(tail_BT, torch.full_like(rows, half), self.start(len(rows), half))
-            cache.put(rows, again.cache)
-        return Window(cache, length_B, state.last_BD, int(length_B.max()), cache.version)
+        return read_tokens(tokens_BT, mask_BT, state, self.config.context, self._read_slots)
 
 
 def _block(config: Gpt.Config) -> Block:

@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from segue.batches.batch import IGNORE, Batch
 from segue.batches.scorer import Scorer
 from segue.errors import SegueError
-from segue.layers.losses import cross_entropy, target_logprobs
+from segue.layers.losses import cross_entropy, linear_cross_entropy, smoothed_cross_entropy, target_logprobs
 from segue.models.base import Loss, Model, Sizes, Term
 
 LARGEST = 1e6
@@ -31,11 +31,11 @@ def on_meta(make: Callable[[], Any]) -> Any:
     """Build the model on the meta device: shapes only, no memory."""
 
     class Undrawn(TorchFunctionMode):
-        """Skip `normal_`: on meta it would import torch's compiler (1 s)."""
+        """Skip `normal_` and `uniform_`: on meta they would import torch's compiler (1 s)."""
 
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
-            return (*args, *kwargs.values())[0] if func.__name__ == "normal_" else func(*args, **kwargs)
+            return (*args, *kwargs.values())[0] if func.__name__ in ("normal_", "uniform_") else func(*args, **kwargs)
 
     with torch.device("meta"), Undrawn():
         return make()
@@ -74,6 +74,15 @@ def check_finite(tensors: dict[str, Tensor]) -> None:
         most = LARGEST if tensor.dim() else torch.inf  # the mean of labels that are numbers may be any
         if not float(torch.stack(tensor.aminmax()).abs().max()) < most:  # with a NaN among them it is NaN
             raise ValueError(f"{name} holds numbers that are NaN or infinite, or too large for weights")
+
+
+def smoothed_loss(x: Tensor, weight_VD: Tensor, targets: Tensor, bias_V: Tensor | None, smoothing: float) -> Loss:
+    """The cross-entropy of the logits x W^T + b, without all of them at once where they are many, and as a term of its
+    own what label smoothing adds: so the cross-entropy of every training log is the plain one."""
+    if not smoothing:
+        return Loss((Term("cross_entropy", *linear_cross_entropy(x, weight_VD, targets, bias_V)),))
+    total, added, count = smoothed_cross_entropy(x, weight_VD, targets, bias_V, smoothing)
+    return Loss((Term("cross_entropy", total, count), Term("label_smoothing", added, count, smoothing)))
 
 
 class Judged(NamedTuple):

@@ -32,12 +32,11 @@ table fixed, train.freeze=vectors,source_vectors keeps two.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from segue.batches.batch import IGNORE, Batch
@@ -47,7 +46,7 @@ from segue.layers.losses import linear_cross_entropy
 from segue.layers.probe import probe, recording
 from segue.layers.recurrent import Cell, Parts, Recurrent, RecurrentState, RecurrentStep
 from segue.models.base import EncoderDecoder, Loss, ModelConfig, Sizes, Term
-from segue.models.network import Network
+from segue.models.network import Network, dropout_by_epochs
 
 
 @dataclass(frozen=True)
@@ -78,11 +77,24 @@ class Decoding(State):
         return () if self.source is None else tuple(self.source)
 
     def copy(self) -> Decoding:
-        """The same in memory of its own; only a GPU, which records where it reads, needs that of the source too."""
-        own, source = {name: part.clone() for name, part in self.own.items()}, self.source
-        if source is not None and source.h_BSD.is_cuda:
-            source = SourceStates(*(part.clone() for part in source))
-        return Decoding(self.decoder.copy(), source, own, self.beams)
+        """The same in memory of its own."""
+        source = None if self.source is None else SourceStates(*(part.clone() for part in self.source))
+        return replace(self._with_own(torch.clone), decoder=self.decoder.copy(), source=source)
+
+    @property
+    def source_places(self) -> int:  # type: ignore[override]
+        return 0 if self.source is None else self.source.mask_BS.shape[1]
+
+    def widened(self, source_places: int) -> Decoding:
+        if self.source is None:
+            return self
+        own = dict(self.own)
+        if "attended" in own:
+            (own["attended"],) = widened([own["attended"]], source_places)
+        return replace(self, source=SourceStates(*(widened([part], source_places)[0] for part in self.source)), own=own)
+
+    def _with_own(self, change: Callable[[Tensor], Tensor]) -> Decoding:
+        return replace(self, own={name: change(part) for name, part in self.own.items()})
 
     def covering(self) -> Decoding:
         if self.source is None or "attended" in self.own:
@@ -99,8 +111,8 @@ class Decoding(State):
         return replace(self.select(self.rows.repeat_interleave(beams), same_text=True), beams=self.beams * beams)
 
     def select(self, rows: Tensor, same_text: bool = False) -> Decoding:
-        own = {name: part.index_select(0, rows) for name, part in self.own.items()}
-        chosen = replace(self, decoder=self.decoder.select(rows), own=own)
+        chosen = self._with_own(lambda part: part.index_select(0, rows))
+        chosen = replace(chosen, decoder=self.decoder.select(rows))
         if self.source is None or same_text:
             return chosen
         sources = rows // self.beams
@@ -199,6 +211,14 @@ class RnnSeq2seq(Network, EncoderDecoder):
 
     config: Config
 
+    @classmethod
+    def larger(cls, config: Config) -> list[dict[str, Any]]:
+        return [{"model.width": 512}] if config.layers == 1 else []
+
+    @classmethod
+    def dropout_for(cls, config: Config, epochs: float) -> float | None:
+        return dropout_by_epochs(0.12, 0.45, epochs)
+
     def __init__(self, config: Config, sizes: Sizes) -> None:
         super().__init__(config, sizes)
         width, ways = config.width, 2 if config.bidirectional else 1
@@ -277,22 +297,30 @@ class RnnSeq2seq(Network, EncoderDecoder):
         """The cross-entropy, without all logits at once where the vocabulary is large, and the loss of coverage."""
         read = self._forced(batch)
         out_BTD = self._output(read.out_BTD)
-        smoothing = self.config.label_smoothing if self.training else 0.0
-        if smoothing:
-            logits_NV, targets_N = self.head(out_BTD).flatten(0, 1), batch.targets.flatten()
-            logits_NV = logits_NV.to(torch.promote_types(logits_NV.dtype, torch.float32))
-            smooth = {"ignore_index": IGNORE, "reduction": "sum", "label_smoothing": smoothing}
-            sums = F.cross_entropy(logits_NV, targets_N, **smooth), (targets_N != IGNORE).sum()
+        if self.config.label_smoothing:
+            terms = self._smoothed(out_BTD, batch.targets)
         else:
             sums = linear_cross_entropy(out_BTD, self.head.weight, batch.targets, self.head.bias)
-        terms = (Term("cross_entropy", *sums),)
+            terms = [Term("cross_entropy", *sums)]
         if self.config.coverage == "loss" and read.alpha_BTS is not None:
-            terms += (Term("coverage", coverage_loss(read.alpha_BTS, batch.targets != IGNORE), sums[1]),)
-        return Loss(terms)
+            terms.append(Term("coverage", coverage_loss(read.alpha_BTS, batch.targets != IGNORE), terms[0].count))
+        return Loss(tuple(terms))
+
+    def _smoothed(self, out_BTD: Tensor, targets_BT: Tensor) -> list[Term]:
+        """The cross-entropy l, and what label smoothing e adds to it: e (m - l), m the mean over the vocabulary."""
+        logits_BTV = self.head(out_BTD)
+        logp_NV = logits_BTV.flatten(0, 1).log_softmax(-1, dtype=torch.promote_types(logits_BTV.dtype, torch.float32))
+        real_N = targets_BT.flatten() != IGNORE
+        own_N = -logp_NV.gather(1, targets_BT.flatten().clamp(min=0)[:, None])[:, 0]
+        added_N = -logp_NV.mean(-1) - own_N
+        share, count = self.config.label_smoothing, real_N.sum()
+        added = Term("label_smoothing", (added_N * real_N).sum(), count, share)
+        return [Term("cross_entropy", (own_N * real_N).sum(), count), added]
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        names = ("cross_entropy", "coverage") if self.config.coverage == "loss" else ("cross_entropy",)
-        return dict.fromkeys(names, batch.count)
+        config = self.config
+        added = {"label_smoothing": config.label_smoothing > 0, "coverage": config.coverage == "loss"}
+        return dict.fromkeys(("cross_entropy", *(name for name, there in added.items() if there)), batch.count)
 
     @torch.inference_mode()
     def alignment(self, batch: Batch) -> Tensor | None:
@@ -352,7 +380,7 @@ class RnnSeq2seq(Network, EncoderDecoder):
             read = self._one_time(x_BTD[:, t : t + 1], state)
             state = read.state if mask_BT is None else read.state.where(mask_BT[:, t : t + 1], state)
             outs.append(read.out_BTD)
-            alphas.append(read.alpha_BTS)
+            alphas += [] if read.alpha_BTS is None else [read.alpha_BTS]
         return Read(torch.cat(outs, 1), torch.cat(alphas, 1), state)
 
     def _one_time(self, x_B1D: Tensor, state: Decoding) -> Read:

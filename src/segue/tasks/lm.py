@@ -124,7 +124,7 @@ class Lm(RunningText):
 
     def remark(self, corpus: Corpus, kind: str) -> str:
         """Tell that text is tokenised already: tokens that cut it anew give perplexities that nobody else has."""
-        if kind not in ("word", "bpe", "unigram", "wordpiece"):
+        if kind not in ("word", "bpe", "unigram", "wordpiece", "sentencepiece"):
             return ""
         beginning = "\n".join(example.text for example in islice(corpus.examples("train"), _LOOKED_AT))
         if not looks_tokenised(beginning):

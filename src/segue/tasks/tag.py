@@ -44,7 +44,7 @@ from segue.tokens.tokenizer import Tokenizer
 
 SHOWN = 20
 _ROWS = 64
-_OTHER_KINDS = ("char", "byte", "word", "bpe", "wordpiece", "unigram")
+_OTHER_KINDS = ("char", "byte", "word", "bpe", "wordpiece", "unigram", "sentencepiece")
 """Kinds of tokens that cannot be tagged, since they are not the words of the data."""
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 
 from segue.tokens.split import CONTRACTIONS, LINE_BLANK, LINE_START
 
-Kind = Literal["char", "byte", "space", "word", "bpe", "wordpiece", "unigram"]
+Kind = Literal["char", "byte", "space", "word", "bpe", "wordpiece", "unigram", "sentencepiece"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 STOP, UNK = 0, 1
@@ -42,8 +42,9 @@ _MODELS: dict[Kind, dict[str, Any]] = {
         "max_input_chars_per_word": 100,
     },
     "unigram": {"type": "Unigram", "unk_id": UNK, "byte_fallback": False},
+    "sentencepiece": {"type": "SentencePiece"},  # the tokenizers library has none: only Segue reads it
 }
-_LEARNT = ("vocab", "merges")
+_LEARNT = ("vocab", "merges", "spm", "source_spm")
 """The keys of the model that training fills; all others are fixed by the kind."""
 
 
@@ -76,7 +77,7 @@ def _frame(kind: Kind, split: str) -> dict[str, Any]:
     line_start: dict[str, Any] = {"type": "Replace", "pattern": {"Regex": LINE_START}, "content": " "}
     line_blank: dict[str, Any] = {"type": "Replace", "pattern": {"Regex": LINE_BLANK}, "content": ""}
     splits = {"byte": _BYTES, "space": blanks, "word": words, "wordpiece": {"type": "BertPreTokenizer"}}
-    decoders: dict[str, Any] = {"char": {"type": "Fuse"}, "space": None}
+    decoders: dict[str, Any] = {"char": {"type": "Fuse"}, "space": None, "sentencepiece": None}
     decoders["word"] = {"type": "Sequence", "decoders": [{"type": "Fuse"}, line_blank]}
     decoders["wordpiece"] = {"type": "WordPiece", "prefix": "##", "cleanup": True}
     return {
@@ -85,7 +86,7 @@ def _frame(kind: Kind, split: str) -> dict[str, Any]:
         "padding": None,
         "added_tokens": [],
         "normalizer": {"word": line_start, "wordpiece": bert}.get(kind),
-        "pre_tokenizer": splits.get(kind, None if kind == "char" else subwords),
+        "pre_tokenizer": splits.get(kind, None if kind in ("char", "sentencepiece") else subwords),
         "post_processor": None,
         "decoder": decoders.get(kind, _BYTES),
     }

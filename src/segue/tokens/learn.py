@@ -39,6 +39,10 @@ def vocabulary(kind: Kind, texts: Iterable[str], vocab_size: int, min_count: int
         return bpe(texts, vocab_size, min_count)
     if kind == "unigram":
         return unigram(texts, vocab_size)
+    if kind == "sentencepiece":
+        from segue.tokens import sentencepiece
+
+        return sentencepiece.learn(texts, vocab_size)
     if kind == "wordpiece":
         return wordpiece(texts, vocab_size, min_count)
     pattern = unicode_pattern() if kind == "word" else ""

@@ -1,4 +1,4 @@
-"""Strings to ids and back: seven kinds of tokens, one class for each way to cut a text.
+"""Strings to ids and back: eight kinds of tokens, one class for each way to cut a text.
 
     char       one character                                closed
     byte       one UTF-8 byte: id = byte + 2                open
@@ -8,10 +8,12 @@
     bpe        subwords of bytes, byte-pair encoding        open
     unigram    subwords of bytes, unigram model             open
     wordpiece  subwords as in BERT; loses the blanks        closed
+    sentencepiece  as in Marian; changes blanks and some    closed
+               characters (tokens/sentencepiece.py)
 
 Id 0 is STOP, id 1 is UNK, text begins at 2. A closed kind gives UNK to what it has not learnt; an open kind can write
-any text. Every kind but wordpiece loses nothing: the surfaces of the tokens, joined, are the text (`space`: of text
-with one blank between words and none at the end; a blank belongs to the word after it).
+any text. Every kind but wordpiece and sentencepiece loses nothing: the surfaces of the tokens, joined, are the text
+(`space`: of text with one blank between words and none at the end; a blank belongs to the word after it).
 """
 
 from __future__ import annotations
@@ -48,8 +50,10 @@ Ids = NDArray[np.int32]
 Lengths = NDArray[np.int64]
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-_VOCAB_SIZES: dict[Kind, int] = {"word": 50_000, "bpe": 8_000, "unigram": 8_000, "wordpiece": 8_000}
-_SMALLEST: dict[Kind, int] = {"bpe": 258, "unigram": 258, "wordpiece": 100}
+_VOCAB_SIZES: dict[Kind, int] = {
+    **{"word": 50_000, "bpe": 8_000, "unigram": 8_000, "wordpiece": 8_000, "sentencepiece": 8_000},
+}
+_SMALLEST: dict[Kind, int] = {"bpe": 258, "unigram": 258, "wordpiece": 100, "sentencepiece": 10}
 _MOST = 1 << 20
 """Largest vocabulary of subwords."""
 _MIN_COUNTS: dict[Kind, int] = {"word": 2, "bpe": 2, "wordpiece": 2}
@@ -62,7 +66,7 @@ MANY = 256
 class Config:
     """The recipe's [tokens]: the kind of tokens, and how their vocabulary is learnt."""
 
-    kind: Literal["auto", "char", "byte", "space", "word", "bpe", "wordpiece", "unigram"] = "auto"
+    kind: Literal["auto", "char", "byte", "space", "word", "bpe", "wordpiece", "unigram", "sentencepiece"] = "auto"
     """The kind of tokens; auto: char for language models, word for classify, space for tag, bpe for seq2seq."""
     vocab_size: int = 0
     """Largest vocabulary, with STOP and UNK (0: 8,000 for subwords, 50,000 for word, no limit for char and space)."""
@@ -152,6 +156,11 @@ class Tokenizer(ABC):
     def vocab_size(self) -> int:
         """Number of ids, with STOP and UNK."""
         return len(self._names)
+
+    @property
+    def source_side(self) -> Tokenizer:
+        """The tokenizer of the sources that share this vocabulary; only SentencePiece has another for them."""
+        return self
 
     def encode(self, text: str) -> Ids:
         """Encode one text as ids."""
@@ -477,7 +486,12 @@ _CLASSES: dict[Kind, type[Tokenizer]] = {
 
 def _of(file: Any) -> Tokenizer:
     """Make the tokenizer of a file's content; ValueError if it is not one of ours."""
-    return _CLASSES[file_format.read(file)[0]](file)
+    kind = file_format.read(file)[0]
+    if kind == "sentencepiece":
+        from segue.tokens.sentencepiece import SentencePieces
+
+        return SentencePieces(file)
+    return _CLASSES[kind](file)
 
 
 def _library(file: dict[str, Any]) -> Any:

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from segue.batches.batch import Batch
 from segue.batches.batches import Batches
+from segue.batches.rows import Rows
 
 Step = Callable[[Batch, Mapping[str, Any], list[Any]], list[Any]]
 """step(batch, counts, carried) -> carried; counts are the denominators of the loss, by the names of its terms."""
@@ -33,6 +34,8 @@ PACE = 20
 """Steps timed to predict the run's length."""
 LONG = 40.0
 """Compile only if more seconds than this remain."""
+FEW = 4
+"""Compile for at most this many shapes of rows."""
 MOST = 64
 """Record at most this many shapes; steps of other shapes run eagerly."""
 
@@ -52,12 +55,13 @@ class Compiler:
     """Compiles the `regions` of a model, on CUDA, for batches of one shape, if the run is long enough.
 
     Compiling takes some ten seconds and nearly halves the time of a step, so a run with less than LONG seconds to go
-    ends sooner without it.
+    ends sooner without it. Rows of many shapes would be compiled anew for each: they are not.
     """
 
-    def __init__(self, model: Any, device: str, shape: tuple[int, int]) -> None:
-        self.model, self.shape = model, shape
-        self.waits = device.startswith("cuda") and bool(model.regions)
+    def __init__(self, model: Any, device: str, batches: Batches) -> None:
+        self.model, self.shape = model, (batches.config.size, batches.config.length)
+        few = not isinstance(batches, Rows) or (batches.shapes or MOST) <= FEW
+        self.waits = device.startswith("cuda") and bool(model.regions) and few
         """Whether the decision is still open."""
         self._first: tuple[int, float] | None = None
 
@@ -129,7 +133,7 @@ class Graphs:
         for one in found:
             if "synchronizing CUDA operation" not in str(one.message):
                 warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
-            elif not self.waits:
+            elif not self.waits and "_inductor" not in one.filename:  # torch.compile waits while it compiles
                 self.waits, where = True, f"{one.filename}:{one.lineno}"
                 warnings.warn(
                     f"A step waits for the GPU ({where}): it cannot be recorded, and is slower.", stacklevel=2

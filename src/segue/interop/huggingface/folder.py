@@ -1,9 +1,9 @@
 """Write and read folders of Hugging Face's transformers: config.json, model.safetensors and a tokenizer.
 
-The names of each model's weights and settings are in a file of its own (gpt2.py). The ids differ: there the text's
-tokens come first, and <|endoftext|>, which begins and ends a text, is the last; here STOP is 0, UNK 1, and text begins
-at 2. So `order` gives our id for each of their ids. The tokens are byte-level BPE on both sides, with the same split
-except for letters that are newer than the Unicode of this Python.
+The names of each model's weights and settings are in a file of its own (gpt2.py, marian.py). The tokens here are
+GPT-2's. Their ids differ: there the text's tokens come first, and <|endoftext|>, which begins and ends a text, is the
+last; here STOP is 0, UNK 1, and text begins at 2. So `order` gives our id for each of their ids. The tokens are
+byte-level BPE on both sides, with the same split except for letters that are newer than the Unicode of this Python.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from segue.data.atomic import atomic_folder
 from segue.errors import InputError
+from segue.interop.formats import is_marian
 from segue.runs import folder as files
 from segue.tokens import file_format, learn
 from segue.tokens.file_format import RESERVED, STOP, UNK
@@ -26,9 +27,11 @@ from segue.tokens.tokenizer import Tokenizer
 
 END = "<|endoftext|>"
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+READ = "a GPT-2 or a Marian model"
+"""The models that are read."""
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 _CONVERT = (
-    "from transformers import AutoModelForCausalLM as M, AutoTokenizer as T; "
+    "from transformers import {1} as M, AutoTokenizer as T; "
     "M.from_pretrained('{0}').save_pretrained('{0}-safe'); T.from_pretrained('{0}').save_pretrained('{0}-safe')"
 )
 
@@ -97,15 +100,14 @@ def check_folder(folder: Path) -> None:
     if not (folder / WEIGHTS).exists() and not (folder / INDEX).exists():
         if found := sorted(path for path in folder.iterdir() if path.suffix in PICKLED):
             raise _pickled(found[0])
-        raise InputError(
-            f"{folder} holds no {WEIGHTS}. Expected the folder of a GPT-2, as `save_pretrained` writes it."
-        )
+        raise InputError(f"{folder} holds no {WEIGHTS}. Expected the folder of {READ}, as `save_pretrained` writes it.")
 
 
 def _pickled(path: Path) -> InputError:
+    opens = "AutoModelForSeq2SeqLM" if is_marian(path.parent) else "AutoModelForCausalLM"
     return InputError(
         f"{path} is a pickle file, which can run anything when it is opened; it is not read here. Where you trust it, "
-        f'convert it: python -c "{_CONVERT.format(path.parent)}" and import {path.parent}-safe'
+        f'convert it: python -c "{_CONVERT.format(path.parent, opens)}" and import {path.parent}-safe'
     )
 
 
@@ -129,7 +131,9 @@ class Folder:
         self.config = self.json("config.json")
         if self.config.get("model_type") != model_type:
             found = self.config.get("model_type")
-            raise InputError(f"{path / 'config.json'} has model_type={found}. Expected {model_type}: no other is read.")
+            raise InputError(
+                f"{path / 'config.json'} has model_type={found}. Expected gpt2 or marian: no other is read."
+            )
 
     def damaged(self, name: str, reason: str) -> InputError:
         return InputError(f"{self.path / name} cannot be used: {reason}. Fetch or write the folder again.")
@@ -138,7 +142,7 @@ class Folder:
         try:
             content = json.loads((self.path / name).read_text(encoding="utf-8"))
         except FileNotFoundError:
-            raise InputError(f"{self.path} holds no {name}. Expected the folder of a GPT-2.") from None
+            raise InputError(f"{self.path} holds no {name}. Expected the folder of {READ}.") from None
         except (OSError, ValueError, RecursionError) as error:
             raise self.damaged(name, f"it is no JSON ({error})") from None
         if not isinstance(content, dict):

@@ -481,7 +481,10 @@ def _report(claim: Claim, outcomes: Sequence[Outcome], recipe: Recipe, out: Path
     held, comparisons = _decided(claim, outcomes, main)
     law = _law(outcomes, main) if claim.law else None
     verdict = _verdict(held, comparisons)
-    details = [*(_compared(one, metric) for one in comparisons), *([_said(law, claim, metric)] if law else [])]
+    details = [
+        *(_compared(one, metric, main in LOWER_IS_BETTER) for one in comparisons),
+        *([_said(law, claim, metric)] if law else []),
+    ]
     ranked = sorted((o for o in outcomes if not o.diverged), key=lambda o: _rank(o, main))
     entries = [_entry(outcome) for outcome in ranked]
     trend = _trend(claim, outcomes, main, metric, law) if claim.against != "steps" else None
@@ -508,7 +511,7 @@ def _report(claim: Claim, outcomes: Sequence[Outcome], recipe: Recipe, out: Path
         "against": claim.against,
         "best_possible": ranked[0].mean.result.get("best_possible"),
         "rows": [_row(claim, outcome, main) for outcome in outcomes],
-        "train_seconds": sum(outcome.seconds * len(outcome.evaluations) for outcome in outcomes),
+        "train_seconds": sum({o.place: o.seconds * len(o.evaluations) for o in outcomes}.values()),
         "comparisons": comparisons,
         "law": law,
         "held": held,
@@ -577,9 +580,12 @@ def _verdict(held: bool | None, comparisons: Sequence[Mapping[str, Any]]) -> str
     return f"Not decided here: {of} may be chance."
 
 
-def _compared(comparison: Mapping[str, Any], metric: str) -> str:
+def _compared(comparison: Mapping[str, Any], metric: str, lower_is_better: bool = True) -> str:
     """One comparison in a sentence."""
-    said = _no_worse_in_words(comparison, metric) if "no_worse" in comparison else _less_in_words(comparison, metric)
+    if "no_worse" in comparison:
+        said = _no_worse_in_words(comparison, metric, lower_is_better)
+    else:
+        said = _less_in_words(comparison, metric)
     return f"{said[0].upper()}{said[1:]}."
 
 
@@ -598,8 +604,10 @@ def _less_in_words(comparison: Mapping[str, Any], metric: str) -> str:
     return f"'{less}' has {by} {'less' if comparison['held'] else 'MORE'} than '{more}' ({sure})"
 
 
-def _no_worse_in_words(comparison: Mapping[str, Any], metric: str) -> str:
+def _no_worse_in_words(comparison: Mapping[str, Any], metric: str, lower_is_better: bool) -> str:
     (one, other), (low, high), margin = comparison["no_worse"], comparison["interval"], comparison["margin"]
+    if not lower_is_better:  # that a has not much more than b says that b is as good as a
+        (one, other), (low, high), margin = (other, one), (-high, -low), -margin
     if math.isnan(low):
         return f"of '{one}' and '{other}' not both could be trained to the end"
     said = {True: "is as good as", False: "is NOT as good as", None: "may or may not be as good as"}

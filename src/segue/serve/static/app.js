@@ -19,6 +19,7 @@ const MOST_COLOURED = 20000; // tokens; a browser becomes slow beyond
 const MOST_WORDS = 20; // lines that are looked up at once
 const LEAST_DROP = 0.5; // nats; where no word matters more, none is shaded fully
 const END = "</s>";
+const LOSSY = ["wordpiece", "sentencepiece"]; // tokens that change the text
 const HUES = 10;
 const SHADES = 9;
 
@@ -226,7 +227,7 @@ class Writer extends Panel {
       this.reading.textContent = `${token.token ? visible(token.token) : "the end"}   ${bitsOf(token.bits)}, ${percent(p)}`;
     } else if (this.tokens.length) {
       const bits = this.tokens.some((t) => t.bits === null) ? Infinity : this.tokens.reduce((sum, t) => sum + t.bits, 0);
-      const rate = this.run.tokens === "wordpiece" ? `${(bits / this.tokens.length).toFixed(2)} bits a token` : `${(bits / Math.max(1, bytes(this.text))).toFixed(2)} bits per byte`;
+      const rate = LOSSY.includes(this.run.tokens) ? `${(bits / this.tokens.length).toFixed(2)} bits a token` : `${(bits / Math.max(1, bytes(this.text))).toFixed(2)} bits per byte`;
       this.reading.textContent = `${many(this.tokens.length, "token")}, ${rate.replace("Infinity", "∞")}${this.ended ? ", ended by the model" : ""}`;
     }
   }
@@ -251,7 +252,7 @@ class Writer extends Panel {
     const parted = this.run.tokens === "space" && context && !context.endsWith(" ");
     const whole = (parted ? " " : "") + token;
     const is = actual !== undefined && (token === END ? actual === "" : actual === whole || actual === token);
-    const usable = token !== END && token !== "<unk>" && !token.includes("\ufffd") && this.run.tokens !== "wordpiece";
+    const usable = token !== END && token !== "<unk>" && !token.includes("\ufffd") && !LOSSY.includes(this.run.tokens);
     const label = make(usable ? "button" : "span", { className: "token" }, token === END ? "the end" : visible(token));
     if (usable) Object.assign(label, { type: "button", title: "Go on with this", onclick: () => begin(context + whole) });
     return bar(label, probability, is ? "actual" : "");
