@@ -211,7 +211,7 @@ def evaluate(
 
     segue evaluate runs/bow-reviews other.tsv data.columns=2,1     (the label stands second there)
 
-    segue evaluate runs/rnn_seq2seq-pairs other.tsv decode.beam=5
+    segue evaluate runs/rnn_seq2seq-pairs other.tsv decode.beam=5 data.metric=chrf
 
     segue evaluate runs/ngram-book+runs/rnn_lm-book other.txt --mix --cache
     """
@@ -609,7 +609,9 @@ def export_run(
 def import_run(
     path: Annotated[
         str,
-        typer.Argument(help="What `segue export` wrote, an ARPA file, a GPT-2's or Marian's folder, or vectors of words."),
+        typer.Argument(
+            help="What `segue export` wrote, an ARPA file, a GPT-2's or Marian's folder, or vectors of words."
+        ),
     ],
     out: Annotated[
         str | None, typer.Option("--out", help="The run folder to make; by default a new one in runs/, by its name.")
@@ -720,7 +722,9 @@ def list_runs(
         from segue.runs.experiments.compare import compare_runs
 
         with _progress() as progress:
-            result = compare_runs(rest, data, out, (), progress, trust)
+            settings = [word for word in rest if "=" in word]
+            runs_named = [word for word in rest if "=" not in word]
+            result = compare_runs(runs_named, data, out, settings, progress, trust)
         return _print(result) if json else print_comparison(result)
     if verb == "rm" and rest:
         return print_lines(find.remove_runs([Path(run) for run in rest]))

@@ -25,10 +25,9 @@ from segue.errors import SegueError
 from segue.inference import cuda_graphs, decode
 from segue.inference.decode import generate, stream
 from segue.inference.decode_settings import Config
-from segue.layers import one_token_cpu
+from segue.layers import one_token, one_token_cpu
 from segue.layers.kv_cache import TransformerStep
 from segue.layers.one_token import Stack
-from segue.models import gpt
 from segue.models.base import LanguageModel, Sizes
 from segue.models.gpt import Gpt
 from segue.models.rnn_lm import Drop, RnnLm
@@ -445,7 +444,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.fixture
 def looped(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every model is worth the loops."""
-    monkeypatch.setattr(gpt, "_MANY", 0)
+    monkeypatch.setattr(one_token, "_LARGE", 0)
     threads = torch.get_num_threads()
     yield
     torch.set_num_threads(threads)
@@ -488,11 +487,13 @@ def test_loops_write_through_windows_that_slide(looped: None) -> None:
         assert [text.ids for text in texts] == [text.ids for text in expected]
 
 
-def test_loops_are_for_float32_few_rows_and_many_weights(looped: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loops_are_for_float32_and_many_weights(looped: None, monkeypatch: pytest.MonkeyPatch) -> None:
     model = make()
     assert model._loops(1) is None
     model.float()
     torch.set_num_threads(2)
-    assert model._loops(16) is not None and model._loops(17) is None
-    monkeypatch.setattr(gpt, "_MANY", 10**6)
+    few, many = model._loops(16), model._loops(17)
+    assert isinstance(few, one_token_cpu.Layers) and isinstance(many, one_token_cpu.Layers)
+    assert few.packed is None and many.packed is not None
+    monkeypatch.setattr(one_token, "_LARGE", 10**6)
     assert model._loops(1) is None

@@ -153,3 +153,27 @@ def test_the_bias_is_learnt_in_parts_too(monkeypatch):
     found = torch.autograd.grad(losses.linear_cross_entropy(x, weight, targets, bias)[0], leaves)
     for one, other in zip(found, expected, strict=True):
         assert torch.allclose(one, other, rtol=1e-9)
+
+
+# Label smoothing
+
+
+@pytest.mark.parametrize("in_parts", [False, True])
+def test_label_smoothing_is_torchs(in_parts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loss and gradients, all logits at once and some rows at a time; the mean is over real columns alone."""
+    if in_parts:
+        monkeypatch.setattr(losses, "SMALL", 0)
+        monkeypatch.setattr(losses, "HELD", 200)
+    draw = torch.Generator().manual_seed(0)
+    x, weight_VD, bias_V = (
+        torch.randn(*shape, generator=draw, dtype=torch.float64) for shape in ((2, 4, 3), (6, 3), (6,))
+    )
+    _, targets = made((2, 4))
+    given = [part.requires_grad_() for part in (x, weight_VD, bias_V)]
+    total, count = losses.linear_cross_entropy(x, weight_VD, targets, bias_V, smoothing=0.3)
+    flat = F.linear(x, weight_VD, bias_V).flatten(0, 1), targets.flatten()
+    expected = F.cross_entropy(*flat, ignore_index=IGNORE, label_smoothing=0.3, reduction="sum")
+    torch.testing.assert_close(total, expected)
+    assert int(count) == int((targets != IGNORE).sum())
+    for found, wanted in zip(torch.autograd.grad(total, given), torch.autograd.grad(expected, given), strict=True):
+        torch.testing.assert_close(found, wanted)

@@ -17,6 +17,7 @@ from torch import Tensor
 from segue.batches.batch import Batch
 from segue.batches.batches import Batches
 from segue.batches.batches import Config as Layout
+from segue.batches.rows import Rows
 from segue.batches.store import StoreWriter
 from segue.batches.streams import Streams
 from segue.models.base import Sizes
@@ -27,21 +28,37 @@ from segue.training import cuda
 from segue.training.cuda import LONG, MOST, PACE, Compiler, Graphs, may_record, sent, shapes_of
 from segue.training.trainer import Config, Trainer
 
+STREAMS: Any = SimpleNamespace(config=SimpleNamespace(size=4, length=8), shapes=1)
 
-def model(regions: int = 2) -> Any:
-    return SimpleNamespace(regions=[object()] * regions)
+
+def model(regions: int = 2, any_shape: bool = False) -> Any:
+    return SimpleNamespace(regions=[object()] * regions, compiles_any_shape=any_shape)
 
 
 def test_there_is_nothing_to_decide_off_a_gpu_or_without_regions() -> None:
-    assert Compiler(model(), "cuda", (4, 8)).waits
-    assert not Compiler(model(), "cpu", (4, 8)).waits
-    assert not Compiler(model(0), "cuda", (4, 8)).waits
-    assert not Compiler(SimpleNamespace(regions=[]), "cuda", (4, 8)).waits
+    assert Compiler(model(), "cuda", STREAMS).waits
+    assert not Compiler(model(), "cpu", STREAMS).waits
+    assert not Compiler(model(0), "cuda", STREAMS).waits
+    assert not Compiler(SimpleNamespace(regions=[]), "cuda", STREAMS).waits
+
+
+@pytest.mark.parametrize(("shapes", "compiles"), [(1, True), (40, False), (None, False)])
+def test_rows_of_many_shapes_are_not_compiled(shapes: int | None, compiles: bool) -> None:
+    class Pairs(Rows):
+        def __init__(self) -> None:
+            self.config = Layout(size=4, length=8)
+
+        @property
+        def shapes(self) -> int | None:
+            return shapes
+
+    assert Compiler(model(), "cuda", Pairs()).waits is compiles
+    assert Compiler(model(any_shape=True), "cuda", Pairs()).waits
 
 
 @pytest.mark.parametrize(("steps_left", "pays"), [(10_000, True), (100, False)])
 def test_a_run_is_compiled_where_the_rest_of_it_is_long(steps_left: int, pays: bool) -> None:
-    compiler = Compiler(model(), "cuda", (4, 8))
+    compiler = Compiler(model(), "cuda", STREAMS)
     second_a_step = 0.1
     assert (steps_left * second_a_step > LONG) == pays
     for step in range(10, 10 + PACE, 10):
@@ -51,7 +68,7 @@ def test_a_run_is_compiled_where_the_rest_of_it_is_long(steps_left: int, pays: b
 
 
 def test_the_pace_leaves_the_first_steps_out() -> None:
-    compiler, paces = Compiler(model(), "cuda", (4, 8)), []
+    compiler, paces = Compiler(model(), "cuda", STREAMS), []
     compiler.pays(10, 100.0, paces.append)  # type: ignore[arg-type]
     compiler.pays(10 + PACE, 100.0 + 2.0, lambda pace: paces.append(pace) or 0.0)  # type: ignore[func-returns-value]
     assert paces == [2.0 / PACE]
@@ -151,7 +168,7 @@ class Later(Batch):
 
 def whole(kind: type[Batch]) -> Batch:
     """A batch in which every array is there; those of the one type are told from the others by their numbers."""
-    names = [field.name for field in fields(kind) if field.name not in ("unpadded", "count")]
+    names = [field.name for field in fields(kind) if field.name not in ("unpadded", "source_unpadded", "count")]
     return kind(**{name: np.full((2, 3), i) for i, name in enumerate(names)})
 
 
@@ -163,7 +180,7 @@ def test_a_recorded_step_is_sent_every_array(kind: type[Batch]) -> None:
     for field in fields(kind):
         value = getattr(given, field.name)
         assert isinstance(value, bool | int) or any(array is value for array in arrays), field.name
-    assert len(arrays) == len(fields(kind)) - 2
+    assert len(arrays) == len(fields(kind)) - 3
     assert counts.tolist() == [7, 9] and counts.dtype == np.float64
 
 
@@ -171,10 +188,10 @@ def test_a_recorded_step_is_sent_every_array(kind: type[Batch]) -> None:
 def test_a_graph_is_for_the_shapes_of_all_arrays(kind: type[Batch]) -> None:
     given = whole(kind)
     assert shapes_of(given) == shapes_of(replace(given, count=5))
-    keys = [shapes_of(given), shapes_of(replace(given, unpadded=True))]
+    keys = [shapes_of(given), *(shapes_of(replace(given, **{flag: True})) for flag in ("unpadded", "source_unpadded"))]
     for name in given.arrays():
         keys += [shapes_of(replace(given, **{name: array})) for array in (np.zeros((2, 4)), np.zeros((3, 3)), None)]
-    assert len(set(keys)) == len(keys) == 2 + 3 * len(given.arrays())
+    assert len(set(keys)) == len(keys) == 3 + 3 * len(given.arrays())
 
 
 @pytest.mark.parametrize(("shapes", "records"), [(1, True), (MOST, True), (MOST + 1, False), (None, False)])

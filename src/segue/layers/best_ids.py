@@ -20,18 +20,19 @@ _BLOCK = 256
 """Logits that are compared with the worst of the best so far, before any of them is looked at by itself."""
 _LEAST = 4
 """Rows that are worth a thread of their own."""
+_WORTH = 1 << 16
+"""Logits that are worth compiled loops."""
 
 # Sums may be taken in any order; NaN and infinity stay what they are.
 _loop = njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz", "arcp"})
 
 
-def best_ids(
-    logits_BV: Tensor, count: int, forbid: Tensor, cost_BV: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
+def best_ids(logits_BV: Tensor, count: int, forbid: Tensor, cost_BV: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """log p and ids_BN of the `count` likeliest ids of each row, best first; log p is -inf for what is forbidden or has
-    probability 0, and NaN in a row with NaN or +inf. `cost_BV` is added to log p. On a CPU the higher of two equally
-    likely ids comes first, so that STOP, the lowest, does not end a text for no reason."""
-    if logits_BV.device.type == "cpu" and logits_BV.dtype == torch.float32 and cost_BV is None:
+    probability 0, and NaN in a row with NaN or +inf. `cost_BV` is added to log p. Of equally likely ids any may come
+    first; the loops take the highest, so that STOP, the lowest, does not end a text for no reason."""
+    plain = logits_BV.device.type == "cpu" and logits_BV.dtype == torch.float32 and cost_BV is None
+    if plain and logits_BV.numel() >= _WORTH:
         return _by_loops(logits_BV, count, forbid)
     total_B1 = logits_BV.logsumexp(-1, keepdim=True)
     total_B1 = total_B1.masked_fill(total_B1 == math.inf, math.nan).masked_fill(total_B1 == -math.inf, 0.0)
@@ -45,7 +46,8 @@ def _by_loops(logits_BV: Tensor, count: int, forbid: Tensor) -> tuple[Tensor, Te
     rows = len(logits_BV)
     logp_BN, ids_BN = np.empty((rows, count), np.float32), np.empty((rows, count), np.int64)
     logits, forbidden = logits_BV.contiguous().numpy(), forbid.numpy()
-    by_rows(lambda part: _best(logits[part], forbidden, logp_BN[part], ids_BN[part]), rows, _LEAST)
+    threads = min(torch.get_num_threads(), rows // _LEAST)
+    by_rows(lambda part: _best(logits[part], forbidden, logp_BN[part], ids_BN[part]), rows, threads)
     return torch.from_numpy(logp_BN), torch.from_numpy(ids_BN)
 
 

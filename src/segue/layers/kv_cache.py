@@ -265,7 +265,7 @@ class TransformerStep(OneToken):
         """Whether all rows are equally long: attention then needs no mask."""
         self.loops = loops
         """Compiled code for one token a row (layers/one_token_*.py), where it is faster."""
-        self.map = self._plain()
+        self.map, self.moved = self._plain(), False
 
     @property
     def room(self) -> int:
@@ -277,7 +277,7 @@ class TransformerStep(OneToken):
         self.length_B.copy_(length_B)
         self.last_BD.copy_(state.last_BD)
         self.most, self.even = most, bool((length_B == most).all())
-        self.map = self._plain()
+        self.map, self.moved = self._plain(), False
 
     def state(self) -> Window:
         self._gather()
@@ -294,11 +294,19 @@ class TransformerStep(OneToken):
 
     def move(self, rows_B: Tensor, beams: int) -> None:
         if self.loops is None:
-            self.cache = self.cache.select(rows_B)
-        else:
-            self.map = self.map.move(rows_B, beams)
-            self.cache.tokens_BS = self.cache.tokens_BS.index_select(0, rows_B)
+            self._select(rows_B, beams)
+            return
+        self.map, self.moved = self.map.move(rows_B, beams), True
+        self.cache.tokens_BS = self.cache.tokens_BS.index_select(0, rows_B)
         self.length_B, self.last_BD = self.length_B.index_select(0, rows_B), self.last_BD.index_select(0, rows_B)
+
+    def _select(self, rows_B: Tensor, beams: int) -> None:
+        """Copy the keys and values of these rows."""
+        if len(rows_B) < len(self.length_B):
+            self.memories = tuple(one.select(rows_B[::beams] // beams) for one in self.memories)
+        self.cache = self.cache.select(rows_B)
+        self.length_B, self.last_BD = self.length_B.index_select(0, rows_B), self.last_BD.index_select(0, rows_B)
+        self.map = self._plain()
 
     def reorder(self, rows_B: Tensor) -> None:
         for part_LBHSK in (self.cache.k_LBHSK, self.cache.v_LBHSK):
@@ -310,11 +318,12 @@ class TransformerStep(OneToken):
         return RowMap.plain(len(self.length_B), self.cache.capacity, self.beams, self.length_B.device)
 
     def _gather(self) -> None:
-        """Put each row's keys and values into the row of its number."""
-        if self.loops is not None:
+        """Put each row's keys and values into the row of its number, where beams have changed places."""
+        if self.moved:
+            self.memories = tuple(one.select(self.map.source_B[:: self.beams]) for one in self.memories)
             k_LBHSK, v_LBHSK = (self.map.gather(part) for part in (self.cache.k_LBHSK, self.cache.v_LBHSK))
             self.cache = KVCache(self.cache.tokens_BS, k_LBHSK, v_LBHSK)
-            self.map = self._plain()
+            self.map, self.moved = self._plain(), False
 
     def read(self, ids_B: Tensor, seen: int, even: bool = False) -> Tensor:
         places_B1, ids_B1 = self.length_B[:, None], ids_B[:, None]
@@ -325,6 +334,7 @@ class TransformerStep(OneToken):
             self.last_BD.copy_(x_BD)
             self.length_B.add_(1)
             return logits_BV
+        self._gather()  # a probe records
         slots = Slots(self.cache, seen, None if even else places_B1)
         self.last_BD.copy_(self.layers(ids_B1, slots)[:, 0])
         self.length_B.add_(1)

@@ -9,10 +9,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from segue.layers.position import Positions
 from segue.layers.transformer import Block
+
+FEW = 8
+"""Up to so many rows a thread, loops are as fast on a CPU as packed matrices."""
+MANY = 32
+"""Rows that are worth a thread of their own with packed matrices."""
+_LARGE = 3_000_000
+"""Weights that no near cache holds."""
 
 
 class Stack(NamedTuple):
@@ -38,3 +46,20 @@ class Stacked(ABC):
     @abstractmethod
     def stack(self) -> Stack:
         """The weights as they lie in memory."""
+
+
+def may_compile(stack: Stack, rows: int) -> bool:
+    """Whether the loops and packed matrices of one_token_cpu.py are faster for so many rows than torch's layers, and
+    can compute such a stack."""
+    weight, threads = stack.vectors, torch.get_num_threads()
+    if weight.device.type != "cpu" or weight.dtype != torch.float32 or torch.is_autocast_enabled("cpu"):
+        return False
+    if _weights(stack) < _LARGE or stack.blocks[0].norm == "none":  # the loops expect the weights of a norm
+        return False
+    if rows > FEW * threads:
+        return torch.backends.mkldnn.is_available() and (threads <= 4 or rows >= MANY * threads)
+    return threads <= max(4, rows)  # with many threads for few rows torch's matrices are the faster ones
+
+
+def _weights(stack: Stack) -> int:
+    return stack.vectors.numel() + sum(weight.numel() for block in stack.blocks for weight in block.parameters())

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from segue.compiling import njit
 from segue.layers.attention import CrossAttention, Memory, SelfAttention
 from segue.layers.best_ids import exp
-from segue.layers.one_token import Stack
+from segue.layers.one_token import FEW, MANY, Stack
 from segue.layers.position import Positions
 from segue.layers.row_map import RowMap
 from segue.layers.row_threads import by_rows
@@ -33,10 +33,6 @@ Floats = NDArray[np.float32]
 _EPS = 1e-5
 _TOGETHER = 4
 """Rows that share what is read of a matrix, and are worth a thread of their own."""
-FEW = 8
-"""Up to so many rows a thread, loops are as fast as packed matrices."""
-MANY = 32
-"""Rows that are worth a thread of their own with packed matrices."""
 _ACTIVATIONS = {"relu": 0, "gelu": 1, "silu": 2}
 _FUSED = {"relu": ("relu", ""), "gelu": ("gelu", "tanh"), "silu": ("swish", "")}
 """The activation functions by the names of oneDNN."""
@@ -96,17 +92,6 @@ class Layers:
         self._memories: Sequence[Memory] = ()
         self._sources: list[Source] = []
 
-    @staticmethod
-    def fit(stack: Stack, rows: int) -> bool:
-        """Whether loops and packed matrices are faster for so many rows than torch's layers, and can compute them."""
-        weight, block, threads = stack.vectors, stack.blocks[0], torch.get_num_threads()
-        if weight.device.type != "cpu" or weight.dtype != torch.float32 or torch.is_autocast_enabled("cpu"):
-            return False
-        many = rows >= MANY * threads and torch.backends.mkldnn.is_available()
-        # With many threads for few rows torch's matrices are the faster ones.
-        few = rows <= FEW * threads and threads <= max(4, rows)
-        return (few or many) and block.norm != "none"  # the loops expect the weights of a norm
-
     def __call__(
         self,
         ids_B: Tensor,
@@ -130,8 +115,15 @@ class Layers:
         def part(some: slice) -> None:
             run(x_BD[some], cache, [array[some] for array in each], logits_BV[some])
 
-        by_rows(part, len(x_BD), _TOGETHER if self.packed is None else MANY)
+        by_rows(part, len(x_BD), self._threads(len(x_BD)))
         return x_BD, logits_BV
+
+    def _threads(self, rows: int) -> int:
+        """Threads that share the rows. One alone leaves it to oneDNN to use all."""
+        threads = torch.get_num_threads()
+        if self.packed is None:
+            return min(threads, rows // _TOGETHER)
+        return threads if rows >= MANY * threads else 1
 
     def _few(self, x_BD: Tensor, cache: Any, each: Any, logits_BV: Tensor) -> None:
         x, stack, (places, slots, homes, sources) = x_BD.numpy(), self.stack, each

@@ -11,10 +11,9 @@ from threading import Barrier
 import torch
 
 
-def by_rows(run: Callable[[slice], None], rows: int, least: int) -> None:
-    """Call `run` with the rows of each thread, at least so many; one thread alone is the caller itself."""
-    count = max(1, min(torch.get_num_threads(), rows // least))
-    if count == 1:
+def by_rows(run: Callable[[slice], None], rows: int, count: int) -> None:
+    """Call `run` with the rows of each of so many threads; one alone is the caller itself."""
+    if count <= 1:
         run(slice(0, rows))
         return
     parts = [slice(*pair) for pair in pairwise(rows * i // count for i in range(count + 1))]

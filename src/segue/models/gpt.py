@@ -36,7 +36,7 @@ from segue.errors import InputError
 from segue.layers.attention import SelfAttention
 from segue.layers.kv_cache import Loops, Slots, TransformerStep, Window, read_tokens
 from segue.layers.losses import linear_cross_entropy, target_logprobs
-from segue.layers.one_token import Stack, Stacked
+from segue.layers.one_token import Stack, Stacked, may_compile
 from segue.layers.position import Position, Positions
 from segue.layers.probe import recording
 from segue.layers.transformer import Block, FeedForward, LayerNorm, Norm
@@ -87,10 +87,6 @@ SHAPES: dict[Size, Shape] = {
     "gpt3-13b": Shape(40, 5140, 40, 128, 2048, 50_257),  # as printed; the heads together are 5,120 wide
     "gpt3-175b": Shape(96, 12288, 96, 128, 2048, 50_257),
 }
-
-
-_MANY = 3_000_000
-"""Weights that no near cache holds."""
 
 
 class Gpt(Network, LanguageModel, Body, Stacked):
@@ -342,11 +338,11 @@ class Gpt(Network, LanguageModel, Body, Stacked):
 
     def _loops(self, rows: int) -> Loops | None:
         """Compiled loops for a step of so many rows, where they are faster; None elsewhere."""
-        if sum(parameter.numel() for parameter in self.parameters()) < _MANY:
+        if not may_compile(self.stack, rows):
             return None
         from segue.layers.one_token_cpu import Layers
 
-        return Layers(self.stack, rows) if Layers.fit(self.stack, rows) else None
+        return Layers(self.stack, rows)
 
     def _sharp(self, x_BD: Tensor) -> Tensor:
         """The logits of few places, not rounded to bfloat16 as weights may be: near 10 its numbers lie 0.06 apart."""

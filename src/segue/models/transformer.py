@@ -17,8 +17,9 @@ attention to the source. Training adds label smoothing to the cross-entropy, as 
 longer than `context` is read through a window, as gpt.py says.
 
 As fairseq: first weights by Glorot and Bengio (2010), those of q, k and v each as a matrix of its own; vectors
-N(0, 1 / D). Departures from the paper: one STOP both begins and ends a target, and nothing ends a source; dropout of
-attention weights and activations have keys of their own (0 in the paper).
+N(0, 1 / D). Departures from the paper: one STOP both begins and ends a target, and nothing ends a source (output_bias:
+zeros begin a target, and SentencePiece's sources end with STOP, as Marian's do); dropout of attention weights and
+activations have keys of their own (0 in the paper).
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ from segue.batches.batch import Batch
 from segue.batches.state import State
 from segue.errors import InputError
 from segue.layers.attention import CrossAttention, Memory, SelfAttention
-from segue.layers.kv_cache import Slots, TransformerStep, Window, read_tokens
+from segue.layers.kv_cache import Loops, Slots, TransformerStep, Window, read_tokens
 from segue.layers.losses import target_logprobs
+from segue.layers.one_token import Stack, Stacked, may_compile
 from segue.layers.position import Position, Positions
 from segue.layers.probe import recording
 from segue.layers.transformer import Activation, Block, FeedForward, LayerNorm
@@ -72,6 +74,10 @@ class SourceWindow(State):
     @property
     def most(self) -> int:  # type: ignore[override]
         return self.window.most
+
+    @property
+    def source_places(self) -> int:  # type: ignore[override]
+        return self.memories[0].k_BHSK.shape[2]
 
     @property
     def rows(self) -> Tensor:
@@ -131,9 +137,9 @@ class DecoderStep(TransformerStep):
 
     def __init__(self, model: Transformer, state: SourceWindow, own: bool = False) -> None:
         """`own`: the memories of the sources are copied, so that `take` can write over them."""
-        super().__init__(state.window, model.window, self._decoded, model.logits)
         self.model, self.beams, self.attended_BS = model, state.beams, state.attended_BS
         self.memories = state.memories
+        super().__init__(state.window, model.window, self._decoded, model.logits, model.loops(state))
         if own:
             self.memories = tuple(one.select(state.rows[: len(one.k_BHSK)]) for one in state.memories)
 
@@ -156,11 +162,13 @@ class DecoderStep(TransformerStep):
         return SourceWindow(super().state(), self.memories, self.beams, self.attended_BS)
 
 
-class Transformer(Network, EncoderDecoder):
+class Transformer(Network, EncoderDecoder, Stacked):
     """Transformer encoder-decoder: writes a target for a source."""
 
     family = "Transformer"
+    records = True
     head_names = ("head.", "bias")
+    compiles_any_shape = True
 
     @dataclass(frozen=True)
     class Config(ModelConfig):
@@ -322,7 +330,7 @@ class Transformer(Network, EncoderDecoder):
         bias, rotation = self.source_positions.bias(places, length), self.source_positions.rotation(places)
         x_BSD = self.drop(self.source_positions.add(self._scaled(self.source_vectors(source_BS)), places))
         for block in self.encoder:
-            with self._as_compiled(source_BS.shape):
+            with self._as_compiled():
                 x_BSD = block(x_BSD, mask, bias, rotation)
         out: Tensor = self.norm_encoder(x_BSD)
         return out
@@ -336,7 +344,7 @@ class Transformer(Network, EncoderDecoder):
     def _scaled(self, x_BTD: Tensor) -> Tensor:
         return x_BTD if self.scale == 1 else self.scale * x_BTD
 
-    def _as_compiled(self, shape: tuple[int, ...]) -> AbstractContextManager[None]:
+    def _as_compiled(self) -> AbstractContextManager[None]:
         """Run blocks as compiled in training only: compiled code shows nothing to a probe."""
         if self.compiled is None or (self.training and not recording()):
             return nullcontext()
@@ -370,7 +378,7 @@ class Transformer(Network, EncoderDecoder):
         for i, block in enumerate(self.decoder):
             cache = None if slots is None else slots.layer(i)
             memory = memories[i]._replace(weights=weights if i + 1 == len(self.decoder) else None)
-            with self._as_compiled(tokens_BT.shape):
+            with self._as_compiled():
                 x_BTD = block(x_BTD, None, bias, rotation, cache, memory, beams)
         return x_BTD
 
@@ -405,7 +413,7 @@ class Transformer(Network, EncoderDecoder):
                 f"A target has {length - 1:,} tokens, and this model sees {self.config.context:,} (model.context). "
                 f"Set batches.length={self.config.context} or less, or model.context={length - 1} or more."
             )
-        memories = self.memories(batch.source, batch.source_mask)
+        memories = self.memories(batch.source, None if batch.source_unpadded else batch.source_mask)
         return self.decoded(batch.tokens_BT, memories, weights=weights)
 
     @property
@@ -469,6 +477,21 @@ class Transformer(Network, EncoderDecoder):
             return self.decoded(tokens_BT, some, slots)
 
         return read_tokens(tokens_BT, mask_BT, state.window, self.window, layers)
+
+    @property
+    def stack(self) -> Stack:
+        norm = self.norm if self.config.norm == "pre" else None
+        blocks = cast(list[Block], list(self.decoder))
+        return Stack(self.vectors.weight, self.scale, self.positions, blocks, norm, self._out, self.bias)
+
+    def loops(self, state: SourceWindow) -> Loops | None:
+        """Compiled code for a step, where it is faster; None elsewhere. It sums no attention."""
+        rows = len(state.window.length_B)
+        if state.attended_BS is not None or not may_compile(self.stack, rows):
+            return None
+        from segue.layers.one_token_cpu import Layers
+
+        return Layers(self.stack, rows)
 
     def one_token(self, state: SourceWindow, places: int = 0) -> DecoderStep:
         if not places:

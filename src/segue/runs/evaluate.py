@@ -20,12 +20,13 @@ import numpy as np
 from segue.data.corpus import Corpus
 from segue.errors import InputError
 from segue.inference.lm_mixture import Mixture, probabilities
-from segue.models.base import Body, Counted
+from segue.models.base import Body, Counted, EncoderDecoder
 from segue.ngrams.em import em_weights
 from segue.runs.display import Figures
+from segue.runs.ensemble import named_runs
 from segue.runs.leaks import leak, trained_runs
 from segue.runs.resume import Settings, setting_lines
-from segue.runs.run import Run, evaluate_opened
+from segue.runs.run import Run, evaluate_opened, open_runs
 from segue.tasks.lm import AS_PUBLISHED
 from segue.training import device as devices
 from segue.training.log import Progress, silent
@@ -155,7 +156,8 @@ def evaluate(
     settings: Settings = (),
     threads: int = 0,
 ) -> Figures:
-    """Compute the figures of a run, or with `mix` of runs (written a+b+c) as one mixture.
+    """Compute the figures of a run, of translators as one ensemble (a+b+c), or with `mix` of language models (a+b+c)
+    as one mixture.
 
     With `adapt` a model goes on learning while it reads (dynamic evaluation); with `cache` caches of recent text are
     mixed in. The weights of a mixture are found on `validation`, by default the run's own. `settings` say how the data
@@ -171,10 +173,11 @@ def evaluate(
 
 
 def _opened(names: str, mix: bool, device: str, trust: bool) -> list[Run]:
-    paths = [names] if Path(names).is_dir() else [name for name in names.split("+") if name]
-    if len(paths) > 1 and not mix:
-        raise InputError(f"{names} names {len(paths)} runs. To score them as one mixture, say --mix.")
-    if len(paths) == 1 and mix:
+    """Open runs: those of a mixture, or one, which may be an ensemble of translators."""
+    paths = named_runs(names)
+    if not mix:
+        return [open_runs(names, device, trust)]
+    if len(paths) == 1:
         raise InputError(f"{names} is one run, and --mix is of several. Expected them with a + between: {names}+RUN")
     return [Run.open(path, device, trust) for path in paths or [names]]
 
@@ -194,7 +197,10 @@ def _check(runs: Sequence[Run]) -> None:
         )
     for run in runs:
         if "generate" not in run.task.verbs:
-            raise InputError(f"{run.path} is made for {run.task.name}; only language models are mixed or adapted.")
+            ensemble = " Translators are an ensemble without --mix." if isinstance(run.model, EncoderDecoder) else ""
+            raise InputError(
+                f"{run.path} is made for {run.task.name}; only language models are mixed or adapted.{ensemble}"
+            )
         if not run.model.normalised:
             raise InputError(f"{run.path} gives scores, not probabilities, so that it cannot be part of a mixture.")
     for run in runs[1:]:

@@ -195,23 +195,42 @@ class Run:
         translations are written. `segue.evaluate` also mixes runs, adapts them while they read, and adds caches.
         """
         lines = setting_lines(settings)
-        decoding = [line for line in lines if _key(line) in self._decode_keys]
-        opened = self._decoding(decoding)
+        opened, reading = self.judged_with(lines)
         questions = self.task.questions(opened, data)
         if questions is not None:
             return Figures({"run": str(self.path), "data": str(data), **questions.result})
-        reading = [line for line in lines if line not in decoding]
         with self.corpus_for(data, progress, reading) as (corpus, split):
             result = evaluate_opened(self.recipe, opened, corpus, split, progress).result
-            leaked = leak(trained_runs(self.path, self.recipe, data is None), corpus, split)
+            leaked = leak(self.trained_on(data is None), corpus, split)
         return Figures({**self.scored_on(data, split), **result, **leaked})
+
+    def judged_with(self, lines: Sequence[str]) -> tuple[Opened, list[str]]:
+        """Return the opened model with the settings that say how it writes ([decode]) and by which figure it is ranked
+        (data.metric); and the other settings."""
+        decoding = [line for line in lines if _key(line) in self._decode_keys]
+        metric = [line for line in lines if _key(line) == "data.metric"]
+        opened = self._decoding(decoding)
+        if metric:
+            # The run is open, so its code is trusted.
+            data = load_recipe(str(self.path / "recipe.toml"), metric, trust=True).data
+            opened = opened._replace(codec=opened.codec._replace(data=data))
+        return opened, [line for line in lines if line not in decoding and line not in metric]
+
+    @property
+    def name(self) -> str:
+        """What figures and messages call it: its folder."""
+        return str(self.path)
+
+    def trained_on(self, own: bool) -> list[Path]:
+        """List the runs whose training data may hold a text that is scored; `own`: it is of the run's own data."""
+        return trained_runs(self.path, self.recipe, own)
 
     def scored_on(self, data: Any, split: str) -> dict[str, str]:
         """Name the run, the text, and the split if it is the run's own text, with the file that it was held out in."""
         if split != "all":
             own = self.recipe.data
-            return {"run": str(self.path), "data": own.held_out_files().get(split, own.path), "split": split}
-        return {"run": str(self.path), "data": str(data) if isinstance(data, str | Path) else "a list"}
+            return {"run": self.name, "data": own.held_out_files().get(split, own.path), "split": split}
+        return {"run": self.name, "data": str(data) if isinstance(data, str | Path) else "a list"}
 
     @contextmanager
     def corpus_for(
@@ -725,10 +744,18 @@ def _listed(texts: Iterable[str]) -> Iterator[str]:
 
 
 def load(path: str | Path, device: str = "auto", trust: bool = False, threads: int = 0) -> Run:
-    """Open a finished run; from now on compute with this many CPU threads (0: all, or those that other programs leave
-    free)."""
+    """Open a finished run, or several translators as one ensemble (RUN+RUN); from now on compute with this many CPU
+    threads (0: all, or those that other programs leave free)."""
     set_threads(threads)
-    run = Run.open(path, device, trust)
+    run = open_runs(str(path), device, trust)
     if not isinstance(run.model, Counted):
         leave_room()
     return run
+
+
+def open_runs(names: str, device: str = "auto", trust: bool = False) -> Run:
+    """Open a run, or RUN+RUN as one ensemble."""
+    from segue.runs.ensemble import EnsembleRun, named_runs
+
+    runs = [Run.open(name, device, trust) for name in named_runs(names) or [names]]
+    return runs[0] if len(runs) == 1 else EnsembleRun(runs)

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from segue.batches.batch import Batch
 from segue.batches.batches import Batches
+from segue.batches.rows import Rows
 
 Step = Callable[[Batch, Mapping[str, Any], list[Any]], list[Any]]
 """step(batch, counts, carried) -> carried; counts are the denominators of the loss, by the names of its terms."""
@@ -33,6 +34,8 @@ PACE = 20
 """Steps timed to predict the run's length."""
 LONG = 40.0
 """Compile only if more seconds than this remain."""
+FEW = 4
+"""Compile for at most this many shapes of rows."""
 MOST = 64
 """Record at most this many shapes; steps of other shapes run eagerly."""
 
@@ -49,15 +52,19 @@ def prepare(device: str) -> None:
 
 
 class Compiler:
-    """Compiles the `regions` of a model, on CUDA, for batches of one shape, if the run is long enough.
+    """Compiles the `regions` of a model, on CUDA, if the run is long enough: for batches of one shape or, where there
+    are several and the model allows it, of any.
 
     Compiling takes some ten seconds and nearly halves the time of a step, so a run with less than LONG seconds to go
-    ends sooner without it.
+    ends sooner without it. Rows of many shapes are not compiled for, unless
+    the model has code for any.
     """
 
-    def __init__(self, model: Any, device: str, shape: tuple[int, int]) -> None:
-        self.model, self.shape = model, shape
-        self.waits = device.startswith("cuda") and bool(model.regions)
+    def __init__(self, model: Any, device: str, batches: Batches) -> None:
+        self.model, self.shape = model, (batches.config.size, batches.config.length)
+        self.one_shape = batches.shapes == 1
+        few = not isinstance(batches, Rows) or model.compiles_any_shape or (batches.shapes or MOST) <= FEW
+        self.waits = device.startswith("cuda") and bool(model.regions) and few
         """Whether the decision is still open."""
         self._first: tuple[int, float] | None = None
 
@@ -76,7 +83,7 @@ class Compiler:
 
         torch._dynamo.config.suppress_errors = True  # what cannot be compiled runs eagerly, with a warning
         for region in self.model.regions:
-            region.compile(dynamic=False)
+            region.compile(dynamic=self.model.compiles_any_shape and not self.one_shape)
         self.model.compiled = self.shape
 
 
@@ -129,7 +136,7 @@ class Graphs:
         for one in found:
             if "synchronizing CUDA operation" not in str(one.message):
                 warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
-            elif not self.waits:
+            elif not self.waits and "_inductor" not in one.filename:  # torch.compile waits while it compiles
                 self.waits, where = True, f"{one.filename}:{one.lineno}"
                 warnings.warn(
                     f"A step waits for the GPU ({where}): it cannot be recorded, and is slower.", stacklevel=2
@@ -153,7 +160,11 @@ def _write(new: list[Any], place: list[Any]) -> None:
 
 def shapes_of(batch: Batch) -> tuple[Any, ...]:
     """Return the shapes of all arrays of a batch, by name: a graph is valid for exactly these."""
-    return batch.unpadded, *((name, tuple(array.shape)) for name, array in batch.arrays().items())
+    return (
+        batch.unpadded,
+        batch.source_unpadded,
+        *((name, tuple(array.shape)) for name, array in batch.arrays().items()),
+    )
 
 
 def sent(batch: Batch, counts: Mapping[str, int]) -> list[Any]:

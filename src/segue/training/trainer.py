@@ -127,7 +127,7 @@ class Trainer:
         self.average: rates.Average | None = rates.Average(model, ema) if ema else None
         self.carried: list[Any] = []
         self.graphs = cuda.Graphs()
-        self.compiler = cuda.Compiler(model, device, (batches.config.size, batches.config.length))
+        self.compiler = cuda.Compiler(model, device, batches)
         self.profile = profile
         # A recorded step has no phases to time.
         alone = batches.config.accumulate == 1 and profile is None and self.world.size == 1

@@ -1,0 +1,57 @@
+"""An ensemble: the mean of probabilities, at every step and by teacher forcing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from segue.batches.batch import Batch
+from segue.inference.decode import Config, best, generate
+from segue.inference.ensemble import Ensemble
+from segue.models.base import Sizes
+from segue.models.rnn_seq2seq import RnnSeq2seq
+
+SIZES = Sizes(7)
+SOURCE = np.array([[2, 3, 4], [5, 6, 0], [4, 0, 0]])
+GIVEN = {"source": SOURCE, "source_mask": SOURCE != 0}
+
+
+def network(seed: int, **config: object) -> RnnSeq2seq:
+    torch.manual_seed(seed)
+    return RnnSeq2seq(RnnSeq2seq.Config(width=6, **config), SIZES).double().eval()  # type: ignore[arg-type]
+
+
+def batch() -> Batch:
+    tokens = np.array([[0, 2, 3], [0, 4, 0], [0, 6, 6]])
+    targets = np.array([[2, 3, 0], [4, 0, -100], [6, 6, 0]])
+    return Batch(tokens, targets, targets != -100, None, SOURCE, SOURCE != 0).to("cpu")
+
+
+def test_the_probability_is_the_mean() -> None:
+    one, other = network(1), network(2, cell="gru", layers=2)
+    together, _ = Ensemble([one, other]).logprobs(batch())
+    alone = [part.logprobs(batch())[0].exp() for part in (one, other)]
+    real = batch().mask_BT
+    assert together[real].exp().numpy() == pytest.approx(torch.stack(alone).mean(0)[real].numpy(), rel=1e-5)
+
+
+def test_steps_score_as_teacher_forcing_does() -> None:
+    parts = Ensemble([network(1), network(2)])
+    for ranked in best(parts, [[]] * 3, SIZES, Config(beam=3, n_best=3, max_tokens=4), **GIVEN):
+        assert ranked
+    (text, *_) = generate(parts, [[]] * 3, SIZES, Config(beam=3, max_tokens=4), **GIVEN)
+    ids = np.array([[0, *text.ids]])
+    targets = np.array([[*text.ids, 0]]) if text.stopped else ids[:, 1:]
+    ids = ids[:, : targets.shape[1]]
+    alone = Batch(ids, targets, np.ones_like(ids, bool), None, SOURCE[:1], SOURCE[:1] != 0).to("cpu")
+    assert text.logprob == pytest.approx(float(parts.logprobs(alone)[0].sum()), abs=1e-5)
+
+
+@pytest.mark.parametrize("config", [Config(beam=3, max_tokens=6), Config(beam=1, max_tokens=6), Config(max_tokens=6)])
+def test_a_model_with_itself_is_that_model(config: Config) -> None:
+    one = network(3)
+    pair, alone = (generate(model, [[]] * 3, SIZES, config, **GIVEN) for model in (Ensemble([one, one]), one))
+    assert [text.ids for text in pair] == [text.ids for text in alone]
+    assert [text.logprob for text in pair] == pytest.approx([text.logprob for text in alone], abs=1e-5)
+    assert Ensemble([one, one]).parameters_count == one.parameters_count
