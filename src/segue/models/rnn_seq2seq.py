@@ -311,6 +311,11 @@ class RnnSeq2seq(Network, EncoderDecoder):
     def alignment(self, batch: Batch) -> Tensor | None:
         return self._forced(batch).alpha_BTS
 
+    def sentence_vectors(self, source_BS: Tensor, source_mask_BS: Tensor) -> Tensor:
+        """The last layer's h_S."""
+        begin = self.read(source_BS, source_mask_BS)
+        return begin.own["context"] if "context" in begin.own else begin.decoder.h_LBD[-1]
+
     def _forced(self, batch: Batch) -> Read:
         """Read the right tokens of the target (teacher forcing)."""
         # No mask: padding stands to the right, and nobody asks for the state after it.
