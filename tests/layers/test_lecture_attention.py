@@ -69,8 +69,12 @@ def test_bilinear_heads_are_the_equations(mix: bool) -> None:
 @torch.inference_mode()
 @pytest.mark.parametrize(
     "given",
-    [{"attention": "plain", "heads": 1}, {"attention": "plain", "heads": 1, "position": "rotary"}]
-    + [{"attention": "bilinear", "heads": 2, "position": "relative"}, {"mix_heads": False, "heads": 2}],
+    [
+        {"attention": "plain", "heads": 1},
+        {"attention": "plain", "heads": 1, "position": "rotary"},
+        {"attention": "bilinear", "heads": 2, "position": "relative"},
+        {"mix_heads": False, "heads": 2},
+    ],
 )
 def test_gpt_steps_with_them_as_it_reads(given: dict[str, Any]) -> None:
     """The KV cache too; and no compiled code takes such a layer for the usual one."""
