@@ -201,16 +201,19 @@ class Memory(NamedTuple):
 
     def join(self, others: Sequence[Memory]) -> Memory:
         """The rows of all, padded to the longest source."""
-        every = [self, *others]
-        most = max(one.k_BHSK.shape[2] for one in every)
-        keys = [F.pad(one.k_BHSK, (0, 0, 0, most - one.k_BHSK.shape[2])) for one in every]
-        values = [F.pad(one.v_BHSK, (0, 0, 0, most - one.v_BHSK.shape[2])) for one in every]
-        if all(one.mask is None and one.k_BHSK.shape[2] == most for one in every):
-            return Memory(torch.cat(keys), torch.cat(values), None)
-        masks = [F.pad(one._mask(), (0, most - one.k_BHSK.shape[2])) for one in every]
-        return Memory(torch.cat(keys), torch.cat(values), torch.cat(masks))
+        most = max(one.k_BHSK.shape[2] for one in (self, *others))
+        every = [one.widened(most) for one in (self, *others)]
+        k_BHSK, v_BHSK = (torch.cat(parts) for parts in zip(*(one[:2] for one in every), strict=True))
+        return Memory(k_BHSK, v_BHSK, torch.cat([one.real() for one in every]))
 
-    def _mask(self) -> Tensor:
+    def widened(self, places: int) -> Memory:
+        """Padded to so many places, with a mask."""
+        more = max(0, places - self.k_BHSK.shape[2])
+        k_BHSK, v_BHSK = (F.pad(part, (0, 0, 0, more)) for part in self[:2])
+        return Memory(k_BHSK, v_BHSK, F.pad(self.real(), (0, more)))
+
+    def real(self) -> Tensor:
+        """The mask, or one that is True everywhere."""
         (rows, _, length, _), device = self.k_BHSK.shape, self.k_BHSK.device
         return torch.ones(rows, 1, 1, length, dtype=torch.bool, device=device) if self.mask is None else self.mask
 
