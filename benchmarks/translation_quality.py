@@ -97,9 +97,9 @@ def finish(process: subprocess.Popen[str]) -> str:
 def figures(name: str, written: list[str], references: list[str]) -> dict[str, str]:
     """What is published of the case, and what is usual beside it."""
     if name == "samsum":
-        from segue.inference import metrics
+        from segue.inference.text_metrics import METRICS
 
-        return {key: f"{value:.2f}" for key, value in metrics.rouge(written, references).items()}
+        return {key: f"{METRICS[key].score(written, references):.2f}" for key in ("rouge1", "rouge2", "rougeL")}
     from sacrebleu.metrics import BLEU, CHRF
 
     settings: list[dict[str, Any]] = [{"lowercase": True}, {}] if CASES[name].lower else [{}, {"lowercase": True}]
@@ -133,7 +133,9 @@ def ours(name: str, arguments: argparse.Namespace, place: Path, files: dict[str,
     trained = time.perf_counter() - begun
     both = "+".join(map(str, runs))
     for run in runs:
-        print(f"{run.name}: validation {json.loads((run / 'result.json').read_text()).get('validation', {})}")
+        records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        last = [record for record in records if record["kind"] == "validation"][-1]
+        print(f"{run.name}: step {last['step']:,}, validation loss {last['loss']:.4f}")
     begun = time.perf_counter()
     written = decoded(both, files[arguments.split][0], case.decode + arguments.decode)
     print(f"{name}: {trained:.0f} s to train, {time.perf_counter() - begun:.0f} s to decode {arguments.split}")

@@ -216,7 +216,7 @@ def evaluate(
 
     segue evaluate runs/bow-reviews other.tsv data.columns=2,1     (the label stands second there)
 
-    segue evaluate runs/transformer-pairs other.tsv decode.beam=10
+    segue evaluate runs/transformer-pairs other.tsv decode.beam=10 data.metric=chrf
 
     segue evaluate runs/a+runs/b other.tsv     (translators as one ensemble)
 
@@ -495,7 +495,7 @@ def look(
     opened = [load(path, device, trust, threads) for path in (run, *([other] if other else []))]
     shown = opened[0].look(text, view, opened[1] if other else None, **options)
     for one in opened:
-        if isinstance(one.model, LanguageModel):
+        if isinstance(one.model, LanguageModel) and view != "sentence_map":
             _warn_unknown(one, text.partition("\t")[0])
     if json:
         typer.echo(shown.json())
@@ -623,7 +623,9 @@ def export_run(
 def import_run(
     path: Annotated[
         str,
-        typer.Argument(help="What `segue export` wrote, an ARPA file, a GPT-2's or Marian's folder, or vectors of words."),
+        typer.Argument(
+            help="What `segue export` wrote, an ARPA file, a GPT-2's or Marian's folder, or vectors of words."
+        ),
     ],
     out: Annotated[
         str | None, typer.Option("--out", help="The run folder to make; by default a new one in runs/, by its name.")
@@ -734,7 +736,9 @@ def list_runs(
         from segue.runs.experiments.compare import compare_runs
 
         with _progress() as progress:
-            result = compare_runs(rest, data, out, (), progress, trust)
+            settings = [word for word in rest if "=" in word]
+            runs_named = [word for word in rest if "=" not in word]
+            result = compare_runs(runs_named, data, out, settings, progress, trust)
         return _print(result) if json else print_comparison(result)
     if verb == "rm" and rest:
         return print_lines(find.remove_runs([Path(run) for run in rest]))

@@ -26,6 +26,7 @@ from segue.data.config import Config as Data
 from segue.data.config import Label
 from segue.errors import InputError, nearest
 from segue.inference.decode_settings import Config as Decode
+from segue.inference.evaluation import NAMES
 from segue.models.base import Counted, Model, ModelConfig
 from segue.models.keys import OWNERS, SECTIONS, group_docs, keys_of, section_fields, shared_sections_with
 from segue.models.names import RECIPES, full_setting, key_elsewhere, meanings, recipe_names
@@ -81,14 +82,19 @@ def load_recipe(
 
     `what` may also be a textbook's name (models/names.py), and a setting may lack its section where one alone has the
     key. `base` holds values of the caller's own below the overrides, as {"data": {"path": …}}. A kind that is a file
-    of the user's own is code, and is imported only with `trust`.
+    of the user's own is code, and is imported only with `trust`. A budget that is named (train.seconds=600) replaces
+    that of a shipped recipe.
     """
     kind, name, values = _from_toml(what)
     models.check_trust(kind, trust)
+    settings = [full_setting(one, kind) for one in overrides]
+    if not what.endswith(".toml") and any(one.partition("=")[0] in _BUDGET[:3] for one in settings):
+        train = values.get("train", {})
+        values["train"] = {key: value for key, value in train.items() if f"train.{key}" not in _BUDGET[:3]}
     for section, entries in (base or {}).items():
         values.setdefault(section, {}).update(entries)
     named = _named(values) if what.endswith(".toml") else []
-    for override in (full_setting(one, kind) for one in overrides):
+    for override in settings:
         _override(values, override)
         named.append(override.partition("=")[0])
     _check_keys(kind, values)
@@ -281,6 +287,12 @@ def _settle(values: dict[str, dict[str, Any]], model: type[Model]) -> None:
     if label not in model.labels and label in typing.get_args(Label):
         learns = "one class a row" if task.shape.labelled else task.name
         raise InputError(f"data.label={label} is not for this model: it learns {learns}. " + _FOR_LABELS[label])
+    metric = str(values["data"].get("metric", Data.metric))
+    if metric != Data.metric and not task.metrics:
+        raise InputError(
+            f"data.metric={metric} is for models that write a target for a source; those of {task.name} are ranked by "
+            f"{NAMES.get(task.figure, task.figure)}. Leave it out."
+        )
     task.defaults(values, model)
 
 

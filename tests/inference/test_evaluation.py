@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
 from segue import tasks
-from segue.inference.evaluation import LOWER_IS_BETTER, NAMES, Evaluation, compare
+from segue.inference.evaluation import LOWER_IS_BETTER, NAMES, Evaluation, compare, length_bins
 
 
 def shares(right: list[float], asked: list[float], share: bool = True) -> Evaluation:
@@ -78,3 +80,15 @@ def test_every_task_has_a_figure_that_ranks() -> None:
     for name, figure in figures.items():
         assert figure in tasks.task(name).beside, name
         assert figure in NAMES or figure.isalpha(), name
+
+
+def test_ranges_of_length_are_of_one_width_and_have_enough_pieces() -> None:
+    lengths = np.random.default_rng(0).poisson(12, 1000) + 1
+    bins = length_bins(lengths)
+    assert bins[0][0] == lengths.min() and bins[-1][1] == lengths.max()
+    assert all(after[0] == before[1] + 1 for before, after in pairwise(bins))
+    assert {high % 2 for _, high in bins[:-1]} == {0} and 5 < len(bins) <= 15
+    counts = [int(((lengths >= low) & (lengths <= high)).sum()) for low, high in bins]
+    assert sum(counts) == 1000 and min(counts) >= 20
+    assert length_bins(np.full(5, 7)) == [(7, 7)]
+    assert length_bins(np.array([0] * 30 + [400] * 3)) == [(0, 400)]

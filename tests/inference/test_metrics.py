@@ -1,21 +1,16 @@
-"""Metrics against scikit-learn, sacrebleu, and cases worked by hand."""
+"""Metrics against scikit-learn, and cases worked by hand."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-import sacrebleu
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as sklearn_metrics
 
 from segue.inference import metrics
-from segue.inference.evaluation import Evaluation, compare
 from segue.inference.metrics import (
     accuracy,
-    bleu_chrf,
-    bleu_of_sums,
-    bleu_statistics,
     calibration_error,
     confusion,
     macro_f1,
@@ -168,46 +163,6 @@ def test_tags_that_mark_no_spans() -> None:
         span_f1([["O"]], [["O"], ["O"]])
     with pytest.raises(ValueError, match="1 tags got 2"):
         span_counts(["O"], ["O", "O"])
-
-
-REFERENCES = [
-    "The cat sat on the mat .",
-    "Dogs bark at night, loudly.",
-    "It rains again today",
-    "I see a red house",
-    "Yes.",
-]
-GOOD = ["The cat sat on the mat .", "Dogs bark at night, quietly.", "It rains today", "I see the red house", "Yes."]
-POOR = ["A cat is on a mat", "Dogs at night", "Rain rain today again", "house red a see I", "No."]
-
-
-def test_bleu_and_chrf_are_sacrebleus() -> None:
-    found = bleu_chrf(GOOD, REFERENCES)
-    assert found["bleu"] == sacrebleu.corpus_bleu(GOOD, [REFERENCES]).score
-    assert found["chrf"] == sacrebleu.corpus_chrf(GOOD, [REFERENCES]).score
-    assert "tok:13a" in found["signature"] and f"version:{sacrebleu.__version__}" in found["signature"]
-    perfect = bleu_chrf(REFERENCES, REFERENCES)
-    assert (perfect["bleu"], perfect["chrf"]) == pytest.approx((100.0, 100.0))
-    with pytest.raises(ValueError, match="as long as each other"):
-        bleu_chrf(GOOD, REFERENCES[:-1])
-
-
-@pytest.mark.parametrize("hypotheses", [GOOD, POOR, REFERENCES, [""] * 5])
-def test_bleu_of_summed_sentences_is_the_corpus_bleu(hypotheses: list[str]) -> None:
-    sums = bleu_statistics(hypotheses, REFERENCES).sum(0, keepdims=True)
-    assert bleu_of_sums(sums)[0] == pytest.approx(sacrebleu.corpus_bleu(hypotheses, [REFERENCES]).score)
-
-
-def test_intervals_of_bleu() -> None:
-    good, poor = (
-        Evaluation({"figure": "bleu"}, bleu_statistics(one * 8, REFERENCES * 8), of_sums=bleu_of_sums)
-        for one in (GOOD, POOR)
-    )
-    low, high = good.interval()
-    assert low < bleu_chrf(GOOD * 8, REFERENCES * 8)["bleu"] < high
-    found = compare([good], [poor])
-    assert 0 < found.lo < found.difference < found.hi and found.p < 0.001
-    assert found.difference == pytest.approx(good.value - poor.value)
 
 
 def test_many_labels_share_one_row_and_the_others_keep_their_figures() -> None:

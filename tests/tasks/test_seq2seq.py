@@ -27,6 +27,7 @@ from segue.inference.decode_settings import Config as Decode
 from segue.inference.evaluation import Evaluation, compare
 from segue.inference.opened import Opened
 from segue.models.rnn_seq2seq import RnnSeq2seq
+from segue.recipe import load_recipe
 from segue.tasks.seq2seq import BEAM, TASK, Seq2seq, Translation
 from segue.tokens.tokenizer import Config as Tokens
 from segue.tokens.tokenizer import Tokenizer
@@ -335,9 +336,10 @@ class Told(Seq2seq):
         return (np.log([0.5, 0.125]) for _ in rows)
 
 
-def translated(written: list[str], references: list[str]) -> Evaluation:
-    rows = [Example(text=f"source {i}", target=target) for i, target in enumerate(references)]
-    return Told(written).judged(opened(lambda sizes: None, 1000), rows)
+def translated(written: list[str], references: list[str], metric: Any = "bleu", words: int = 2) -> Evaluation:
+    rows = [Example(text=" ".join(["source"] * (i % words + 1)), target=t) for i, t in enumerate(references)]
+    one = opened(lambda sizes: None, 1000)
+    return Told(written).judged(one._replace(codec=one.codec._replace(data=Data(metric=metric))), rows)
 
 
 WRITTEN = ["the old cow eats the green grass", "my dog sees a red ball", "a king", "the cat naps well"]
@@ -348,7 +350,7 @@ def test_translations_are_sacrebleus() -> None:
     result = translated(WRITTEN, REFERENCES).result
     assert result["bleu"] == pytest.approx(sacrebleu.corpus_bleu(WRITTEN, [REFERENCES]).score)
     assert result["chrf"] == pytest.approx(sacrebleu.corpus_chrf(WRITTEN, [REFERENCES]).score)
-    assert (result["task"], result["figure"], result["sentences"], result["exact"]) == ("seq2seq", "bleu", 4, 0.25)
+    assert (result["task"], result["figure"], result["sentences"], result["exact"]) == ("seq2seq", "bleu", 4, 0.75)
     for part in ("BLEU|", "chrF2|", "version:", "tok:13a"):
         assert part in result["signature"]
     assert result["perplexity"] == pytest.approx(4)  # 1 / sqrt(1/2 · 1/8)
@@ -358,7 +360,7 @@ def test_translations_are_sacrebleus() -> None:
 
 def test_translations_are_shown_right_or_wrong() -> None:
     shown = translated(WRITTEN, REFERENCES).examples
-    assert shown[3] == {"source": "source 3", "reference": REFERENCES[3], "output": WRITTEN[3]}
+    assert shown[3] == {"source": "source source", "reference": REFERENCES[3], "output": WRITTEN[3]}
     assert len(shown) == 4
 
 
@@ -367,3 +369,36 @@ def test_compare_translations() -> None:
     expected = sacrebleu.corpus_bleu(WRITTEN, [REFERENCES]).score
     assert gap.difference == pytest.approx(100 - expected)
     assert compare([translated(WRITTEN, REFERENCES)], [translated(REFERENCES, REFERENCES)]).difference < 0
+
+
+@pytest.mark.parametrize("name", TASK.metrics)
+def test_data_metric_names_the_figure_that_ranks(name: str) -> None:
+    evaluation = translated(WRITTEN * 10, REFERENCES * 10, name)
+    assert evaluation.figure == name and list(evaluation.result)[:3] == ["task", "figure", name]
+    assert evaluation.value == evaluation.result[name]
+    low, high = evaluation.result[f"{name}_ci"]
+    assert low <= evaluation.value <= high
+    by_bleu = translated(WRITTEN * 10, REFERENCES * 10).result
+    assert {key: evaluation.result[key] for key in TASK.metrics} == pytest.approx({k: by_bleu[k] for k in TASK.metrics})
+    assert TASK.shown(name)[0] == name and set(TASK.shown(name)) <= set(evaluation.result)
+
+
+def test_figures_by_length_of_the_source() -> None:
+    """Here every source of three words is translated badly."""
+    written = [REFERENCES[0], REFERENCES[0], WRITTEN[2]] * 25
+    found = translated(written, [REFERENCES[0]] * 75, words=3).result["by_length"]
+    assert [(row["from"], row["to"], row["mean"], row["rows"]) for row in found] == [
+        (n, n, float(n), 25) for n in (1, 2, 3)
+    ]
+    short, middle, long = (row["bleu"] for row in found)
+    assert short == middle == pytest.approx(100) and long < 10
+    assert found[0]["bleu_ci"] == pytest.approx([100, 100])
+    assert "by_length" not in translated(written, [REFERENCES[0]] * 75, words=1).result
+
+
+def test_a_metric_is_of_pairs_alone() -> None:
+    with pytest.raises(InputError, match=r"data.metric=chrf is for models that write a target .* bits per byte"):
+        load_recipe("ngram", ["data.metric=chrf"])
+    with pytest.raises(InputError, match=r"data\.metric"):
+        load_recipe("rnn_seq2seq", ["data.metric=blue"])
+    assert load_recipe("rnn_seq2seq", ["data.metric=rougeL"]).data.metric == "rougeL"

@@ -10,6 +10,7 @@ from typing import Literal
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
 """The words for common delimiters (data.delimiter)."""
 Label = Literal["class", "classes", "number", "iob1", "bio", "bioes"]
+Metric = Literal["bleu", "bleu_lower", "chrf", "rouge1", "rouge2", "rougeL", "exact", "f1", "repeats"]
 Format = Literal["auto", "text", "tsv", "csv", "json", "jsonl", "fasttext", "conll", "parallel"]
 
 
@@ -43,6 +44,8 @@ class Config:
     """Held-out text to validate on during training: a path, a share of the text, or 0."""
     test: str | float = 0.0
     """Held-out text for the final figures: a path, a share of the text, 0, or a fold (3/10: the third of ten parts)."""
+    metric: Metric = "bleu"
+    """The figure that ranks models of pairs: bleu (bleu_lower, chrf), rouge1 (rouge2, rougeL), exact, f1, repeats."""
     seed: int = 0
     """Seeds the choice of the rows to hold out, and the sentences of the built-in grammar."""
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segue.inference.statistics import (
+    FEWEST,
     Paired,
     Seeds,
     chance_of_both,
@@ -42,7 +43,16 @@ NAMES = {
     "spearman": "Spearman's rho",
     "span_f1": "span F1",
     "bleu": "BLEU",
+    "bleu_lower": "lower-cased BLEU",
     "chrf": "chrF",
+    "rouge1": "ROUGE-1",
+    "rouge2": "ROUGE-2",
+    "rougeL": "ROUGE-L",
+    "exact": "exact match",
+    "f1": "token F1",
+    "repeats": "repeated bigrams",
+    "distinct1": "distinct words",
+    "distinct2": "distinct bigrams",
     "best_possible": "best possible",
     "tokens_cut": "tokens cut",
     "cloze": "cloze accuracy",
@@ -73,12 +83,23 @@ MEANINGS = {
     "micro_f1": "F1 of all labels together, so that common classes count more",
     "calibration_error": "how far the stated probabilities are from the share that is right",
     "cloze": "how often the word that stood there gets the highest probability of some",
+    "bleu": "how many runs of one to four words of the output stand in the reference, from 0 to 100",
+    "bleu_lower": "BLEU without case; of tokenised references, cut at blanks alone, as papers on such text give it",
+    "chrf": "F-score of runs of one to six characters that output and reference share, from 0 to 100",
+    "rouge1": "F1 of the words that output and reference share, from 0 to 100",
+    "rouge2": "F1 of the pairs of neighbouring words that output and reference share, from 0 to 100",
+    "rougeL": "F1 of the longest sequence of words that stands in output and reference in this order, from 0 to 100",
+    "exact": "outputs that equal the reference, but for case, punctuation and English articles",
+    "f1": "F1 of the words that output and reference share, without case, punctuation and English articles",
+    "repeats": "pairs of words that an output repeats, more often than its reference has them: fewer are better",
+    "distinct1": "different words of all outputs, over all their words: low where a model always says the same",
+    "distinct2": "different pairs of neighbouring words of all outputs, over all their pairs",
     "best_possible": "what the true distribution of this text would reach",
 }
 """What a figure is, in one line, where its name does not say it."""
 HIDDEN_ZEROS = {"unknown_tokens", "spelling_bits_per_byte", "zero_probability_tokens", "tokens_cut"}
 """Figures that are only shown to people if there is something to tell."""
-LOWER_IS_BETTER = {"bits_per_byte", "perplexity", "mean_squared_error"}
+LOWER_IS_BETTER = {"bits_per_byte", "perplexity", "mean_squared_error", "repeats"}
 
 
 @dataclass(frozen=True)
@@ -96,6 +117,8 @@ class Evaluation:
     """Whether the figure is a share of right answers, with an interval within 0 and 1."""
     ordered: bool = False
     """Whether the pieces are running text in its order, so that neighbours are alike; else they are independent."""
+    lengths_N: NDArray[np.int64] | None = None
+    """Words of the source of each piece, where the figure is also computed by length."""
 
     @property
     def figure(self) -> str:
@@ -117,11 +140,46 @@ class Evaluation:
         if self.figure not in self.result:
             return self
         new = {self.figure: self.value, f"{self.figure}_ci": list(self.interval())}
-        return replace(self, result=self.result | new)
+        return replace(self, result=self.result | new | self.by_length())
+
+    def by_length(self) -> dict[str, Any]:
+        """Compute the figure of sources of like length, each with its interval, as `by_length` of a result; nothing
+        where lengths are not known or all alike."""
+        if self.lengths_N is None:
+            return {}
+        rows = []
+        for low, high in length_bins(self.lengths_N):
+            inside = (self.lengths_N >= low) & (self.lengths_N <= high)
+            part = replace(self, pieces_NK=self.pieces_NK[inside])
+            found = {self.figure: part.value, f"{self.figure}_ci": list(part.interval())}
+            mean = float(self.lengths_N[inside].mean())
+            rows.append({"from": low, "to": high, "mean": mean, "rows": int(inside.sum()), **found})
+        return {"by_length": rows} if len(rows) > 1 else {}
 
     def interval(self) -> tuple[float, float]:
         """Compute the 95 % confidence interval of the figure: the chance of the text."""
         return interval([self])
+
+
+_BINS = 15
+"""Ranges of length at the most."""
+
+
+def length_bins(lengths_N: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Divide lengths into up to 15 ranges of one round width; a range with too few pieces for an interval is joined
+    with the next, and at the end with the one before."""
+    longest = float(np.quantile(lengths_N, 0.99))
+    width = next(m * 10**k for k in range(20) for m in (1, 2, 5) if m * 10**k * _BINS >= longest)
+    counts = np.bincount(np.maximum(lengths_N - 1, 0) // width)
+    ends: list[int] = []
+    waiting = 0
+    for place, count in enumerate(counts.tolist()):
+        waiting += count
+        if waiting >= FEWEST:
+            ends.append((place + 1) * width)
+            waiting = 0
+    ends[-1:] = [int(lengths_N.max())]
+    return list(zip([int(lengths_N.min()), *(end + 1 for end in ends[:-1])], ends, strict=True))
 
 
 def main_figure(result: dict[str, Any]) -> str:

@@ -1,15 +1,15 @@
-"""Metrics of predictions: accuracy and F1 of classes, F1 of spans, BLEU and chrF of translations.
+"""Metrics of predictions: accuracy and F1 of classes, correlations of numbers, F1 of spans.
 
     precision = right / predicted      recall = right / true      F1 = 2 · right / (predicted + true)
 
-An undefined share (0 of 0) is 0, as in scikit-learn. Spans are read and counted as conlleval
-(Tjong Kim Sang 2000) does. BLEU (Papineni 2002) and chrF (Popović 2015) are sacrebleu's own.
+An undefined share (0 of 0) is 0, as in scikit-learn. Spans are read and counted as conlleval (Tjong Kim Sang 2000)
+does. Metrics of written texts are in text_metrics.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, TypedDict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -36,14 +36,6 @@ class SpanScore(NamedTuple):
     right: int
     predicted: int
     true: int
-
-
-class Translation(TypedDict):
-    """Corpus scores from 0 to 100, and how they were counted."""
-
-    bleu: float
-    chrf: float
-    signature: str
 
 
 # Classes
@@ -217,40 +209,3 @@ def by_type(types: Sequence[str], counts: Sequence[Sequence[int]]) -> dict[str, 
     both = span_score(*(sum(column) for column in zip(*counts, strict=True)))
     rows = [{"type": kind, **score._asdict()} for kind, score in zip(types, scores, strict=True)]
     return {"precision": both.precision, "recall": both.recall, "by_type": rows}
-
-
-# Translations
-
-
-def bleu_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Translation:
-    """Compute corpus BLEU and chrF2 against one reference a sentence, with sacrebleu's signatures."""
-    from sacrebleu.metrics.bleu import BLEU
-    from sacrebleu.metrics.chrf import CHRF
-
-    _same_length(hypotheses, references)
-    bleu, chrf = BLEU(force=True), CHRF()  # force: no warning about text that looks tokenised
-    scores = [metric.corpus_score(hypotheses, [references]).score for metric in (bleu, chrf)]
-    signature = f"BLEU|{bleu.get_signature()} chrF2|{chrf.get_signature()}"
-    return Translation(bleu=scores[0], chrf=scores[1], signature=signature)
-
-
-def bleu_statistics(hypotheses: Sequence[str], references: Sequence[str]) -> NDArray[np.float64]:
-    """Count, a row a sentence: lengths of hypothesis and reference, right n-grams and all n-grams of orders 1 to 4."""
-    from sacrebleu.metrics.bleu import BLEU
-
-    _same_length(hypotheses, references)
-    bleu = BLEU(effective_order=True, force=True)  # the same counts, without warnings that are for sentences
-    scores = [bleu.sentence_score(*pair) for pair in _with_references(hypotheses, references)]
-    return np.array([[s.sys_len, s.ref_len, *s.counts, *s.totals] for s in scores], dtype=np.float64)
-
-
-def bleu_of_sums(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Compute corpus BLEU of each row of summed `bleu_statistics`, for `Evaluation.of_sums`."""
-    from sacrebleu.metrics.bleu import BLEU
-
-    rows = sums.round().astype(int).tolist()
-    return np.array([BLEU.compute_bleu(row[2:6], row[6:10], row[0], row[1], smooth_method="exp").score for row in rows])
-
-
-def _with_references(hypotheses: Sequence[str], references: Sequence[str]) -> Iterable[tuple[str, list[str]]]:
-    return ((hypothesis, [reference]) for hypothesis, reference in zip(hypotheses, references, strict=True))

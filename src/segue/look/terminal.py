@@ -227,7 +227,7 @@ def _print_profile(profile: dict[str, Any]) -> None:
 
 
 _NO_FIGURES = {"task", "figure", "confusion", "calibration", "labels", "static", "by_corpus", "sections"}
-_NO_FIGURES |= {"amount", "sha256", "had_a_say", "leak", "run", "data", "types", "span_counts", "by_type"}
+_NO_FIGURES |= {"amount", "sha256", "had_a_say", "leak", "run", "data", "types", "span_counts", "by_type", "by_length"}
 
 
 def print_figures(result: dict[str, Any]) -> None:

@@ -29,6 +29,7 @@ from segue.look.explain.evidence import context_text, evenest, has_counts, token
 from segue.look.explain.orders import Orders, limit, orders_of
 from segue.look.inside import look, views_of
 from segue.look.inside.view import View
+from segue.look.page.by_length import Part
 from segue.look.page.curves import Curve, Points
 from segue.look.page.markup import figure
 from segue.look.page.projection import word_map
@@ -43,6 +44,8 @@ from segue.training.log import read_metrics
 _SAMPLE = 400
 _INSIDE = 24
 """Characters of held-out text whose attention or gates are drawn."""
+_ALIGNED, _ALIGNED_WORDS = 2, (5, 14)
+"""Held-out sentences whose alignment is drawn, and how many words such a source has."""
 _GIVEN, _CONTINUED = 70, 240
 """About how many characters the quiz shows first, and how many follow."""
 _OTHERS = 3
@@ -158,7 +161,7 @@ def entry_of(
     """Gather what the page shows for one run; `result` is that of its training."""
     figures = evaluation.result
     main = main_figure(figures)
-    names = [name for name in run.task.beside if figures.get(name) is not None or name == main]
+    names = [name for name in run.task.shown(main) if figures.get(name) is not None or name == main]
     interval = figures.get(f"{main}_ci")
     curve, loss = curves_of(run, result, figures)
     return Entry(
@@ -178,6 +181,10 @@ def entry_of(
         surprisal=word_bits(run, passage.units) if passage else [],
         confusion=(figures["labels"], figures["confusion"]) if "confusion" in figures else None,
         types=figures.get("by_type", []),
+        lengths=[
+            Part(row["from"], row["to"], row["mean"], row["rows"], row[main], tuple(row[f"{main}_ci"]))
+            for row in figures.get("by_length", [])
+        ],
         examples=evaluation.examples,
         calibration=figures.get("calibration", []),
         run=str(run.path.relative_to(Path.cwd()) if run.path.is_relative_to(Path.cwd()) else run.path),
@@ -203,7 +210,7 @@ def write_run_page(run: Run, evaluation: Evaluation, corpus: Corpus, split: str,
     page = page_of(f"{run.recipe.name} on {data}", summary, [entry], passage, evaluation, split)
     expected = expected_of(run, passage.units) if passage and has_counts(run.model) else None
     words = word_map(run.words, run.model.counts[FIRST:]) if "nearest" in run.task.verbs else None
-    views = inside(run, passage.units) if passage else []
+    views = inside(run, passage.units) if passage else alignments(run, evaluation.examples)
     orders = orders_in(run, corpus, split) if has_counts(run.model) else None
     written = tempered(run, passage.prompt) if passage else []
     page = replace(page, expected=expected, words=words, views=views, orders=orders, temperatures=written)
@@ -263,6 +270,17 @@ def inside(run: Run, units: Iterable[str]) -> list[View]:
     found = views_of(run.model)
     last: dict[str, Any] = {"layer": run.model.depth - 1} if isinstance(run.model, Body) else {}
     return [look(run.opened, name, words, **last) for name in ("attention", "gates") if name in found]
+
+
+def alignments(run: Run, examples: Sequence[dict[str, str]], named: bool = False) -> list[View]:
+    """How what a model wrote looks at its source: the alignment of some held-out sentences, where the model attends;
+    `named`: with the name of the model, where several are shown."""
+    if "alignment" not in views_of(run.model):
+        return []
+    fit = [one for one in examples if _ALIGNED_WORDS[0] <= len(one["source"].split()) <= _ALIGNED_WORDS[1]]
+    pairs = [(one["source"], one["output"] if one["output"].strip() else one["reference"]) for one in fit[:_ALIGNED]]
+    views = [look(run.opened, "alignment", source, target) for source, target in pairs]
+    return [view._replace(title=f"{run.recipe.name}: {view.title}") for view in views] if named else views
 
 
 def page_of(

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from segue.data.readers import Question, Questions
 from segue.data.tables import fasttext_row
+from segue.errors import InputError
 from segue.inference.alignment import aligned, check_attends, pharaoh
 from segue.look.explain.leave_one_out import Mattered, most_moving
 from segue.look.terminal import explained_line
@@ -58,6 +59,10 @@ class PredictedFile:
             check_attends(run.model)
         self.decode, data, form = run.split_settings(settings, "a prediction")
         self.decoding = run.decoding(self.decode)
+        if alignment and self.decoding.get("n_best", 1) > 1:
+            raise InputError(
+                f"--alignment is of one translation, and decode.n_best is {self.decoding['n_best']}. Leave out either."
+            )
         self.file = QuestionFile(file, data, run.recipe.shape, form)
         self.cut = 0
         """Tokens that the model did not read, since a text is too long."""

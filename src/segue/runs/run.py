@@ -195,16 +195,26 @@ class Run:
         translations are written. `segue.evaluate` also mixes runs, adapts them while they read, and adds caches.
         """
         lines = setting_lines(settings)
-        decoding = [line for line in lines if _key(line) in self._decode_keys]
-        opened = self._decoding(decoding)
+        opened, reading = self.judged_with(lines)
         questions = self.task.questions(opened, data)
         if questions is not None:
             return Figures({"run": str(self.path), "data": str(data), **questions.result})
-        reading = [line for line in lines if line not in decoding]
         with self.corpus_for(data, progress, reading) as (corpus, split):
             result = evaluate_opened(self.recipe, opened, corpus, split, progress).result
             leaked = leak(self.trained_on(data is None), corpus, split)
         return Figures({**self.scored_on(data, split), **result, **leaked})
+
+    def judged_with(self, lines: Sequence[str]) -> tuple[Opened, list[str]]:
+        """Return the opened model with the settings that say how it writes ([decode]) and by which figure it is ranked
+        (data.metric); and the other settings."""
+        decoding = [line for line in lines if _key(line) in self._decode_keys]
+        metric = [line for line in lines if _key(line) == "data.metric"]
+        opened = self._decoding(decoding)
+        if metric:
+            # The run is open, so its code is trusted.
+            data = load_recipe(str(self.path / "recipe.toml"), metric, trust=True).data
+            opened = opened._replace(codec=opened.codec._replace(data=data))
+        return opened, [line for line in lines if line not in decoding and line not in metric]
 
     @property
     def name(self) -> str:

@@ -68,6 +68,8 @@ class Task(ABC):
     """Further figures in tables and pages."""
     curve: ClassVar[tuple[str, str]] = ("accuracy", "")
     """The validation figure that is drawn over training, and what the picture calls it ("": its own name)."""
+    metrics: ClassVar[tuple[str, ...]] = ()
+    """Figures of which data.metric names the one that ranks models; empty: there is no choice."""
     decides: ClassVar[bool] = False
     """Whether models are judged by decisions: the best weights have the best accuracy, and `compare` gives advice."""
     judged_one_by_one: ClassVar[str] = "rows"
@@ -233,6 +235,10 @@ class Task(ABC):
     def figures(self, opened: Opened, rows: Sequence[Example], predictions: Sequence[Any]) -> Evaluation:
         """Compute the figures of predictions, row by row."""
         raise TypeError(f"{self.name} has no rows")
+
+    def shown(self, figure: str) -> tuple[str, ...]:
+        """Return the figures that tables and pages show where this one ranks, that one first."""
+        return (figure, *(name for name in self.beside if name != figure))
 
     def questions(self, opened: Opened, data: Any) -> Evaluation | None:
         """Compute the figures on a file of questions; None if `data` is not one."""

@@ -25,12 +25,12 @@ from segue.data.corpus import Corpus
 from segue.data.example import Example
 from segue.data.shapes import PARALLEL, Shape
 from segue.errors import InputError
-from segue.inference import metrics
 from segue.inference.by_length import by_tokens, windows
 from segue.inference.decode_settings import Config as Decode
 from segue.inference.evaluation import Evaluation
 from segue.inference.opened import Opened
 from segue.inference.score import Floats, Line, perplexity_of
+from segue.inference.text_metrics import METRICS, distinct, signature
 from segue.models.base import Model
 from segue.tasks.base import Task, Values
 from segue.tokens.tokenizer import Config as Tokens
@@ -99,9 +99,11 @@ class Seq2seq(Task):
     tokens = "bpe"
     figure = "bleu"
     beside = ("bleu", "chrf", "perplexity")
+    metrics = tuple(METRICS)
     curve = ("accuracy", "token accuracy")
     ladder = (
         *(f"rnn_seq2seq/{name}" for name in ("elman", "start", "fixed", "dot", "bilinear", "additive", "coverage")),
+        "transformer",
     )
     by = "source"
     added = 1
@@ -170,7 +172,9 @@ class Seq2seq(Task):
         stop = np.zeros(1, np.int64)
         inputs = [np.concatenate([stop, row.astype(np.int64)])[: target_limit + 1] for row in text]
         targets = [np.concatenate([row.astype(np.int64), stop])[: target_limit + 1] for row in text]
-        return Batch(pad(inputs), pad(targets, IGNORE), mask_of(inputs), None, pad(source), mask_of(source))
+        real, whole = mask_of(source), len({len(row) for row in source}) == 1
+        given = pad(inputs), pad(targets, IGNORE), mask_of(inputs), None, pad(source), real
+        return Batch(*given, source_unpadded=whole)
 
     def defaults(self, values: Values, model: type[Model]) -> None:
         """Write with a beam, unless the recipe draws."""
@@ -233,24 +237,34 @@ class Seq2seq(Task):
             yield Line(f"{row.text}\t{row.target}", [*surfaces, ""], logp_T.tolist(), bits_T.tolist(), *totals)
 
     def figures(self, opened: Opened, rows: Sequence[Example], predictions: Sequence[Any]) -> Evaluation:
+        """Compute every metric of the outputs, first the one that data.metric names, which ranks."""
         written, references = [p.text for p in predictions], [row.target for row in rows]
-        scores = metrics.bleu_chrf(written, references)
-        table = metrics.bleu_statistics(written, references)
-        evaluation = Evaluation({"task": "seq2seq", "figure": "bleu"}, table, of_sums=metrics.bleu_of_sums)
+        main = opened.codec.data.metric
+        ranks = METRICS[main]
+        lengths_N = np.array([len(row.text.split()) for row in rows])
+        head = {"task": self.name, "figure": main, main: 0.0}
+        table = ranks.table(written, references)
+        evaluation = Evaluation(head, table, of_sums=ranks.of_sums, share=ranks.share, lengths_N=lengths_N).refigured()
+        others = {name: metric.score(written, references) for name, metric in METRICS.items() if name != main}
         evaluation.result.update(
-            bleu=scores["bleu"],
-            bleu_ci=list(evaluation.interval()),
-            chrf=scores["chrf"],
+            others,
+            distinct1=distinct(written, 1),
+            distinct2=distinct(written, 2),
             perplexity=self._perplexity(opened, rows),
-            exact=float(np.mean([w == r for w, r in zip(written, references, strict=True)])),
             sentences=len(rows),
-            signature=scores["signature"],
+            signature=signature(references),
         )
         evaluation.examples.extend(
             {"source": row.text, "reference": row.target, "output": w}
             for row, w in list(zip(rows, written, strict=True))[:SHOWN]
         )
         return evaluation
+
+    def shown(self, figure: str) -> tuple[str, ...]:
+        """Return the figures of the same use: of translations, of summaries, or of answers."""
+        uses = (("rouge1", "rouge2", "rougeL"), ("exact", "f1"))
+        beside = next((use for use in uses if figure in use), self.beside)
+        return tuple(dict.fromkeys((figure, *beside, "repeats", "perplexity")))
 
     def _perplexity(self, opened: Opened, rows: Sequence[Example]) -> float:
         """Compute the perplexity of the references given their sources, per token; the end of each is one."""

@@ -17,8 +17,8 @@ from segue.inference.statistics import FEWEST
 _INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 HUES = 8
 """Colours of the style sheet."""
-_LOWER_IS_BETTER = ("bits", "perplexity", "loss", "ter", "error")
-_SHARES = ("accuracy", "f1", "precision", "recall", "share")
+_LOWER_IS_BETTER = ("bits", "perplexity", "loss", "ter", "error", "repeated")
+_SHARES = ("accuracy", "f1", "precision", "recall", "share", "exact match", "repeated", "distinct")
 
 
 def text(raw: str) -> str:
@@ -69,7 +69,7 @@ def is_share(metric: str) -> bool:
 
 
 def _in_hundreds(metric: str) -> bool:
-    return any(word in metric.lower() for word in ("bleu", "chrf", "ter", "perplexity"))
+    return any(word in metric.lower() for word in ("bleu", "chrf", "rouge", "ter", "perplexity"))
 
 
 def interval_takes(metric: str) -> str:

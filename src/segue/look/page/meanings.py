@@ -18,8 +18,6 @@ MEANINGS = {NAMES.get(key, key): f"{said[:1].upper()}{said[1:]}." for key, said 
     "recall": "Of what there is to find, the share that the model found.",
     "accuracy": "The share of predictions that are right.",
     "span F1": "F1 of whole spans such as names: a span counts if its beginning, end and type are all right.",
-    "BLEU": "How many runs of one to four words of the output stand in the reference, from 0 to 100.",
-    "chrF": "F-score of runs of one to six characters that output and reference share, from 0 to 100.",
     "mean squared error": "The mean of the squared differences between predicted and true numbers.",
     "mean absolute error": "The mean difference between predicted and true numbers, without its sign.",
     "Pearson's r": "How nearly predicted and true numbers lie on a straight line, from -1 to 1.",
@@ -38,7 +36,7 @@ def term(name: str) -> str:
 
 _KNOWN = re.compile(
     "|".join(rf"(?<!\w){re.escape(name)}(?!\w)" for name in sorted(MEANINGS, key=len, reverse=True) if " " in name)
-    + "|(?<!\\w)(?:perplexity|surprisal|BLEU|chrF)(?!\\w)"
+    + "|(?<!\\w)(?:perplexity|surprisal|BLEU|chrF|ROUGE-[12L])(?!\\w)"
 )
 
 

@@ -32,6 +32,7 @@ from segue.look.explain.orders import Orders
 from segue.look.inside.draw_svg import draw
 from segue.look.inside.view import View
 from segue.look.page import charts, markup
+from segue.look.page.by_length import Lengths, Part, by_length
 from segue.look.page.by_order import by_order_charts
 from segue.look.page.calibration import Sure, calibration
 from segue.look.page.charts import Axes, Line
@@ -92,6 +93,8 @@ class Entry:
     """Its colour on the page; `render` sets it."""
     types: list[dict[str, Any]] = field(default_factory=list)
     """Of spans: precision, recall and F1 of each type."""
+    lengths: list[Part] = field(default_factory=list)
+    """Of texts written for a source: the first metric of sources of like length, the shortest first."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +125,7 @@ class Page:
     trend: Trend | None = None
     """Of the page of a claim: the figure against a number."""
     views: list[View] = field(default_factory=list)
-    """Of the page of a run that is a network: pictures of what it does with a held-out text (look/inside)."""
+    """Of networks: pictures of what they do with a held-out text (look/inside)."""
     words: WordMap | None = None
     """Of the page of a run with vectors of words."""
     orders: Orders | None = None
@@ -166,6 +169,7 @@ def render(page: Page) -> str:
         ("result", "Result", _table(page)),
         ("ladder", "Bits against order", _ladder(page)),
         ("trend", f"Against {text(page.trend.x_title)}" if page.trend else "", _trend(page)),
+        ("lengths", "By length of the source", _lengths(page)),
         ("curves", "Learning curves", _curves(page)),
         ("orders", "Order by order", by_order_charts(page.orders, page.split) if page.orders else ""),
         ("features", "What speaks for each label", _features(page)),
@@ -466,6 +470,11 @@ def _rungs(points: dict[tuple[str, str], list[tuple[int, float]]], groups: Seque
         lines.append(Line(name, colour, orders, values, dashed=smoothing in seen))
         seen.add(smoothing)
     return lines
+
+
+def _lengths(page: Page) -> str:
+    found = [Lengths(entry.model, entry.colour, entry.lengths) for entry in page.entries if entry.lengths]
+    return by_length(found, _ranked(page)) if found else ""
 
 
 def _trend(page: Page) -> str:

@@ -32,6 +32,7 @@ from segue.inference import metrics
 from segue.inference.evaluation import LOWER_IS_BETTER, Evaluation, main_figure
 from segue.inference.evaluation import compare as compare_two
 from segue.inference.evaluation import interval as interval_of
+from segue.inference.text_metrics import METRICS
 from segue.look.page.report import write
 from segue.models import model_class
 from segue.models import task_of as task_of_kind
@@ -41,7 +42,7 @@ from segue.recipe import Recipe, budgeted, kind_of, load_recipe
 from segue.runs import folder as files
 from segue.runs.display import Comparison
 from segue.runs.experiments.verdict import Trial, question, stem, summary
-from segue.runs.gather import entry_of, page_of, passage_of, trend_of
+from segue.runs.gather import alignments, entry_of, page_of, passage_of, trend_of
 from segue.runs.leaks import leak, trained_runs
 from segue.runs.prepare import Shared
 from segue.runs.resume import (
@@ -56,7 +57,7 @@ from segue.runs.resume import (
     taken,
     undo_rows,
 )
-from segue.runs.run import Run
+from segue.runs.run import Run, evaluate_opened
 from segue.runs.train import train
 from segue.tasks.base import Task
 from segue.training import device as devices
@@ -417,7 +418,9 @@ def _joined(folds: list[Evaluation]) -> Evaluation:
     pieces = np.concatenate([fold.pieces_NK for fold in folds])
     examples = [example for fold in folds for example in fold.examples]
     ordered = any(fold.ordered for fold in folds)
-    return _figures(replace(folds[0], result=result, pieces_NK=pieces, examples=examples, ordered=ordered))
+    lengths = [fold.lengths_N for fold in folds if fold.lengths_N is not None]
+    whole = replace(folds[0], result=result, pieces_NK=pieces, examples=examples, ordered=ordered)
+    return _figures(replace(whole, lengths_N=np.concatenate(lengths) if lengths else None))
 
 
 def mean_of(seeds: Sequence[Evaluation]) -> Evaluation:
@@ -436,7 +439,8 @@ _SUMMED = (
     *("unknown_tokens", "zero_probability_tokens", "tokens_cut"),
 )
 _AVERAGED = (
-    *("macro_f1", "micro_f1", "span_f1", "precision", "recall", "accuracy", "chrf", "exact", "perplexity"),
+    *("macro_f1", "micro_f1", "span_f1", "precision", "recall", "accuracy", "perplexity"),
+    *(*METRICS, "distinct1", "distinct2"),
     *("spelling_bits_per_byte", "best_possible", "mean_absolute_error", "pearson", "spearman"),
 )
 
@@ -471,6 +475,10 @@ def _ranked(trials: list[Trial]) -> list[Trial]:
     return ranked
 
 
+_SHOWN = 3
+"""Models, the best ones, whose alignments are drawn."""
+
+
 def _report(
     trials: list[Trial],
     corpus: Corpus,
@@ -496,7 +504,8 @@ def _report(
     column = question(trials)
     page = page_of(title, sentences, entries, passage, trials[0].evaluation)
     trend = trend_of([trial.recipe for trial in trials], entries)
-    write(replace(page, column=column, trend=trend), out / "report.html")
+    drawn = (alignments(trial.runs[0], trial.evaluation.examples, named=True) for trial in trials[:_SHOWN])
+    write(replace(page, column=column, trend=trend, views=list(chain(*drawn))), out / "report.html")
     rows = [_row(trial, result, column) for trial, result in zip(trials, results, strict=True)]
     trained = [files.read_json(run.path / "result.json")["train_seconds"] for trial in trials for run in trial.runs]
     result = {
@@ -517,8 +526,8 @@ def _report(
 
 
 _BESIDE = (
-    *("perplexity", "accuracy", "precision", "recall", "by_type", "micro_f1", "macro_f1", "chrf", "calibration_error"),
-    *("mean_absolute_error", "pearson", "spearman"),
+    *("perplexity", "accuracy", "precision", "recall", "by_type", "micro_f1", "macro_f1", "calibration_error"),
+    *("mean_absolute_error", "pearson", "spearman", *METRICS, "distinct1", "distinct2", "by_length"),
 )
 
 
@@ -578,13 +587,18 @@ def compare_runs(
     with ExitStack() as held:
         held.enter_context(files.held(path, made, _again(path), partial(_check_empty, path)))
         lines = setting_lines(settings)
-        texts = [held.enter_context(run.corpus_for(data, progress, lines)) for run in opened]
+        judged = [run.judged_with(lines) for run in opened]
+        _check_one_metric(opened, [one.codec.data.metric for one, _ in judged])
+        texts = [
+            held.enter_context(run.corpus_for(data, progress, reading))
+            for run, (_, reading) in zip(opened, judged, strict=True)
+        ]
         _check_one_text(opened, texts, data)
         corpus, split = texts[0]
         with corpus.unchanged():
             trials = []
-            for run in opened:
-                evaluation = run.evaluate_split(corpus, split, progress)
+            for run, (one, _) in zip(opened, judged, strict=True):
+                evaluation = evaluate_opened(run.recipe, one, corpus, split, progress)
                 trials.append(Trial(run.recipe, [run], [evaluation], evaluation))
             _check_same_pieces(trials)
             say = [_HAD_A_SAY] if split == "validation" else []
@@ -620,6 +634,16 @@ def _check_one_text(runs: Sequence[Run], texts: Sequence[tuple[Corpus, str]], da
             raise InputError(
                 f"{100 * share:.0f} % {of} stood in the training data of {found['leak']['run']}, so that it has an "
                 f"advantage. {other}"
+            )
+
+
+def _check_one_metric(runs: Sequence[Run], metrics: Sequence[str]) -> None:
+    """Refuse runs that rank by different figures."""
+    for run, metric in zip(runs, metrics, strict=True):
+        if metric != metrics[0]:
+            raise InputError(
+                f"{runs[0].path} is ranked by data.metric={metrics[0]}, {run.path} by {metric}. Say one for all: "
+                f"data.metric={metrics[0]}"
             )
 
 

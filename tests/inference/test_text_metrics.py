@@ -1,0 +1,194 @@
+"""Metrics of written texts against sacrebleu, rouge-score, and cases worked by hand."""
+
+from __future__ import annotations
+
+import pydoc_data.topics
+import typing
+
+import numpy as np
+import pytest
+import sacrebleu
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rouge_score.rouge_scorer import RougeScorer
+
+from segue.data.config import Metric
+from segue.inference.evaluation import LOWER_IS_BETTER, MEANINGS, NAMES, Evaluation, compare
+from segue.inference.text_metrics import METRICS, answer_words, distinct, lcs_length, signature
+
+WORDS = ["a", "The", "cow", "cows", "eats", "grass", "grass.", ",", "Kühe", "don't", "2.5", "."]
+TEXT = st.lists(st.sampled_from(WORDS), max_size=9).map(" ".join)
+PAIRS = st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=6)
+
+
+def real(rows: int) -> tuple[list[str], list[str]]:
+    """Lines of Python's documentation, and the same lines with words left out, doubled or moved."""
+    draw = np.random.default_rng(0)
+    lines = [line for topic in pydoc_data.topics.topics.values() for line in topic.splitlines() if len(line) > 20]
+    references = [" ".join(line.split()) for line in lines[:rows]]
+    outputs = []
+    for line in references:
+        words = [word for word in line.split() if draw.random() > 0.1]
+        place = int(draw.integers(0, len(words) + 1))
+        outputs.append(" ".join([*words[place:], *words[:place]] if draw.random() < 0.3 else words + words[-2:]))
+    return outputs, references
+
+
+OUTPUTS, REFERENCES = real(400)
+OUTPUTS[:2] = "", "word"
+
+
+def test_every_metric_can_rank_and_is_explained() -> None:
+    assert tuple(METRICS) == typing.get_args(Metric)
+    assert set(METRICS) | {"distinct1", "distinct2"} <= set(NAMES) & set(MEANINGS)
+    assert set(METRICS) & LOWER_IS_BETTER == {"repeats"}
+
+
+# BLEU and chrF
+
+
+def test_bleu_and_chrf_are_sacrebleus() -> None:
+    assert METRICS["bleu"].score(OUTPUTS, REFERENCES) == sacrebleu.corpus_bleu(OUTPUTS, [REFERENCES]).score
+    lower = sacrebleu.corpus_bleu(OUTPUTS, [REFERENCES], lowercase=True).score
+    assert METRICS["bleu_lower"].score(OUTPUTS, REFERENCES) == lower
+    chrf = sacrebleu.corpus_chrf(OUTPUTS, [REFERENCES]).score
+    assert METRICS["chrf"].score(OUTPUTS, REFERENCES) == pytest.approx(chrf, rel=1e-12)
+
+
+@given(PAIRS)
+@settings(max_examples=100, deadline=None)
+def test_bleu_and_chrf_of_any_text(pairs: list[tuple[str, str]]) -> None:
+    """Of empty ones too, of such as share nothing, and of such as are shorter than an n-gram."""
+    outputs, references = ([pair[i] for pair in pairs] for i in range(2))
+    bleu = sacrebleu.corpus_bleu(outputs, [references]).score
+    assert METRICS["bleu"].score(outputs, references) == pytest.approx(bleu, rel=1e-12)
+    chrf = sacrebleu.corpus_chrf(outputs, [references]).score
+    assert METRICS["chrf"].score(outputs, references) == pytest.approx(chrf, rel=1e-12)
+
+
+def test_lower_cased_bleu_of_tokenised_text_cuts_at_blanks() -> None:
+    references = ["i don &apos;t see the flag , do you ?"] * 20
+    outputs = ["I don &apos;t see the Flag , we do ."] * 20
+    expected = sacrebleu.corpus_bleu(outputs, [references], lowercase=True, tokenize="none", force=True).score
+    assert METRICS["bleu_lower"].score(outputs, references) == expected
+    assert expected != sacrebleu.corpus_bleu(outputs, [references], lowercase=True, force=True).score
+
+
+def test_signatures_say_how_it_was_counted() -> None:
+    cased, rest = signature(REFERENCES).split(" lower-cased ")
+    lower, chrf = rest.split(" chrF2|")
+    version = f"version:{sacrebleu.__version__}"
+    assert cased == f"BLEU|nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|{version}"
+    assert lower == cased.replace("mixed", "lc") and chrf.startswith("nrefs:1|case:mixed|eff:yes|nc:6|")
+    assert "case:lc|eff:no|tok:none" in signature(["so it is , he says ."] * 20)
+
+
+@pytest.mark.parametrize("name", ["bleu", "chrf"])
+def test_intervals_are_as_wide_as_sacrebleus_bootstrap(name: str) -> None:
+    metric = METRICS[name]
+    evaluation = Evaluation({"figure": name}, metric.table(OUTPUTS, REFERENCES), of_sums=metric.of_sums)
+    low, high = evaluation.interval()
+    oracle = sacrebleu.BLEU() if name == "bleu" else sacrebleu.CHRF()
+    found = oracle.corpus_score(OUTPUTS, [REFERENCES], n_bootstrap=400)
+    assert low < found.score < high
+    assert (high - low) / 2 == pytest.approx(found._ci, rel=0.15)
+
+
+def test_two_models_are_compared_by_any_metric() -> None:
+    for metric in METRICS.values():
+        better, worse = (
+            Evaluation({}, metric.table(written, REFERENCES), of_sums=metric.of_sums, share=metric.share)
+            for written in (REFERENCES, OUTPUTS)
+        )
+        found = compare([better], [worse])
+        assert found.difference == pytest.approx(better.value - worse.value)
+        assert found.p < 0.001 and (found.lo > 0 or found.hi < 0)
+
+
+def test_as_many_outputs_as_references() -> None:
+    for metric in METRICS.values():
+        with pytest.raises(ValueError, match="1 outputs and 2 references"):
+            metric.table(["a"], ["a", "b"])
+        with pytest.raises(ValueError, match="more than none"):
+            metric.table([], [])
+
+
+# ROUGE
+
+
+NAMES_OF_ROUGE = ["rouge1", "rouge2", "rougeL"]
+
+
+def test_rouge_is_that_of_rouge_score() -> None:
+    scorer = RougeScorer(NAMES_OF_ROUGE)
+    oracle = [scorer.score(reference, output) for output, reference in zip(OUTPUTS, REFERENCES, strict=True)]
+    for name in NAMES_OF_ROUGE:
+        expected = [100 * row[name].fmeasure for row in oracle]
+        table = METRICS[name].table(OUTPUTS, REFERENCES)
+        assert table[:, 0] == pytest.approx(expected, rel=1e-12)
+        assert METRICS[name].score(OUTPUTS, REFERENCES) == pytest.approx(np.mean(expected), rel=1e-12)
+
+
+@given(TEXT, TEXT)
+@settings(max_examples=200, deadline=None)
+def test_rouge_of_any_text(output: str, reference: str) -> None:
+    expected = RougeScorer(NAMES_OF_ROUGE).score(reference, output)
+    for name in NAMES_OF_ROUGE:
+        assert METRICS[name].score([output], [reference]) == pytest.approx(100 * expected[name].fmeasure, rel=1e-12)
+
+
+def test_the_longest_common_subsequence() -> None:
+    assert lcs_length(["police", "killed", "the", "gunman"], ["police", "kill", "the", "gunman"]) == 3  # Lin 2004
+    assert lcs_length(["police", "killed", "the", "gunman"], ["the", "gunman", "kill", "police"]) == 2
+    assert lcs_length([], ["a"]) == lcs_length(["a"], []) == 0
+    assert lcs_length("abcbdab", "bdcaba") == 4  # Cormen et al., 15.4
+
+
+# Answers
+
+
+@pytest.mark.parametrize(
+    ("output", "reference", "exact", "f1"),
+    [
+        ("The Eiffel Tower.", "eiffel tower", 1.0, 1.0),
+        ("an owl", "the owl!", 1.0, 1.0),
+        ("tower of Eiffel", "the Eiffel tower", 0.0, 2 * 2 / (3 + 2)),
+        ("cow cow", "cow", 0.0, 2 / 3),
+        ("theme", "me", 0.0, 0.0),  # an article is a word of its own
+        ("", "a", 1.0, 1.0),  # nothing is left of either
+        ("", "cow", 0.0, 0.0),
+    ],
+)
+def test_answers_as_squad_judges_them(output: str, reference: str, exact: float, f1: float) -> None:
+    assert METRICS["exact"].score([output], [reference]) == exact
+    assert METRICS["f1"].score([output], [reference]) == pytest.approx(f1)
+
+
+def test_words_of_an_answer() -> None:
+    assert answer_words("The cow, a Cow and  the-cow's") == ["cow", "cow", "and", "thecows"]
+
+
+# Repetition and variety
+
+
+@pytest.mark.parametrize(
+    ("output", "reference", "repeated", "bigrams"),
+    [
+        ("the cow eats", "the cow eats", 0, 2),
+        ("the cow the cow the cow", "the cow eats", 3, 5),  # "the cow" twice too often, "cow the" once
+        ("cow cow cow", "cow", 1, 2),
+        ("the cow and the cow", "the cow and the cow", 0, 4),  # the reference says it twice too
+        ("the cow and the cow", "the cow and a cow", 1, 4),
+        ("cow", "cow", 0, 1),
+        ("", "cow", 0, 1),
+    ],
+)
+def test_repeated_bigrams_beyond_the_reference(output: str, reference: str, repeated: int, bigrams: int) -> None:
+    assert METRICS["repeats"].table([output], [reference]).tolist() == [[repeated, bigrams]]
+
+
+def test_distinct_ngrams() -> None:
+    outputs = ["I know.", "I know.", "I see"]
+    assert distinct(outputs, 1) == 4 / 8  # i, know, ., see
+    assert distinct(outputs, 2) == 3 / 5
+    assert distinct([""], 2) == 0.0
