@@ -296,7 +296,7 @@ def by_hand(one: Opened, source: str, target: str) -> list[float]:
 
 def test_a_given_translation_is_scored_as_by_hand() -> None:
     one = opened(elman)
-    line = TASK.scored(one, "one two\tseven")
+    (line,) = TASK.scored(one, [Example(text="one two", target="seven")])
     expected = by_hand(one, "one two", "seven")
     assert line.tokens == [*"seven", ""] and line.bytes == 6
     assert line.logprobs == pytest.approx(expected, abs=1e-10)
@@ -318,12 +318,6 @@ def test_references_have_the_perplexity_of_all_their_tokens(monkeypatch: pytest.
         assert np.concatenate(found) == pytest.approx(everything, abs=1e-10)
         result = TASK.judged(one, rows).result
         assert result["perplexity"] == pytest.approx(np.exp(-np.mean(everything)))
-
-
-@pytest.mark.parametrize("text", ["no tab", "one\ttwo\tthree"])
-def test_a_line_that_is_no_pair_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match="Expected a source, a tab and its translation"):
-        TASK.scored(opened(elman), text)
 
 
 # Figures
