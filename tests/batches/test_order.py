@@ -138,7 +138,7 @@ def test_token_batches_pad_little_have_few_shapes_and_mix_their_rows(mean: tuple
     epochs = [[batches.at(epoch, place) for place in range(len(batches))] for epoch in range(2)]
     rooms = [len(rows) * sum(widths) for rows, widths in epochs[0]]
     assert 1 - lengths.sum() / sum(rooms) < 0.14
-    assert batches.shapes <= 64 < len(batches) and np.mean(rooms) > 0.85 * 4096
+    assert batches.shapes <= 64 < len(batches) and np.mean(rooms) > 0.75 * 4096
     assert [widths for _, widths in epochs[0]] != sorted(widths for _, widths in epochs[0])
     # Rows meet others in the next epoch, though of like lengths.
     batch_of = {int(row): place for place, (rows, _) in enumerate(epochs[1]) for row in rows}
