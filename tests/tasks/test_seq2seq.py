@@ -184,9 +184,16 @@ def test_a_translation_is_drawn_without_a_beam() -> None:
 
 def test_a_recipe_has_a_beam_unless_it_draws() -> None:
     for decode, beam in (({}, BEAM), ({"beam": 2}, 2), ({"temperature": 0.5}, None)):
-        values: dict[str, dict[str, Any]] = {"decode": dict(decode)}
+        values: dict[str, dict[str, Any]] = {"decode": dict(decode), "data": {}}
         TASK.defaults(values, RnnSeq2seq)
-        assert values["decode"].get("beam") == beam
+        assert values["decode"].get("beam") == beam and not values["data"]
+
+
+def test_summaries_of_functions_are_ranked_by_rouge() -> None:
+    for asked, metric in (({}, "rougeL"), ({"metric": "chrf"}, "chrf")):
+        values: dict[str, dict[str, Any]] = {"decode": {}, "data": {"path": "docstrings", **asked}}
+        TASK.defaults(values, RnnSeq2seq)
+        assert values["data"]["metric"] == metric
 
 
 def test_a_result_names_what_matters_of_the_decoding() -> None:

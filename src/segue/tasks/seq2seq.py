@@ -177,7 +177,9 @@ class Seq2seq(Task):
         return Batch(*given, source_unpadded=whole)
 
     def defaults(self, values: Values, model: type[Model]) -> None:
-        """Write with a beam, unless the recipe draws."""
+        """Write with a beam, unless the recipe draws; rank summaries by ROUGE-L."""
+        if str(values["data"].get("path")) == "docstrings":
+            values["data"].setdefault("metric", "rougeL")
         if not {"temperature", "top_k", "top_p"} & values["decode"].keys():
             values["decode"].setdefault("beam", BEAM)
 
