@@ -34,10 +34,12 @@ def rounded(places: int) -> int:
     return max(_LEAST, 1 << (places - 1).bit_length())
 
 
-def padded(source: Tensor, source_mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Sources and their mask with as many places as graphs are recorded for."""
+def padded(source: Tensor, source_mask: Tensor | None, most: int) -> tuple[Tensor, Tensor]:
+    """Sources and their mask with as many places as graphs are recorded for, but no more than a model reads (0: any
+    number)."""
     mask = torch.ones_like(source, dtype=torch.bool) if source_mask is None else source_mask
-    more = rounded(source.shape[1]) - source.shape[1]
+    length = source.shape[1]
+    more = max(0, (min(most, rounded(length)) if most else rounded(length)) - length)
     return F.pad(source, (0, more)), F.pad(mask, (0, more))
 
 

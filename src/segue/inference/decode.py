@@ -224,7 +224,7 @@ class Rows:
             mask[row, : 1 + len(prompt)] = True
         extra = () if source is None else (self._moved(source), self._moved(source_mask))
         if extra and (self.writer or self.recorder):
-            extra = padded(*extra)
+            extra = padded(*extra, self.model.window_of(self.model.config))
         self.limits = [self.config.limit(size) for size in _lengths(len(prompts), source, source_mask)]
         capacity = longest if self.writer or self.recorder else _rounded(longest + max(self.limits))
         with _at_rest(self._parts):
