@@ -17,7 +17,7 @@ def parts(values: list[float]) -> list[Part]:
 def test_a_curve_a_model_and_a_row_a_range() -> None:
     drawn = by_length([Lengths("dot", 0, parts([30, 31, 29])), Lengths("<start>", 1, parts([30, 20, 10]))], "BLEU")
     wide = drawn[: drawn.index("</figure>")].split("<svg class")[1]
-    lines = dict(re.findall(r'data-name="([^"]+)"><polyline points="([^"]+)"', wide))
+    lines = dict(re.findall(r'data-name="([^"]+)">.*?<polyline points="([^"]+)"', wide))
     heights = [[float(point.split(",")[1]) for point in lines[name].split()] for name in ("dot", "&lt;start&gt;")]
     assert len(heights[0]) == 3 and heights[1] == sorted(heights[1])  # further down: worse
     assert heights[0][0] == heights[1][0] and heights[0][2] < heights[1][2]
