@@ -168,7 +168,6 @@ class Transformer(Network, EncoderDecoder, Stacked):
     family = "Transformer"
     records = True
     head_names = ("head.", "bias")
-    compiles_any_shape = True
 
     @dataclass(frozen=True)
     class Config(ModelConfig):
