@@ -99,7 +99,7 @@ def figures(name: str, written: list[str], references: list[str]) -> dict[str, s
     if name == "samsum":
         from segue.inference.text_metrics import METRICS
 
-        return {name: f"{METRICS[name].score(written, references):.2f}" for name in ("rouge1", "rouge2", "rougeL")}
+        return {key: f"{METRICS[key].score(written, references):.2f}" for key in ("rouge1", "rouge2", "rougeL")}
     from sacrebleu.metrics import BLEU, CHRF
 
     settings: list[dict[str, Any]] = [{"lowercase": True}, {}] if CASES[name].lower else [{}, {"lowercase": True}]

@@ -504,3 +504,11 @@ def test_absurd_values_of_a_file_are_refused(tmp_path: Path, value: str) -> None
 def test_a_recipe_that_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "r.toml")
     assert "no regular file" in refused(str(tmp_path / "r.toml"))
+
+
+def test_a_named_budget_replaces_that_of_a_shipped_recipe() -> None:
+    shipped = load_recipe("gpt/gpu").train
+    assert shipped.steps and not shipped.seconds
+    timed = load_recipe("gpt/gpu", ["train.seconds=60"]).train
+    assert (timed.steps, timed.epochs, timed.seconds) == (0, 0.0, 60.0)
+    assert load_recipe("gpt/gpu", ["train.seed=1"]).train.steps == shipped.steps

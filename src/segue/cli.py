@@ -481,7 +481,7 @@ def look(
     opened = [load(path, device, trust, threads) for path in (run, *([other] if other else []))]
     shown = opened[0].look(text, view, opened[1] if other else None, **options)
     for one in opened:
-        if isinstance(one.model, LanguageModel):
+        if isinstance(one.model, LanguageModel) and view != "sentence_map":
             _warn_unknown(one, text.partition("\t")[0])
     if json:
         typer.echo(shown.json())
@@ -609,7 +609,9 @@ def export_run(
 def import_run(
     path: Annotated[
         str,
-        typer.Argument(help="What `segue export` wrote, an ARPA file, a folder of GPT-2 or Marian, or vectors of words."),
+        typer.Argument(
+            help="What `segue export` wrote, an ARPA file, a GPT-2's or Marian's folder, or vectors of words."
+        ),
     ],
     out: Annotated[
         str | None, typer.Option("--out", help="The run folder to make; by default a new one in runs/, by its name.")

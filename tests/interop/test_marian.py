@@ -158,11 +158,15 @@ def written(run: segue.Run, **decode: Any) -> list[list[int]]:
 
 
 ORDER = ["<pad>", *pieces("target"), "<unk>", *(p for p in pieces("source") if p not in pieces("target")), "</s>"]
-SIDES = tuple(["</s>", "<unk>", *pieces(side), "<pad>"] for side in ("source", "target"))
+SIDES = (
+    ["</s>", "<unk>", *pieces("source"), *map(str, range(9)), "<pad>"],
+    ["</s>", "<unk>", *pieces("target"), "<pad>"],
+)
 KINDS: dict[str, dict[str, Any]] = {
     "one table": {},
     "other ids": {"vocabs": (ORDER,), "activation_function": "relu", "encoder_ffn_dim": 64, "decoder_ffn_dim": 64},
     "a table a side": {"share_encoder_decoder_embeddings": False, "activation_function": "gelu_new"},
+    "two vocabularies": {"vocabs": SIDES, "share_encoder_decoder_embeddings": False},
     "three tables": {"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False},
 }
 
@@ -176,6 +180,10 @@ def test_in_gives_the_same_model(tmp_path: Path, kind: str) -> None:
     assert (ours - expected).abs().max() < 1e-10
     assert expected.std() > 0.1  # or anything would do
     assert run.result["parameters"] == run.model.parameters_count
+    for source in SOURCES:
+        side = run.codec.source_tokenizer
+        names = [["</s>", "<unk>", *side.names[2:]][i] for i in side.encode(source).tolist()]
+        assert [theirs.tokenizer.encoder[name] for name in names] == theirs.tokenizer(source)["input_ids"]
 
 
 def test_greedy_and_beam_write_the_same_ids(run: segue.Run, theirs: Theirs) -> None:

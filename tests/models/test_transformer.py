@@ -241,6 +241,21 @@ def test_covering_sums_the_alignment(cuts: list[int]) -> None:
 # Learning
 
 
+def test_an_unpadded_source_needs_no_mask() -> None:
+    model, batch = made(), batch_of((5, 2), (4, 4))
+    assert batch.source_unpadded and not batch_of((5, 5), (4, 3)).source_unpadded
+    with torch.no_grad():
+        torch.testing.assert_close(model(batch)[0], model(replace(batch, source_unpadded=False))[0])
+    wider = TASK.collate(columns_of(source=[[2, 3], [4, 5]], text=[[2], [3]]), 9).padded(4, 4).to("cpu")
+    assert not wider.source_unpadded and wider.source.shape == (2, 4)
+
+
+def test_a_step_of_training_asks_nothing_of_the_device() -> None:
+    """Or it could not be recorded on a GPU. Here the device is one that has no numbers to give."""
+    model = made(dropout=0.1, attention_dropout=0.1, activation_dropout=0.1, label_smoothing=0.1).train().to("meta")
+    sum(term.total for term in model.loss(batch_of().to("meta")).terms).backward()
+
+
 def test_label_smoothing_is_a_term_of_its_own() -> None:
     """The cross-entropy in the log is the plain one, and the sum is torch's smoothed one."""
     plain, batch = made(), batch_of()

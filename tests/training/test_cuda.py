@@ -167,7 +167,7 @@ class Later(Batch):
 
 def whole(kind: type[Batch]) -> Batch:
     """A batch in which every array is there; those of the one type are told from the others by their numbers."""
-    names = [field.name for field in fields(kind) if field.name not in ("unpadded", "count")]
+    names = [field.name for field in fields(kind) if field.name not in ("unpadded", "source_unpadded", "count")]
     return kind(**{name: np.full((2, 3), i) for i, name in enumerate(names)})
 
 
@@ -179,7 +179,7 @@ def test_a_recorded_step_is_sent_every_array(kind: type[Batch]) -> None:
     for field in fields(kind):
         value = getattr(given, field.name)
         assert isinstance(value, bool | int) or any(array is value for array in arrays), field.name
-    assert len(arrays) == len(fields(kind)) - 2
+    assert len(arrays) == len(fields(kind)) - 3
     assert counts.tolist() == [7, 9] and counts.dtype == np.float64
 
 
@@ -187,10 +187,10 @@ def test_a_recorded_step_is_sent_every_array(kind: type[Batch]) -> None:
 def test_a_graph_is_for_the_shapes_of_all_arrays(kind: type[Batch]) -> None:
     given = whole(kind)
     assert shapes_of(given) == shapes_of(replace(given, count=5))
-    keys = [shapes_of(given), shapes_of(replace(given, unpadded=True))]
+    keys = [shapes_of(given), *(shapes_of(replace(given, **{flag: True})) for flag in ("unpadded", "source_unpadded"))]
     for name in given.arrays():
         keys += [shapes_of(replace(given, **{name: array})) for array in (np.zeros((2, 4)), np.zeros((3, 3)), None)]
-    assert len(set(keys)) == len(keys) == 2 + 3 * len(given.arrays())
+    assert len(set(keys)) == len(keys) == 3 + 3 * len(given.arrays())
 
 
 @pytest.mark.parametrize(("shapes", "records"), [(1, True), (MOST, True), (MOST + 1, False), (None, False)])

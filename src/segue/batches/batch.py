@@ -44,6 +44,8 @@ class Batch:
     """Tagging: the letters of each word, Unicode code points plus 1; 0 after its last."""
     unpadded: bool = False
     """True if no token is padding, so that a model can skip the mask without waiting for the device."""
+    source_unpadded: bool = False
+    """True if no token of the source is padding: the same for the source's mask."""
     right_padded: bool = False
     """True if padding stands on the right alone and no state goes on from this batch: a model whose tokens see only
     those before them can then skip the mask too, and return any state."""
@@ -78,7 +80,12 @@ class Batch:
             room = [(0, wanted - size if place == axis else 0) for place, size in enumerate(array.shape)]
             return np.pad(array, room, constant_values=IGNORE if name == "targets" else 0)
 
-        return replace(self, **{name: pad(name, array) for name, array in self.arrays().items()})
+        wider: dict[str, Any] = {name: pad(name, array) for name, array in self.arrays().items()}
+        if wider["mask_BT"] is not self.mask_BT:
+            wider["unpadded"] = False
+        if wider.get("source_mask") is not self.source_mask:
+            wider["source_unpadded"] = False
+        return replace(self, **wider)
 
     def to(self, device: Any) -> Batch:
         """Move the arrays to `device`, as torch tensors."""

@@ -39,6 +39,11 @@ def describe() -> list[Row]:
             "grammar", (TEXT, LABELLED, TAGGED, PARALLEL), "sentences from a grammar whose best possible score is known"
         ),
         Row("clauses", (PARALLEL,), "one to four sentences of the grammar in one, to translate: long sources"),
+        Row(
+            "docstrings",
+            (PARALLEL,),
+            "functions of the standard library, each with the first line of its docstring; whole modules are held out",
+        ),
         Row("copy", (TEXT,), "a letter, a clock, the same letter again; the best possible score is known"),
     ]
 

@@ -1,7 +1,7 @@
 """One source of a corpus, in three splits: reads it once to check and count it, then streams the splits.
 
-Running text is held out in whole units from the end, a single document by characters, rows at random by the seed. If
-data.path names several corpora, each is a `Part`, and each holds out its own share.
+Running text is held out in whole units from the end, a single document by characters, rows at random by the seed, or
+with all others of their file. If data.path names several corpora, each is a `Part`, and each holds out its own share.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
+from itertools import groupby
 
 import numpy as np
 
@@ -61,6 +62,8 @@ class Part:
 
     def size(self, split: str) -> int:
         """Units or rows of a split."""
+        if self.source.by_path:
+            return sum(1 for _ in self.examples(split))
         return int(self._plan.size(split) > 0) if self._by_characters else self._plan.size(split)
 
     def examples(self, split: str) -> Iterator[Example]:
@@ -69,11 +72,15 @@ class Part:
             return self.source.read(Ledger(), None)
         if self._by_characters:
             return self._characters(split)
+        if self.source.by_path:
+            return self._files(split)
         return self._units(split) if self.shape.running else self._rows(split)
 
     def _planned(self) -> Plan:
         if self._by_characters:
             return plan(self.config, self.characters, "characters")
+        if self.source.by_path:
+            return plan(self.config, len({example.path for example in self.examples("all")}), "modules")
         what = f"units (data.unit={self.config.unit})" if self.shape.running else "rows"
         return plan(self.config, self.units, what)
 
@@ -112,6 +119,13 @@ class Part:
                     line = example.line + example.text.count("\n", 0, begin - start)
                     yield example._replace(text=text, line=line, ends=stop == self._plan.total)
             start = end
+
+    def _files(self, split: str) -> Iterator[Example]:
+        total = self._plan.total
+        chosen = self._plan.member(permute(np.arange(total), total, (self.config.seed,)), split).tolist()
+        for number, (_, rows) in enumerate(groupby(self.examples("all"), key=lambda example: example.path)):
+            if chosen[number]:
+                yield from rows
 
     def _rows(self, split: str) -> Iterator[Example]:
         total = self._plan.total

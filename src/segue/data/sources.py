@@ -6,15 +6,15 @@ import glob
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
-from segue.data import builtin, copy_task, downloads, grammar
+from segue.data import builtin, copy_task, docstrings, downloads, grammar
 from segue.data.config import Config, Format
 from segue.data.example import Example
 from segue.data.files import blocks, describe_file, extension, lines
@@ -27,7 +27,7 @@ from segue.errors import InputError, nearest
 
 Progress = Callable[[str, float], None]
 
-BUILTIN = ("pydoc", "stdlib", "grammar", "clauses", "copy")
+BUILTIN = ("pydoc", "stdlib", "grammar", "clauses", "docstrings", "copy")
 NOT_TEXT = frozenset(
     f".{name}"
     for names in (
@@ -45,6 +45,9 @@ NOT_TEXT = frozenset(
 
 class Source(Protocol):
     """Data that can be read from the beginning, any number of times."""
+
+    by_path: ClassVar[bool]
+    """Whether the rows of one path are held out together."""
 
     def read(self, ledger: Ledger, progress: Progress | None) -> Iterator[Example]: ...
 
@@ -128,7 +131,9 @@ def open_source(path: str, config: Config, shape: Shape, ledger: Ledger) -> Sour
         return Made(path, config, shape)
     if path == "clauses" and shape == PARALLEL:
         return Made(path, config, shape)
-    if path in ("grammar", "clauses"):
+    if path == "docstrings" and shape == PARALLEL:
+        return Docstrings()
+    if path in ("grammar", "clauses", "docstrings"):
         raise InputError(f"the corpus '{path}' has no such rows. Expected {shape.expected}.")
     if path in BUILTIN or path in downloads.NAMED:
         if not shape.running:
@@ -145,10 +150,10 @@ def guess_shape(path: str, form: Format = "auto", encoding: str = "utf-8") -> Sh
 
     In a folder or a glob, one file of each extension is looked into; it is running text if they do not agree.
     """
-    if path in BUILTIN or path in downloads.NAMED:
-        return PARALLEL if path == "clauses" else TEXT
-    if _is_pair(path):
+    if _is_pair(path) or path in ("clauses", "docstrings"):
         return PARALLEL
+    if path in BUILTIN or path in downloads.NAMED:
+        return TEXT
     try:
         found = _find(path, TEXT, Config(path), Ledger())
     except (InputError, OSError, ValueError):  # the reader of the files will say what is wrong
@@ -181,6 +186,8 @@ def _files(path: str, config: Config, shape: Shape, ledger: Ledger) -> Files:
 class Files:
     """Files, read one after the other."""
 
+    by_path = False
+
     paths: tuple[Path, ...]
     formats: tuple[Format, ...]
     config: Config
@@ -202,6 +209,8 @@ class Files:
 class Parallel:
     """Two files, read side by side."""
 
+    by_path = False
+
     source: Path
     target: Path
     config: Config
@@ -219,6 +228,8 @@ class Parallel:
 class Builtin:
     """A corpus that comes with Python."""
 
+    by_path = False
+
     name: str
     config: Config
 
@@ -231,20 +242,30 @@ class Builtin:
 
 
 @dataclass(frozen=True)
+class Docstrings:
+    """Functions of the standard library with the first lines of their docstrings."""
+
+    by_path = True
+
+    def describe(self) -> list[dict[str, Any]]:
+        return [_described("docstrings", docstrings.pairs())]
+
+    def read(self, ledger: Ledger, progress: Progress | None) -> Iterator[Example]:
+        return iter(docstrings.pairs())
+
+
+@dataclass(frozen=True)
 class Made:
     """A corpus that is made, not read."""
+
+    by_path = False
 
     name: str
     config: Config
     shape: Shape
 
     def describe(self) -> list[dict[str, Any]]:
-        digest, size = hashlib.sha256(), 0
-        for example in self.read(Ledger(), None):
-            line = "\t".join((example.text, example.label, " ".join(example.tags), example.target)).encode() + b"\n"
-            digest.update(line)
-            size += len(line)
-        return [{"path": self.name, "bytes": size, "sha256": digest.hexdigest()}]
+        return [_described(self.name, self.read(Ledger(), None))]
 
     def read(self, ledger: Ledger, progress: Progress | None) -> Iterator[Example]:
         return iter(_made(self.name, self.shape.name, self.config.seed))
@@ -254,6 +275,16 @@ class Made:
         if self.name == "copy":
             return copy_task.best(examples)
         return grammar.best(_data_set(self.name, self.shape.name), examples)
+
+
+def _described(name: str, examples: Iterable[Example]) -> dict[str, Any]:
+    """The ledger's entry of a corpus that is no file."""
+    digest, size = hashlib.sha256(), 0
+    for example in examples:
+        line = "\t".join((example.text, example.label, " ".join(example.tags), example.target)).encode() + b"\n"
+        digest.update(line)
+        size += len(line)
+    return {"path": name, "bytes": size, "sha256": digest.hexdigest()}
 
 
 @lru_cache(maxsize=4)

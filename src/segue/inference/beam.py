@@ -11,8 +11,8 @@ text, which then has its score; the best `beam` others live on. A row is done wh
 score than the n-th best that has ended (n is decode.n_best): log p only falls, so that the best hope of a text is its
 log p now, at the greatest length. With a penalty that hope hardly ever ends a search, and a row is done too when `beam`
 texts have ended. So, with alpha = beta = 0, a search finds what that of `transformers` does with length_penalty=0 and
-early_stopping=False; a penalty ends it as early_stopping=True does. Texts that have ended are preferred: only if none
-has ended at the length limit is the best open one given.
+early_stopping=False; a penalty ends it as early_stopping=True does. Texts that have ended are preferred: only
+where fewer than n have ended at the length limit are open ones given.
 
 `Beams.step` takes the logits and returns the next tokens. It asks nothing of the device and always has the same shapes,
 so that a CUDA graph can record it: whether rows are done is read from outside, every few steps.
@@ -149,8 +149,8 @@ class Beams:
         self.ended_RK.copy_(best_RK)
         self.ended_logp_RK.copy_(torch.cat([self.ended_logp_RK, logp_RK], 1).gather(1, place_RK))
         self.ended_length_RK.copy_(torch.cat([self.ended_length_RK, length_RK], 1).gather(1, place_RK))
-        text_RNT = torch.cat([self.ended_text_RKT, _texts(self.text_RKT, parent_RK)], 1)
-        self.ended_text_RKT.copy_(_texts(text_RNT, place_RK))
+        text_RNT = torch.cat([self.ended_text_RKT, _at(self.text_RKT, parent_RK)], 1)
+        self.ended_text_RKT.copy_(_at(text_RNT, place_RK))
 
     def _grow(self, score_RK: Tensor, parent_RK: Tensor, id_RK: Tensor) -> None:
         """Go on with these; rows that are done, or cannot go on, stay as they are."""
@@ -159,7 +159,7 @@ class Beams:
         self.dead_R |= ~self.done_R & ~lives_R
         going_R = ~self.done_R & lives_R
         self.score_RK.copy_(torch.where(going_R[:, None], score_RK, self.score_RK))
-        text_RKT = torch.where(going_R[:, None, None], _texts(self.text_RKT, parent_RK), self.text_RKT)
+        text_RKT = torch.where(going_R[:, None, None], _at(self.text_RKT, parent_RK), self.text_RKT)
         text_RKT.index_copy_(2, self.column, id_RK.masked_fill(~going_R[:, None], NONE)[:, :, None])
         self.text_RKT.copy_(text_RKT)
         self.column.add_(1)
@@ -201,29 +201,33 @@ class Beams:
         return some
 
     def found(self, rows: Sequence[int]) -> list[list[Generated]]:
-        """The best texts of each of these rows, best first: those that have ended or, where none has, an open one."""
+        """The n best texts of each of these rows: those that have ended, best first, and if they are too few, open
+        ones."""
         some = self.select(torch.tensor(rows, device=self.done_R.device))
-        columns = (some.ended_text_RKT, some.ended_length_RK, some.ended_logp_RK, some.ended_RK)
-        ended = [
-            [self._text(*text, stopped=True) for text in zip(*row, strict=True) if text[-1] > -math.inf]
+        length_RK = some.length_R[:, None].expand_as(some.score_RK)
+        score_RK = some.score_RK / some._norm(some.length_R)[:, None]
+        ended = some._texts(some.ended_text_RKT, some.ended_length_RK, some.ended_logp_RK, some.ended_RK, True)
+        going = some._texts(some.text_RKT, length_RK, some.score_RK, score_RK, False)
+        every = zip(ended, going, some.dead_R.tolist(), strict=True)
+        found = [[*first, *(text._replace(dead_end=dead) for text in rest)] for first, rest, dead in every]
+        return [texts[: self.config.n_best] for texts in found]
+
+    def _texts(
+        self, text_RKT: Tensor, length_RK: Tensor, logp_RK: Tensor, score_RK: Tensor, stopped: bool
+    ) -> list[list[Generated]]:
+        """The texts of each row that have a score, best first as they stand."""
+        columns = (text_RKT, length_RK, logp_RK, score_RK)
+        return [
+            [
+                Generated(ids[self.prompt : self.prompt + length], logp, stopped, score=score)
+                for ids, length, logp, score in zip(*row, strict=True)
+                if score > -math.inf
+            ]
             for row in zip(*(column.tolist() for column in columns), strict=True)
         ]
-        return [best[: self.config.n_best] or [one] for best, one in zip(ended, some._open(), strict=True)]
-
-    def _open(self) -> list[Generated]:
-        """The best text of each row that has not ended."""
-        logp_R, best_R = self.score_RK.max(1)
-        text_RT = _texts(self.text_RKT, best_R[:, None])[:, 0]
-        columns = (text_RT, self.length_R, logp_R, logp_R / self._norm(self.length_R))
-        rows = zip(*(column.tolist() for column in columns), strict=True)
-        texts = (self._text(*row, stopped=False) for row in rows)
-        return [text._replace(dead_end=dead) for text, dead in zip(texts, self.dead_R.tolist(), strict=True)]
-
-    def _text(self, ids: list[int], length: int, logprob: float, score: float, stopped: bool) -> Generated:
-        return Generated(ids[self.prompt : self.prompt + length], logprob, stopped, score=score)
 
 
-def _texts(text_RNT: Tensor, place_RK: Tensor) -> Tensor:
+def _at(text_RNT: Tensor, place_RK: Tensor) -> Tensor:
     """The texts at these places of each row."""
     return text_RNT.gather(1, place_RK[:, :, None].expand(-1, -1, text_RNT.shape[2]))
 

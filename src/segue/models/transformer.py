@@ -17,8 +17,9 @@ attention to the source. Training adds label smoothing to the cross-entropy, as 
 longer than `context` is read through a window, as gpt.py says.
 
 As fairseq: first weights by Glorot and Bengio (2010), those of q, k and v each as a matrix of its own; vectors
-N(0, 1 / D). Departures from the paper: one STOP both begins and ends a target, and nothing ends a source; dropout of
-attention weights and activations have keys of their own (0 in the paper).
+N(0, 1 / D). Departures from the paper: one STOP both begins and ends a target, and nothing ends a source (output_bias:
+zeros begin a target, and SentencePiece's sources end with STOP, as Marian's do); dropout of attention weights and
+activations have keys of their own (0 in the paper).
 """
 
 from __future__ import annotations
@@ -328,7 +329,7 @@ class Transformer(Network, EncoderDecoder, Stacked):
         bias, rotation = self.source_positions.bias(places, length), self.source_positions.rotation(places)
         x_BSD = self.drop(self.source_positions.add(self._scaled(self.source_vectors(source_BS)), places))
         for block in self.encoder:
-            with self._as_compiled(source_BS.shape):
+            with self._as_compiled():
                 x_BSD = block(x_BSD, mask, bias, rotation)
         out: Tensor = self.norm_encoder(x_BSD)
         return out
@@ -342,7 +343,7 @@ class Transformer(Network, EncoderDecoder, Stacked):
     def _scaled(self, x_BTD: Tensor) -> Tensor:
         return x_BTD if self.scale == 1 else self.scale * x_BTD
 
-    def _as_compiled(self, shape: tuple[int, ...]) -> AbstractContextManager[None]:
+    def _as_compiled(self) -> AbstractContextManager[None]:
         """Run blocks as compiled in training only: compiled code shows nothing to a probe."""
         if self.compiled is None or (self.training and not recording()):
             return nullcontext()
@@ -376,7 +377,7 @@ class Transformer(Network, EncoderDecoder, Stacked):
         for i, block in enumerate(self.decoder):
             cache = None if slots is None else slots.layer(i)
             memory = memories[i]._replace(weights=weights if i + 1 == len(self.decoder) else None)
-            with self._as_compiled(tokens_BT.shape):
+            with self._as_compiled():
                 x_BTD = block(x_BTD, None, bias, rotation, cache, memory, beams)
         return x_BTD
 
@@ -398,6 +399,12 @@ class Transformer(Network, EncoderDecoder, Stacked):
         self._forced(batch, weights)
         return weights[0]
 
+    def sentence_vectors(self, source_BS: Tensor, source_mask_BS: Tensor) -> Tensor:
+        """The mean of the encoder's outputs over the real tokens of each source."""
+        m_BSD = self.encoded(source_BS, source_mask_BS[:, None, None, :])
+        real_BS1 = source_mask_BS[..., None]
+        return (m_BSD * real_BS1).sum(1) / real_BS1.sum(1)
+
     def _forced(self, batch: Batch, weights: list[Tensor] | None = None) -> Tensor:
         length = batch.tokens_BT.shape[1]
         if length > self.window:
@@ -405,7 +412,7 @@ class Transformer(Network, EncoderDecoder, Stacked):
                 f"A target has {length - 1:,} tokens, and this model sees {self.config.context:,} (model.context). "
                 f"Set batches.length={self.config.context} or less, or model.context={length - 1} or more."
             )
-        memories = self.memories(batch.source, batch.source_mask)
+        memories = self.memories(batch.source, None if batch.source_unpadded else batch.source_mask)
         return self.decoded(batch.tokens_BT, memories, weights=weights)
 
     @property

@@ -204,15 +204,6 @@ class Run:
             leaked = leak(self.trained_on(data is None), corpus, split)
         return Figures({**self.scored_on(data, split), **result, **leaked})
 
-    @property
-    def name(self) -> str:
-        """What figures and messages call it: its folder."""
-        return str(self.path)
-
-    def trained_on(self, own: bool) -> list[Path]:
-        """List the runs whose training data may hold a text that is scored; `own`: it is of the run's own data."""
-        return trained_runs(self.path, self.recipe, own)
-
     def judged_with(self, lines: Sequence[str]) -> tuple[Opened, list[str]]:
         """Return the opened model with the settings that say how it writes ([decode]) and by which figure it is ranked
         (data.metric); and the other settings."""
@@ -224,6 +215,15 @@ class Run:
             data = load_recipe(str(self.path / "recipe.toml"), metric, trust=True).data
             opened = opened._replace(codec=opened.codec._replace(data=data))
         return opened, [line for line in lines if line not in decoding and line not in metric]
+
+    @property
+    def name(self) -> str:
+        """What figures and messages call it: its folder."""
+        return str(self.path)
+
+    def trained_on(self, own: bool) -> list[Path]:
+        """List the runs whose training data may hold a text that is scored; `own`: it is of the run's own data."""
+        return trained_runs(self.path, self.recipe, own)
 
     def scored_on(self, data: Any, split: str) -> dict[str, str]:
         """Name the run, the text, and the split if it is the run's own text, with the file that it was held out in."""

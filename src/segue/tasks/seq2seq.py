@@ -103,6 +103,7 @@ class Seq2seq(Task):
     curve = ("accuracy", "token accuracy")
     ladder = (
         *(f"rnn_seq2seq/{name}" for name in ("elman", "start", "fixed", "dot", "bilinear", "additive", "coverage")),
+        "transformer",
     )
     by = "source"
     added = 1
@@ -171,7 +172,9 @@ class Seq2seq(Task):
         stop = np.zeros(1, np.int64)
         inputs = [np.concatenate([stop, row.astype(np.int64)])[: target_limit + 1] for row in text]
         targets = [np.concatenate([row.astype(np.int64), stop])[: target_limit + 1] for row in text]
-        return Batch(pad(inputs), pad(targets, IGNORE), mask_of(inputs), None, pad(source), mask_of(source))
+        real, whole = mask_of(source), len({len(row) for row in source}) == 1
+        given = pad(inputs), pad(targets, IGNORE), mask_of(inputs), None, pad(source), real
+        return Batch(*given, source_unpadded=whole)
 
     def defaults(self, values: Values, model: type[Model]) -> None:
         """Write with a beam, unless the recipe draws."""

@@ -55,7 +55,8 @@ class Compiler:
     """Compiles the `regions` of a model, on CUDA, for batches of one shape, if the run is long enough.
 
     Compiling takes some ten seconds and nearly halves the time of a step, so a run with less than LONG seconds to go
-    ends sooner without it. Rows of many shapes would be compiled anew for each: they are not.
+    ends sooner without it. Rows of many shapes are not compiled for: each shape would be compiled anew, and code for
+    any shape took longer to compile (a minute and more, seen on an H200) than it saved.
     """
 
     def __init__(self, model: Any, device: str, batches: Batches) -> None:
@@ -157,7 +158,11 @@ def _write(new: list[Any], place: list[Any]) -> None:
 
 def shapes_of(batch: Batch) -> tuple[Any, ...]:
     """Return the shapes of all arrays of a batch, by name: a graph is valid for exactly these."""
-    return batch.unpadded, *((name, tuple(array.shape)) for name, array in batch.arrays().items())
+    return (
+        batch.unpadded,
+        batch.source_unpadded,
+        *((name, tuple(array.shape)) for name, array in batch.arrays().items()),
+    )
 
 
 def sent(batch: Batch, counts: Mapping[str, int]) -> list[Any]:
