@@ -28,9 +28,14 @@ def joined(parts: list[Tensor]) -> Tensor:
     if len(parts) == 1:
         return parts[0]
     whole = torch.empty(sum(map(len, parts)), *parts[0].shape[1:], dtype=parts[0].dtype)
-    begin = [sum(map(len, parts[:i])) for i in range(len(parts))]
-    by_rows(lambda some: [whole[begin[i] : begin[i] + len(parts[i])].copy_(parts[i]) for i in range(len(parts))[some]],
-            len(parts), len(parts))  # fmt: skip
+    places = whole.split([len(part) for part in parts])
+
+    @torch.inference_mode()
+    def copy(some: slice) -> None:
+        for place, part in zip(places[some], parts[some], strict=True):
+            place.copy_(part)
+
+    by_rows(copy, len(parts), len(parts))
     return whole
 
 
