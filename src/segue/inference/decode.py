@@ -45,7 +45,7 @@ from segue.inference.cuda_graphs import BLOCK, BROKEN, DEAD, Recorder, Writer, m
 from segue.inference.decode_settings import Config
 from segue.models.base import LanguageModel, Sizes
 
-_PLACES = 64
+_PLACES = 8
 """Memory for a text is made in multiples of this."""
 _PART = 256
 """Ids whose probabilities are summed before one of them is looked for."""
