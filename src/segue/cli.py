@@ -481,7 +481,7 @@ def look(
     opened = [load(path, device, trust, threads) for path in (run, *([other] if other else []))]
     shown = opened[0].look(text, view, opened[1] if other else None, **options)
     for one in opened:
-        if isinstance(one.model, LanguageModel):
+        if isinstance(one.model, LanguageModel) and view != "sentence_map":
             _warn_unknown(one, text.partition("\t")[0])
     if json:
         typer.echo(shown.json())

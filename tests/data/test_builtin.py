@@ -32,5 +32,4 @@ def test_the_checksum_is_of_the_text() -> None:
     entry = builtin.describe_file("pydoc")
     assert entry["bytes"] == sum(len(text.encode()) for _, text in builtin.documents("pydoc", Ledger()))
     assert entry == builtin.describe_file("pydoc")
-    names = ["pydoc", "stdlib", "grammar", "clauses", "docstrings", "copy"]
-    assert [row.name for row in builtin.describe()] == names
+    assert [row.name for row in builtin.describe()] == ["pydoc", "stdlib", "grammar", "clauses", "docstrings", "copy"]

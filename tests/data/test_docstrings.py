@@ -101,7 +101,7 @@ def test_modules_are_held_out_as_a_whole(corpus: None) -> None:
 
 def test_it_is_pairs_and_nothing_else() -> None:
     assert guess_shape("docstrings") is PARALLEL
-    with pytest.raises(InputError, match="has pairs of texts"):
+    with pytest.raises(InputError, match="has no such rows"):
         Corpus(Config("docstrings"), TEXT)
 
 

@@ -198,6 +198,7 @@ def test_rows_together_are_as_each_alone(sources: list[list[int]], seed: int) ->
 
 def test_open_texts_stand_behind_those_that_have_ended() -> None:
     model = Table(5)
+    model.logits = model.logits / 9
     model.logits[..., STOP] = -20.0
     model.logits[:, :, 2, STOP] = 20.0  # after 2, and nowhere else, a text ends
     for texts in written(model, Config(beam=4, n_best=4, max_tokens=3)):

@@ -31,8 +31,8 @@ from segue.training.trainer import Config, Trainer
 STREAMS: Any = SimpleNamespace(config=SimpleNamespace(size=4, length=8), shapes=1)
 
 
-def model(regions: int = 2, any_shape: bool = False) -> Any:
-    return SimpleNamespace(regions=[object()] * regions, compiles_any_shape=any_shape)
+def model(regions: int = 2) -> Any:
+    return SimpleNamespace(regions=[object()] * regions)
 
 
 def test_there_is_nothing_to_decide_off_a_gpu_or_without_regions() -> None:
@@ -53,7 +53,6 @@ def test_rows_of_many_shapes_are_not_compiled(shapes: int | None, compiles: bool
             return shapes
 
     assert Compiler(model(), "cuda", Pairs()).waits is compiles
-    assert Compiler(model(any_shape=True), "cuda", Pairs()).waits
 
 
 @pytest.mark.parametrize(("steps_left", "pays"), [(10_000, True), (100, False)])

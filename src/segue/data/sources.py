@@ -131,12 +131,10 @@ def open_source(path: str, config: Config, shape: Shape, ledger: Ledger) -> Sour
         return Made(path, config, shape)
     if path == "clauses" and shape == PARALLEL:
         return Made(path, config, shape)
-    if path in ("grammar", "clauses"):
-        raise InputError(f"the corpus '{path}' has no such rows. Expected {shape.expected}.")
-    if path == "docstrings":
-        if shape is not PARALLEL:
-            raise InputError(f"the corpus 'docstrings' has pairs of texts. Expected {shape.expected}.")
+    if path == "docstrings" and shape == PARALLEL:
         return Docstrings()
+    if path in ("grammar", "clauses", "docstrings"):
+        raise InputError(f"the corpus '{path}' has no such rows. Expected {shape.expected}.")
     if path in BUILTIN or path in downloads.NAMED:
         if not shape.running:
             raise InputError(f"the corpus '{path}' is running text. Expected {shape.expected}, or data.path=grammar.")

@@ -65,9 +65,10 @@ def attend(
     alone = causal and length == seen and mask is None and bias is None  # the kernel then makes the causal mask itself
     given = None if alone else _merged(length, seen, causal, mask, bias, q_BHTK.device)
     with nullcontext() if torch.compiler.is_compiling() or not q_BHTK.is_cuda else sdpa_kernel(_UNPLANNED):
-        return F.scaled_dot_product_attention(
-            q_BHTK, k_BHSK, v_BHSK, given, dropout, is_causal=alone and length > 1, scale=scale
-        )
+        # Asked by `if`: compiled for any shape, a comparison of lengths is a symbol, which the kernel refuses.
+        if alone and length > 1:
+            return F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, None, dropout, is_causal=True, scale=scale)
+        return F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, given, dropout, scale=scale)
 
 
 def attention_weights(

@@ -213,6 +213,11 @@ class EncoderDecoder(LanguageModel):
         teacher forcing; rows sum to 1, padding of the source gets 0. None: the model has no attention."""
         return None
 
+    def sentence_vectors(self, source_BS: Array, source_mask_BS: Array) -> Array | None:
+        """Compute x_BD, one vector for each source: what the decoder starts from, or else the mean of what it attends
+        to. None: the model has none."""
+        return None
+
 
 class NgramCounts(ABC):
     """A model that counted n-grams, and shows the counts behind its probabilities; its Config has a `smoothing`."""

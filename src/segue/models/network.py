@@ -111,8 +111,6 @@ class Network(Model, Scorer, nn.Module):
     them to AdamW."""
     compiled: tuple[int, int] | None = None
     """The shape of batches that `regions` are compiled for; other batches run eagerly."""
-    compiles_any_shape: ClassVar[bool] = False
-    """Whether `regions` are compiled for batches of any shape, if there are several."""
 
     def __init__(self, config: Any, sizes: Sizes) -> None:
         nn.Module.__init__(self)

@@ -42,11 +42,10 @@ from torch import Tensor, nn
 from segue.batches.batch import IGNORE, Batch
 from segue.batches.state import State
 from segue.layers.alignment import Alignment, SourceStates, contexts, coverage_loss, fixed_weights, widened
-from segue.layers.losses import linear_cross_entropy
 from segue.layers.probe import probe, recording
 from segue.layers.recurrent import Cell, Parts, Recurrent, RecurrentState, RecurrentStep
 from segue.models.base import EncoderDecoder, Loss, ModelConfig, Sizes, Term
-from segue.models.network import Network, dropout_by_epochs
+from segue.models.network import Network, dropout_by_epochs, smoothed_loss
 
 
 @dataclass(frozen=True)
@@ -117,7 +116,7 @@ class Decoding(State):
             return chosen
         sources = rows // self.beams
         if len(rows) % self.beams == 0:
-            together = sources.unflatten(0, (-1, self.beams))
+            together = sources.view(-1, self.beams)
             if self.beams == 1 or bool((together == together[:, :1]).all()):  # a source keeps all of its beams
                 return replace(chosen, source=self.source.select(together[:, 0]))
         return replace(chosen, source=self.source.select(sources), beams=1)
@@ -228,11 +227,9 @@ class RnnSeq2seq(Network, EncoderDecoder):
         shape = (config.layers, config.dropout)
         self.encoder = Recurrent(config.cell, width, width // ways, *shape, bidirectional=config.bidirectional)
         self.decoder = Recurrent(config.cell, width if config.feeds == "start" else 2 * width, width, *shape)
-        self.scores = (
-            None
-            if config.attention in ("none", "fixed")
-            else Alignment(config.attention, width, covers=config.coverage == "score")
-        )
+        self.scores: Alignment | None = None
+        if config.attention != "none" and config.attention != "fixed":
+            self.scores = Alignment(config.attention, width, covers=config.coverage == "score")
         both = config.attention != "none" or config.feeds == "every"  # the output reads [d; c]
         narrows = both and (config.feeds == "attentional" or config.tied == "all")
         self.narrow = nn.Linear(2 * width, width, bias=False) if narrows else None
@@ -263,16 +260,18 @@ class RnnSeq2seq(Network, EncoderDecoder):
 
     def read(self, source_BS: Tensor, source_mask_BS: Tensor | None) -> Decoding:
         """The encoder: what the decoder begins with. Padding changes nothing."""
-        mask_BS = torch.ones_like(source_BS, dtype=torch.bool) if source_mask_BS is None else source_mask_BS
+        x_BSD = self.drop(self.source_vectors(source_BS))
         if self.config.reverse_source:
-            h_BSD, end = self.encoder(self.drop(self.source_vectors(source_BS.flip(1))), mask_BS.flip(1))
+            mask_BS = None if source_mask_BS is None else source_mask_BS.flip(1)
+            h_BSD, end = self.encoder(x_BSD.flip(1), mask_BS)
             h_BSD = h_BSD.flip(1)
         else:
-            h_BSD, end = self.encoder(self.drop(self.source_vectors(source_BS)), mask_BS)
+            h_BSD, end = self.encoder(x_BSD, source_mask_BS)
         if self.config.bidirectional:
             end = RecurrentState(*(torch.cat([part[::2], part[1::2]], -1) for part in end.parts()))
         if self.config.attention != "none":
-            return self._attending(self.drop(h_BSD), mask_BS, end)
+            everywhere_BS = torch.ones_like(source_BS, dtype=torch.bool)
+            return self._attending(self.drop(h_BSD), everywhere_BS if source_mask_BS is None else source_mask_BS, end)
         if self.config.feeds == "start":
             return Decoding(end, None, {})
         return Decoding(self.decoder.zero_state(len(source_BS)), None, {"context": end.h_LBD[-1]})
@@ -297,25 +296,11 @@ class RnnSeq2seq(Network, EncoderDecoder):
         """The cross-entropy, without all logits at once where the vocabulary is large, and the loss of coverage."""
         read = self._forced(batch)
         out_BTD = self._output(read.out_BTD)
-        if self.config.label_smoothing:
-            terms = self._smoothed(out_BTD, batch.targets)
-        else:
-            sums = linear_cross_entropy(out_BTD, self.head.weight, batch.targets, self.head.bias)
-            terms = [Term("cross_entropy", *sums)]
+        weights = self.head.weight, batch.targets, self.head.bias
+        (first, *added), state = smoothed_loss(out_BTD, *weights, self.config.label_smoothing)
         if self.config.coverage == "loss" and read.alpha_BTS is not None:
-            terms.append(Term("coverage", coverage_loss(read.alpha_BTS, batch.targets != IGNORE), terms[0].count))
-        return Loss(tuple(terms))
-
-    def _smoothed(self, out_BTD: Tensor, targets_BT: Tensor) -> list[Term]:
-        """The cross-entropy l, and what label smoothing e adds to it: e (m - l), m the mean over the vocabulary."""
-        logits_BTV = self.head(out_BTD)
-        logp_NV = logits_BTV.flatten(0, 1).log_softmax(-1, dtype=torch.promote_types(logits_BTV.dtype, torch.float32))
-        real_N = targets_BT.flatten() != IGNORE
-        own_N = -logp_NV.gather(1, targets_BT.flatten().clamp(min=0)[:, None])[:, 0]
-        added_N = -logp_NV.mean(-1) - own_N
-        share, count = self.config.label_smoothing, real_N.sum()
-        added = Term("label_smoothing", (added_N * real_N).sum(), count, share)
-        return [Term("cross_entropy", (own_N * real_N).sum(), count), added]
+            added.append(Term("coverage", coverage_loss(read.alpha_BTS, batch.targets != IGNORE), first.count))
+        return Loss((first, *added), state)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         config = self.config
@@ -325,6 +310,11 @@ class RnnSeq2seq(Network, EncoderDecoder):
     @torch.inference_mode()
     def alignment(self, batch: Batch) -> Tensor | None:
         return self._forced(batch).alpha_BTS
+
+    def sentence_vectors(self, source_BS: Tensor, source_mask_BS: Tensor) -> Tensor:
+        """The last layer's h_S."""
+        begin = self.read(source_BS, source_mask_BS)
+        return begin.own["context"] if "context" in begin.own else begin.decoder.h_LBD[-1]
 
     def _forced(self, batch: Batch) -> Read:
         """Read the right tokens of the target (teacher forcing)."""

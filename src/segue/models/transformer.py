@@ -168,7 +168,6 @@ class Transformer(Network, EncoderDecoder, Stacked):
     family = "Transformer"
     records = True
     head_names = ("head.", "bias")
-    compiles_any_shape = True
 
     @dataclass(frozen=True)
     class Config(ModelConfig):
@@ -399,6 +398,12 @@ class Transformer(Network, EncoderDecoder, Stacked):
         weights: list[Tensor] = []
         self._forced(batch, weights)
         return weights[0]
+
+    def sentence_vectors(self, source_BS: Tensor, source_mask_BS: Tensor) -> Tensor:
+        """The mean of the encoder's outputs over the real tokens of each source."""
+        m_BSD = self.encoded(source_BS, source_mask_BS[:, None, None, :])
+        real_BS1 = source_mask_BS[..., None]
+        return (m_BSD * real_BS1).sum(1) / real_BS1.sum(1)
 
     def _forced(self, batch: Batch, weights: list[Tensor] | None = None) -> Tensor:
         length = batch.tokens_BT.shape[1]

@@ -58,7 +58,7 @@ class PredictedFile:
             check_attends(run.model)
         self.decode, data, form = run.split_settings(settings, "a prediction")
         self.decoding = run.decoding(self.decode)
-        if alignment and self.decoding["n_best"] > 1:
+        if alignment and self.decoding.get("n_best", 1) > 1:
             raise InputError(
                 f"--alignment is of one translation, and decode.n_best is {self.decoding['n_best']}. Leave out either."
             )

@@ -105,6 +105,7 @@ class Seq2seq(Task):
     curve = ("accuracy", "token accuracy")
     ladder = (
         *(f"rnn_seq2seq/{name}" for name in ("elman", "start", "fixed", "dot", "bilinear", "additive", "coverage")),
+        "transformer",
     )
     by = "source"
     added = 1

@@ -52,18 +52,16 @@ def prepare(device: str) -> None:
 
 
 class Compiler:
-    """Compiles the `regions` of a model, on CUDA, if the run is long enough: for batches of one shape or, where there
-    are several and the model allows it, of any.
+    """Compiles the `regions` of a model, on CUDA, for batches of one shape, if the run is long enough.
 
     Compiling takes some ten seconds and nearly halves the time of a step, so a run with less than LONG seconds to go
-    ends sooner without it. Rows of many shapes are not compiled for, unless
-    the model has code for any.
+    ends sooner without it. Rows of many shapes are not compiled for: each shape would be compiled anew, and code for
+    any shape took longer to compile (a minute and more, seen on an H200) than it saved.
     """
 
     def __init__(self, model: Any, device: str, batches: Batches) -> None:
         self.model, self.shape = model, (batches.config.size, batches.config.length)
-        self.one_shape = batches.shapes == 1
-        few = not isinstance(batches, Rows) or model.compiles_any_shape or (batches.shapes or MOST) <= FEW
+        few = not isinstance(batches, Rows) or (batches.shapes or MOST) <= FEW
         self.waits = device.startswith("cuda") and bool(model.regions) and few
         """Whether the decision is still open."""
         self._first: tuple[int, float] | None = None
@@ -83,7 +81,7 @@ class Compiler:
 
         torch._dynamo.config.suppress_errors = True  # what cannot be compiled runs eagerly, with a warning
         for region in self.model.regions:
-            region.compile(dynamic=self.model.compiles_any_shape and not self.one_shape)
+            region.compile(dynamic=False)
         self.model.compiled = self.shape
 
 

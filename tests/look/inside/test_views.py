@@ -47,6 +47,11 @@ RUNS: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
     "window": ("window_tagger", TAGGED, SMALL | {"batches.length": 8}),
     "translator": ("rnn_seq2seq/start", PAIRS, SMALL | {"model.width": 8, "tokens.kind": "char"}),
     "aligner": ("rnn_seq2seq", PAIRS, SMALL | {"model.width": 8, "tokens.kind": "char"}),
+    "transformer": (
+        "transformer",
+        PAIRS,
+        SMALL | {"model.width": 8, "model.layers": 2, "model.heads": 2, "tokens.kind": "space"},
+    ),
     "words": ("word2vec", TEXTS, {**COUNTED, "model.width": 8, "train.threads": 1}),
 }
 APPLY = {
@@ -64,8 +69,9 @@ APPLY = {
     "cnn": ["filters", "leave_one_out"],
     "tagger": ["gates"],
     "window": [],
-    "translator": ["teacher_forcing"],
-    "aligner": ["alignment", "coverage", "teacher_forcing"],
+    "translator": ["sentence_map", "teacher_forcing"],
+    "aligner": ["alignment", "coverage", "sentence_map", "teacher_forcing"],
+    "transformer": ["alignment", "coverage", "sentence_map", "teacher_forcing"],
     "words": ["word_map"],
 }
 TEXT = {
@@ -77,7 +83,9 @@ TEXT = {
     "words": "cows",
     "translator": "the cow\tdie Kuh",
     "aligner": "the cow\tdie Kuh",
+    "transformer": "the cow\tdie Kuh",
 }
+SOURCES = "the cow | a dog | the dog | a cow"
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +119,7 @@ def test_which_views_apply(runs: dict[str, Run], name: str) -> None:
 
 @pytest.mark.parametrize(("name", "view"), [(name, view) for name, found in APPLY.items() for view in found])
 def test_every_view_can_be_drawn_and_sent(runs: dict[str, Run], name: str, view: str) -> None:
-    shown = checked(runs[name].look(text_of(name), view))
+    shown = checked(runs[name].look(SOURCES if view == "sentence_map" else text_of(name), view))
     assert json.loads(shown.json(), parse_constant=lambda word: pytest.fail(word))["rows"] == list(shown.rows)
     for drawn in (shown.terminal(), shown.terminal(60, colour=True), shown.html(), shown._repr_html_()):
         assert drawn.strip()
@@ -414,6 +422,61 @@ def test_coverage_is_the_sum_of_the_columns(runs: dict[str, Run]) -> None:
     aligned, covered = (checked(runs["aligner"].look("the cow\tdie", view)) for view in ("alignment", "coverage"))
     np.testing.assert_allclose(covered.values_PRC[0, 0], aligned.values_PRC[0].sum(0))
     assert covered.columns == aligned.columns
+
+
+def test_layers_and_heads_of_cross_attention(runs: dict[str, Run]) -> None:
+    run, text = runs["transformer"], "the cow\tdie Kuh"
+    shown = checked(run.look(text, "alignment", layer=2))
+    assert shown.panels == ("layer 2 head 1", "layer 2 head 2")
+    np.testing.assert_allclose(shown.values_PRC.sum(-1), 1, rtol=1e-6)
+    assert checked(run.look(text, "alignment", layer=1, head=2)).panels == ("layer 1 head 2",)
+    last = run.look(text, "alignment").values_PRC[0]  # the mean of the last layer's heads
+    np.testing.assert_allclose(shown.values_PRC.mean(0), last, atol=1e-6)
+    with pytest.raises(InputError, match="no head 3: this model has heads 1 to 2"):
+        run.look(text, "alignment", head=3)
+
+
+@pytest.mark.parametrize("name", ["translator", "aligner", "transformer"])
+def test_a_map_of_sources_has_the_distances_of_their_vectors(runs: dict[str, Run], name: str) -> None:
+    """Of three sources the plane holds all differences, so that no distance is lost."""
+    sources = ["the cow", "a dog", "the dog"]
+    shown = checked(runs[name].look(" | ".join(sources), "sentence_map"))
+    assert shown.rows == tuple(sources) and shown.values_PRC[0, :, 2].tolist() == [0, 1, 2]
+    batch = pair_batch(runs[name].opened, [(source, "") for source in sources]).to("cpu")
+    vectors = runs[name].model.eval().sentence_vectors(batch.source, batch.source_mask).detach()
+    np.testing.assert_allclose(
+        torch.cdist(torch.tensor(shown.values_PRC[0, :, :2]), torch.tensor(shown.values_PRC[0, :, :2])),
+        torch.cdist(vectors, vectors),
+        atol=1e-4,
+    )
+    alone = pair_batch(runs[name].opened, [("a dog", "")]).to("cpu")  # padding changes nothing
+    np.testing.assert_allclose(
+        runs[name].model.sentence_vectors(alone.source, alone.source_mask)[0].detach(), vectors[1], atol=1e-6
+    )
+    with pytest.raises(InputError, match="3 sources or more; found 2"):
+        runs[name].look("the cow | a dog", "sentence_map")
+
+
+def test_pharaohs_pairs_with_predictions(
+    runs: dict[str, Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, file = str(runs["aligner"].path), tmp_path / "sources.txt"
+    file.write_text("the cow\na dog\n")
+    assert main(["predict", path, str(file), "--alignment"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert main(["predict", path, str(file), "--alignment", "--json"]) == 0
+    objects = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    for line, found, source in zip(lines, objects, ("the cow", "a dog"), strict=True):
+        text, links = line.split(" ||| ")
+        rows = runs["aligner"].look(source, "alignment", target=text).values_PRC[0]
+        assert found["alignment"] == [[int(row.argmax()), t] for t, row in enumerate(rows[:-1])]
+        assert found["translation"] == text and links == " ".join(f"{s}-{t}" for s, t in found["alignment"])
+    assert main(["predict", path, str(file), "--alignment", "decode.n_best=2"]) == 2
+    assert "--alignment is of one translation" in capsys.readouterr().err
+    assert main(["predict", str(runs["translator"].path), str(file), "--alignment"]) == 2
+    assert "no attention over a source" in capsys.readouterr().err
+    assert main(["predict", str(runs["bow"].path), str(file), "--alignment"]) == 2
+    assert "no attention over a source" in capsys.readouterr().err
 
 
 def test_teacher_forcing_beside_reading_itself(runs: dict[str, Run]) -> None:

@@ -100,10 +100,16 @@ def placed(words: Words, groups: Sequence[Sequence[str]]) -> list[list[Place]]:
     if not names:
         return []
     vectors = words.unit[[words.index[name] for name in names]].astype(np.float64)
-    centred = vectors - vectors.mean(0)
-    _, _, directions = np.linalg.svd(centred, full_matrices=False)
-    plane = np.zeros((len(names), 2))
-    flat = centred @ directions[:2].T
-    plane[:, : flat.shape[1]] = flat
+    plane = on_plane(vectors)
     places = iter([Place(name.strip(), float(x), float(y)) for name, (x, y) in zip(names, plane, strict=True)])
     return [[next(places) for _ in group] for group in groups]
+
+
+def on_plane(vectors_ND: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(N, 2) the vectors on the two directions in which they differ most."""
+    centred = vectors_ND - vectors_ND.mean(0)
+    _, _, directions = np.linalg.svd(centred, full_matrices=False)
+    plane = np.zeros((len(vectors_ND), 2))
+    flat = centred @ directions[:2].T
+    plane[:, : flat.shape[1]] = flat
+    return plane
