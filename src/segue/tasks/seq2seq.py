@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from segue.batches.batch import IGNORE, Batch
 from segue.batches.batches import Batches
@@ -33,6 +34,7 @@ from segue.inference.score import Floats, Line, perplexity_of
 from segue.inference.text_metrics import METRICS, distinct, signature
 from segue.models.base import Model
 from segue.tasks.base import Task, Values
+from segue.tokens.file_format import STOP
 from segue.tokens.tokenizer import Config as Tokens
 from segue.tokens.tokenizer import Tokenizer
 
@@ -168,7 +170,7 @@ class Seq2seq(Task):
         return self._forced(columns, limit, limit)
 
     def _forced(self, columns: Columns, limit: int, target_limit: int) -> Batch:
-        source, text = columns["source"].rows(limit), columns["text"].rows()
+        source, text = _sources(columns["source"], limit), columns["text"].rows()
         stop = np.zeros(1, np.int64)
         inputs = [np.concatenate([stop, row.astype(np.int64)])[: target_limit + 1] for row in text]
         targets = [np.concatenate([row.astype(np.int64), stop])[: target_limit + 1] for row in text]
@@ -201,7 +203,8 @@ class Seq2seq(Task):
         for number, window in windows(examples, _GPU_ROWS if gpu else _ROWS):
             found = [Translation("", 0.0)] * len(window)
             asked = [place for place, example in enumerate(window) if example.text.strip()]
-            rows = self.encode([window[place] for place in asked], codec, labelled=False)["source"].rows(opened.limit)
+            sources = self.encode([window[place] for place in asked], codec, labelled=False)["source"]
+            rows = _sources(sources, opened.limit)
             for places in by_tokens([len(row) for row in rows], *together):
                 some, numbers = [rows[i] for i in places], [number + asked[i] for i in places]
                 starts, given = [prefix] * len(some), (pad(some), mask_of(some))
@@ -282,6 +285,14 @@ def _sides(codec: Codec) -> dict[str, Tokenizer]:
 def _column(texts: Sequence[str], tokenizer: Tokenizer) -> Column:
     flat, lengths = tokenizer.encode_many(texts)
     return Column(flat.astype(id_dtype(tokenizer.vocab_size), copy=False), np.cumsum(lengths, dtype=np.int64))
+
+
+def _sources(column: Column, limit: int) -> list[NDArray[Any]]:
+    """List the sources, each cut at `limit`; one that ends with STOP, as SentencePiece's do, still ends with it."""
+    rows = column.rows()
+    return [
+        np.append(row[: limit - 1], row[-1:]) if len(row) > limit and row[-1] == STOP else row[:limit] for row in rows
+    ]
 
 
 def _prefix(text: str, tokenizer: Tokenizer) -> list[int]:
