@@ -426,5 +426,5 @@ def test_values_that_differ_by_rounding_alone_are_drawn_as_one() -> None:
 
 
 def test_figures_that_are_almost_zero_have_one_tick() -> None:
-    assert ticks(0.0, 1e-300) == [0.0] and ticks(0.0, 0.0) == [0.0]
-    assert len(ticks(0.0, 1e-6)) > 1
+    assert charts.ticks(0.0, 1e-300) == [0.0] and charts.ticks(0.0, 0.0) == [0.0]
+    assert len(charts.ticks(0.0, 1e-6)) > 1
