@@ -108,7 +108,7 @@ def costs(cls: Any, config: Any, sizes: Sizes) -> Costs:
     output = [p.numel() for name, p in matrices if name.startswith(model.head_names)]
     if model.tied:
         output = [sizes.vocab_size * model.token_tables[0][0].embedding_dim]
-    inner = sum(layer.out.in_features for layer in model.modules() if isinstance(layer, SelfAttention))
+    inner = sum(layer.heads * layer.head_width for layer in model.modules() if isinstance(layer, SelfAttention))
     return Costs(
         parts,
         dense=2 * sum(p.numel() for p in inside),
