@@ -111,7 +111,7 @@ class Recorder:
         self, state: State, rows: int, places: int, pick: Pick, settings: Hashable, plain: Plain = None
     ) -> Recorded:
         """A graph for so many rows and places; `settings` identify what `pick` does. `give_back` returns it."""
-        for fast in (True, False) if self.steps >= _LONG and self._has_kernels(rows) else (False,):
+        for fast in (True, False) if self.has_kernels(lambda: _layers().fit(self.model.stack, rows)) else (False,):
             key = (rows, places, state.source_places, settings, fast)
             make = partial(Recorded, self.model, state, rows, places, pick, fast, plain)
             try:
@@ -121,8 +121,7 @@ class Recorder:
             except Exception as error:
                 if not fast:
                     raise
-                self._kernels = False
-                warnings.warn(f"Kernels could not be compiled, and steps stay as they are: {error}", stacklevel=2)
+                self.without_kernels(error)
             else:
                 break
         found.key = key
@@ -133,13 +132,15 @@ class Recorder:
         waiting = self._idle.get(key)
         return cast(Kept, waiting.pop()) if waiting else make()
 
-    def _has_kernels(self, rows: int) -> bool:
-        """Whether there are kernels for such a model, and a compiler for them that has not failed."""
-        if not self._kernels or not isinstance(self.model, Stacked):
-            return False
-        from segue.layers.one_token_gpu import Layers
+    def has_kernels(self, fit: Callable[[], bool]) -> bool:
+        """Whether the model has been used for long, and there are kernels that fit it, and a compiler for them that has
+        not failed."""
+        return self.steps >= _LONG and self._kernels and isinstance(self.model, Stacked) and fit()
 
-        return Layers.fit(self.model.stack, rows)
+    def without_kernels(self, error: Exception) -> None:
+        """Go on without kernels."""
+        self._kernels = False
+        warnings.warn(f"Kernels could not be compiled, and steps stay as they are: {error}", stacklevel=3)
 
     def give_back(self, recorded: Lent) -> None:
         self.steps, recorded.steps = self.steps + recorded.steps, 0
@@ -150,6 +151,12 @@ class Recorder:
             waiting.pop()
             if not waiting:
                 del self._idle[key]
+
+
+def _layers() -> Any:
+    from segue.layers.one_token_gpu import Layers
+
+    return Layers
 
 
 _recorders: WeakKeyDictionary[nn.Module, Recorder] = WeakKeyDictionary()
@@ -185,10 +192,8 @@ class Recorded:
         """The column of `uniform_BN` and `ids_BN` that comes next, the same in all rows."""
         self.fast, self.plain = fast, plain
         if fast:
-            from segue.layers.one_token_gpu import Layers
-
             assert isinstance(self.one_token, TransformerStep)
-            self.one_token.loops = Layers(model.stack, rows)
+            self.one_token.loops = _layers()(model.stack, rows)
         self._graph = None
         if device.type == "cuda":
             self._graph = record(lambda: self._begin(state), self._step, device, must=fast)
