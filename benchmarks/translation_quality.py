@@ -1,13 +1,13 @@
 """How well pairs are learnt in little time: Multi30k and IWSLT14 (translation), SAMSum (dialogue to summary).
 
-    SEGUE_DATA=folder PYTHONPATH=src python3 benchmarks/translation_quality.py CASE [--seconds N] [--runs N] [--peer]
-                                                                       [--split test] [--out FOLDER] [key=value ...]
+    SEGUE_DATA=folder PYTHONPATH=src python3 benchmarks/translation_quality.py CASE [--seconds N] [--runs N]
+                                                   [--peer RUN] [--split test] [--out FOLDER] [key=value ...]
 
 CASE is a line of CASES below: en-de, de-en, iwslt, samsum (for a GPU), de-en-cpu, de-en-cpu-rnn (for two cores).
 Everything is trained and decoded by the command line. `--seconds` is the time for training; decoding the test is timed
 beside it. `--runs N` trains N models of different seeds at the same time, which share the card and the seconds, and
-decodes with their mean (an ensemble). `--peer` trains transformers' Marian from random weights on the same rows with
-the same subwords for as many seconds, and decodes it with the same beam. Keys are given to `segue train`.
+decodes with their mean (an ensemble). `--peer RUN` trains transformers' Marian instead, from random weights, on the
+same rows with the subwords and the shape of our run, and decodes with the same beam. Keys are given to `segue train`.
 
 Settings were chosen on the validation files (`--split validation`), never on the test. BLEU is sacreBLEU's, with its
 signature; the first figure of a case is the one that others publish: lower-cased for Multi30k en-de and IWSLT14, cased
@@ -113,7 +113,7 @@ def figures(name: str, written: list[str], references: list[str]) -> dict[str, s
 
 
 def decoded(run: str, test: Path, decode: list[str]) -> list[str]:
-    return finish(segue("predict", run, str(test), *decode)).rstrip("\n").split("\n")
+    return finish(segue("predict", run, str(test), *decode)).split("\n")[:-1]
 
 
 def ours(name: str, arguments: argparse.Namespace, place: Path, files: dict[str, tuple[Path, Path]]) -> list[str]:
@@ -142,21 +142,22 @@ def ours(name: str, arguments: argparse.Namespace, place: Path, files: dict[str,
     return written
 
 
-def peer(name: str, seconds: int, place: Path, split: str, texts: dict[str, tuple[list[str], list[str]]]) -> list[str]:
-    """Train transformers' Marian for as long on the same rows with the subwords of our run; beam 5."""
+def peer(name: str, seconds: int, run: Path, split: str, texts: dict[str, tuple[list[str], list[str]]]) -> list[str]:
+    """Train transformers' Marian for as long on the same rows with the subwords and the shape of our run; beam 5."""
     import torch
     from transformers import MarianConfig, MarianMTModel
 
-    import segue as toolkit
+    from segue.recipe import read_recipe
+    from segue.tokens.tokenizer import Tokenizer
 
-    run = toolkit.load(place / f"{name}-0", device="cpu")
-    model_of, device = run.recipe.model, "cuda" if torch.cuda.is_available() else "cpu"
-    encode, decode, vocab = run.tokenizer.encode, run.tokenizer.decode, run.tokenizer.vocab_size
+    model_of: Any = read_recipe(run / "recipe.toml").model
+    tokenizer, device = Tokenizer.load(run / "tokenizer.json"), "cuda" if torch.cuda.is_available() else "cpu"
+    encode, decode, vocab = tokenizer.encode, tokenizer.decode, tokenizer.vocab_size
     config = MarianConfig(
         vocab_size=vocab + 1, decoder_vocab_size=vocab + 1, pad_token_id=vocab, eos_token_id=0,
         decoder_start_token_id=vocab, forced_eos_token_id=None, d_model=model_of.width,
         encoder_layers=model_of.layers, decoder_layers=model_of.layers, encoder_attention_heads=model_of.heads,
-        decoder_attention_heads=model_of.heads, encoder_ffn_dim=4 * model_of.width, decoder_ffn_dim=4 * model_of.width,
+        decoder_attention_heads=model_of.heads, encoder_ffn_dim=model_of.feed, decoder_ffn_dim=model_of.feed,
         dropout=model_of.dropout, attention_dropout=0.1, activation_dropout=0.0, activation_function="relu",
         max_position_embeddings=512, scale_embedding=True, share_encoder_decoder_embeddings=True,
     )  # fmt: skip
@@ -224,7 +225,7 @@ def main() -> None:
     parser.add_argument("case", choices=CASES)
     parser.add_argument("--seconds", type=int, default=0)
     parser.add_argument("--runs", type=int, default=1)
-    parser.add_argument("--peer", action="store_true")
+    parser.add_argument("--peer", default="", help="the folder of our run")
     parser.add_argument("--split", choices=("validation", "test"), default="test")
     parser.add_argument("--out", default="")
     parser.add_argument("keys", nargs="*")
@@ -240,14 +241,14 @@ def main() -> None:
             files[split] = (place / f"{split}.source", place / f"{split}.target")
             for path, side in zip(files[split], sides, strict=True):
                 path.write_text("".join(line + "\n" for line in side), encoding="utf-8")
-        systems = {"segue": ours(arguments.case, arguments, place, files)}
         if arguments.peer:
-            seconds = arguments.seconds or CASES[arguments.case].seconds
-            systems["transformers' Marian"] = peer(arguments.case, seconds, place, arguments.split, texts)
-        for system, written in systems.items():
-            for figure, value in figures(arguments.case, written, texts[arguments.split][1]).items():
-                print(f"{date.today()} {arguments.case} {system}: {value}  {figure}")
-            print("   ", written[0])
+            seconds, system = arguments.seconds or CASES[arguments.case].seconds, "transformers' Marian"
+            written = peer(arguments.case, seconds, Path(arguments.peer), arguments.split, texts)
+        else:
+            written, system = ours(arguments.case, arguments, place, files), "segue"
+        for figure, value in figures(arguments.case, written, texts[arguments.split][1]).items():
+            print(f"{date.today()} {arguments.case} {arguments.split} {system}: {value}  {figure}")
+        print("   ", written[0])
 
 
 if __name__ == "__main__":

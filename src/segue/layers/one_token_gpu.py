@@ -251,6 +251,7 @@ class Layers:
         """Whether these kernels can compute such a stack: pre-LN with residuals and biases."""
         block = stack.blocks[0]
         usual = block.norm == "pre" and block.residual and stack.norm is not None and block.cross is None
+        usual = usual and block.attention.usual
         return usual and block.attention.head_width in (16, 32, 64, 128) and rows <= MOST
 
     def __call__(
@@ -329,8 +330,8 @@ class Layers:
         _run(
             _attend, len(qkv), (len(qkv), self.heads), qkv, k_BHSK, v_BHSK, places_B,
             places_B if home_BS is None else home_BS, self.cos, self.sin, bias_HS, y_BD, self.heads, places,
-            self.context, self.attention_scale, self.rotary, self.relative, home_BS is not None, self.head_width, block, stages,
-            num_warps=warps,
+            self.context, self.attention_scale, self.rotary, self.relative, home_BS is not None, self.head_width,
+            block, stages, num_warps=warps,
         )  # fmt: skip
 
 
