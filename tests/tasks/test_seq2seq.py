@@ -184,9 +184,16 @@ def test_a_translation_is_drawn_without_a_beam() -> None:
 
 def test_a_recipe_has_a_beam_unless_it_draws() -> None:
     for decode, beam in (({}, BEAM), ({"beam": 2}, 2), ({"temperature": 0.5}, None)):
-        values: dict[str, dict[str, Any]] = {"decode": dict(decode)}
+        values: dict[str, dict[str, Any]] = {"decode": dict(decode), "data": {}}
         TASK.defaults(values, RnnSeq2seq)
-        assert values["decode"].get("beam") == beam
+        assert values["decode"].get("beam") == beam and not values["data"]
+
+
+def test_summaries_of_functions_are_ranked_by_rouge() -> None:
+    for asked, metric in (({}, "rougeL"), ({"metric": "chrf"}, "chrf")):
+        values: dict[str, dict[str, Any]] = {"decode": {}, "data": {"path": "docstrings", **asked}}
+        TASK.defaults(values, RnnSeq2seq)
+        assert values["data"]["metric"] == metric
 
 
 def test_a_result_names_what_matters_of_the_decoding() -> None:
@@ -296,7 +303,7 @@ def by_hand(one: Opened, source: str, target: str) -> list[float]:
 
 def test_a_given_translation_is_scored_as_by_hand() -> None:
     one = opened(elman)
-    line = TASK.scored(one, "one two\tseven")
+    (line,) = TASK.scored(one, [Example(text="one two", target="seven")])
     expected = by_hand(one, "one two", "seven")
     assert line.tokens == [*"seven", ""] and line.bytes == 6
     assert line.logprobs == pytest.approx(expected, abs=1e-10)
@@ -318,12 +325,6 @@ def test_references_have_the_perplexity_of_all_their_tokens(monkeypatch: pytest.
         assert np.concatenate(found) == pytest.approx(everything, abs=1e-10)
         result = TASK.judged(one, rows).result
         assert result["perplexity"] == pytest.approx(np.exp(-np.mean(everything)))
-
-
-@pytest.mark.parametrize("text", ["no tab", "one\ttwo\tthree"])
-def test_a_line_that_is_no_pair_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match="Expected a source, a tab and its translation"):
-        TASK.scored(opened(elman), text)
 
 
 # Figures

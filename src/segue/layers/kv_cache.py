@@ -83,9 +83,13 @@ class KVCache:
         k_LBHSK, v_LBHSK = (self.k_LBHSK.new_zeros(layers, rows, heads, places, head_width) for _ in range(2))
         return KVCache(self.tokens_BS.new_zeros(rows, places), k_LBHSK, v_LBHSK)
 
-    def select(self, rows: Tensor) -> KVCache:
-        parts = (self.k_LBHSK.index_select(1, rows), self.v_LBHSK.index_select(1, rows))
-        return KVCache(self.tokens_BS.index_select(0, rows), *parts)
+    def select(self, rows: Tensor, places: int) -> KVCache:
+        """These rows; nothing is copied beyond so many places."""
+        some = self.empty(len(rows), self.capacity)
+        some.tokens_BS[:, :places] = self.tokens_BS[:, :places].index_select(0, rows)
+        some.k_LBHSK[:, :, :, :places] = self.k_LBHSK[:, :, :, :places].index_select(1, rows)
+        some.v_LBHSK[:, :, :, :places] = self.v_LBHSK[:, :, :, :places].index_select(1, rows)
+        return some
 
     def join(self, others: Sequence[KVCache]) -> KVCache:
         """The rows of all, with the capacity of the largest."""
@@ -167,7 +171,7 @@ class Window(State):
 
     def select(self, rows: Tensor, same_text: bool = False) -> Window:
         length_B, last_BD = self.length_B.index_select(0, rows), self.last_BD.index_select(0, rows)
-        return Window(self.cache.select(rows), length_B, last_BD, self.most)
+        return Window(self.cache.select(rows, self.most), length_B, last_BD, self.most)
 
     def join(self, others: Sequence[Window]) -> Window:
         every = [self, *others]
@@ -304,7 +308,7 @@ class TransformerStep(OneToken):
         """Copy the keys and values of these rows."""
         if len(rows_B) < len(self.length_B):
             self.memories = tuple(one.select(rows_B[::beams] // beams) for one in self.memories)
-        self.cache = self.cache.select(rows_B)
+        self.cache = self.cache.select(rows_B, self.most)
         self.length_B, self.last_BD = self.length_B.index_select(0, rows_B), self.last_BD.index_select(0, rows_B)
         self.map = self._plain()
 

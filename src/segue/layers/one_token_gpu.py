@@ -245,6 +245,7 @@ class Layers:
         """Whether these kernels can compute such a stack: pre-LN with residuals and biases."""
         block = stack.blocks[0]
         usual = block.norm == "pre" and block.residual and stack.norm is not None and block.cross is None
+        usual = usual and block.attention.usual
         return usual and block.attention.head_width in (16, 32, 64, 128) and rows <= MOST
 
     def __call__(

@@ -244,9 +244,9 @@ class Task(ABC):
         """Compute the figures on a file of questions; None if `data` is not one."""
         return None
 
-    def scored(self, opened: Opened, text: str) -> Line | None:
-        """Score a typed row token by token; None: the text is no row but running text."""
-        return None
+    def scored(self, opened: Opened, rows: Iterable[Example]) -> Iterator[Line]:
+        """Score what a model would predict for each row, token by token, given what it reads."""
+        raise TypeError(f"{self.name} has nothing to score in a row")
 
     def asked(self, text: str, data: Data, name: str = "This run") -> Example:
         """Parse one typed line as an example; `name` is that of the model, for messages."""

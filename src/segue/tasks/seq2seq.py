@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import islice, tee
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -179,7 +179,9 @@ class Seq2seq(Task):
         return Batch(*given, source_unpadded=whole)
 
     def defaults(self, values: Values, model: type[Model]) -> None:
-        """Write with a beam, unless the recipe draws."""
+        """Write with a beam, unless the recipe draws; rank summaries by ROUGE-L."""
+        if str(values["data"].get("path")) == "docstrings":
+            values["data"].setdefault("metric", "rougeL")
         if not {"temperature", "top_k", "top_p"} & values["decode"].keys():
             values["decode"].setdefault("beam", BEAM)
 
@@ -211,6 +213,10 @@ class Seq2seq(Task):
                     found[asked[i]] = _translation(ranked, prefix, decode, codec.tokenizer)
             yield from found
 
+    def cells(self, prediction: Translation) -> dict[str, str]:
+        """Return the best translation alone: a table has a row for each source."""
+        return {"prediction": prediction.text}
+
     def target_logprobs(self, opened: Opened, rows: Iterable[Example]) -> Iterator[Floats]:
         """Yield for each row log p(y_t | x, y_1 … y_t-1) of every token of its target and of the STOP after it, by
         teacher forcing. A source is cut as `predict` cuts it, a target is read whole."""
@@ -226,18 +232,14 @@ class Seq2seq(Task):
                 for logp_T, length in zip(logp_BT.double().cpu().numpy(), lengths[first:], strict=False):
                     yield logp_T[:length]
 
-    def scored(self, opened: Opened, text: str) -> Line:
-        """Score the target of a line "source<TAB>target" given its source."""
-        source, tab, target = text.partition("\t")
-        if not tab or "\t" in target:
-            raise InputError(
-                f"'{text[:60]}' has {text.count(chr(9))} tabs. Expected a source, a tab and its translation in a line."
-            )
-        _, surfaces = opened.codec.tokenizer.pieces(target)
-        (logp_T,) = self.target_logprobs(opened, [Example(text=source, target=target)])
-        bits_T = -logp_T / math.log(2)
-        totals = math.fsum(logp_T), math.fsum(bits_T), len(target.encode()) + 1
-        return Line(text, [*surfaces, ""], logp_T.tolist(), bits_T.tolist(), *totals)
+    def scored(self, opened: Opened, rows: Iterable[Example]) -> Iterator[Line]:
+        """Score the target of each row given its source."""
+        rows, again = tee(rows)
+        for row, logp_T in zip(again, self.target_logprobs(opened, rows), strict=True):
+            _, surfaces = opened.codec.tokenizer.pieces(row.target)
+            bits_T = -logp_T / math.log(2)
+            totals = math.fsum(logp_T), math.fsum(bits_T), len(row.target.encode()) + 1
+            yield Line(f"{row.text}\t{row.target}", [*surfaces, ""], logp_T.tolist(), bits_T.tolist(), *totals)
 
     def figures(self, opened: Opened, rows: Sequence[Example], predictions: Sequence[Any]) -> Evaluation:
         """Compute every metric of the outputs, first the one that data.metric names, which ranks."""
