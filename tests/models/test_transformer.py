@@ -192,6 +192,8 @@ def test_folded_beams_say_what_unfolded_ones_say(position: str) -> None:
     found, _ = steps_of(model, together, tokens_RT[:5])
     expected, _ = steps_of(model, plain.join([begun]), tokens_RT[:5])
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    wider, _ = steps_of(model, together.widened(9), tokens_RT[:5])
+    torch.testing.assert_close(wider, found, rtol=0, atol=1e-12)
     alone, _ = steps_of(model, begun, tokens_RT[3:5])
     torch.testing.assert_close([one[3:] for one in found], alone, rtol=0, atol=1e-12)
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -113,6 +113,9 @@ def _merged(
 class SelfAttention(nn.Module):
     """Self-attention of a layer; its heads together may be wider or narrower than the layer."""
 
+    usual: ClassVar[bool] = True
+    """Whether its weights are `qkv` and `out`, which code for one token a row reads (layers/one_token.py)."""
+
     def __init__(
         self,
         width: int,
@@ -126,10 +129,31 @@ class SelfAttention(nn.Module):
         probe: str = "attention",
     ) -> None:
         super().__init__()
-        self.heads, self.head_width, self.dropout = heads, head_width, dropout
-        self.causal, self.scale, self.probe = causal, scale, probe
+        self._settle(heads, head_width, dropout, causal, scale, probe)
         self.qkv = nn.Linear(width, 3 * heads * head_width, bias=biases)
         self.out = nn.Linear(heads * head_width, width, bias=biases)
+
+    def _settle(
+        self,
+        heads: int,
+        head_width: int,
+        dropout: float,
+        causal: bool,
+        scale: float | None = None,
+        probe: str = "attention",
+    ) -> None:
+        self.heads, self.head_width, self.dropout = heads, head_width, dropout
+        self.causal, self.scale, self.probe = causal, scale, probe
+
+    def projected(self, x_BTD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """q, k and v of every head."""
+        q_BHTK, k_BHTK, v_BHTK = self.qkv(x_BTD).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        return q_BHTK, k_BHTK, v_BHTK
+
+    def mixed(self, y_BTE: Tensor) -> Tensor:
+        """The layer's output from the heads side by side."""
+        out: Tensor = self.out(y_BTE)
+        return out
 
     def forward(
         self,
@@ -141,7 +165,7 @@ class SelfAttention(nn.Module):
     ) -> Tensor:
         """`mask` and `bias` as in `attend`. With a cache whose rows are at different places the causal mask depends on
         the row: the bias must then hold it, made once for all layers."""
-        q_BHTK, k_BHTK, v_BHTK = self.qkv(x_BTD).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        q_BHTK, k_BHTK, v_BHTK = self.projected(x_BTD)
         if rotation is not None:
             q_BHTK, k_BHTK = rotate(q_BHTK, rotation), rotate(k_BHTK, rotation)
         if cache is not None:
@@ -157,8 +181,7 @@ class SelfAttention(nn.Module):
             dropout=self.dropout if self.training else 0.0,
             probe_name=self.probe,
         )
-        out: Tensor = self.out(y_BHTK.transpose(1, 2).flatten(2))
-        return out
+        return self.mixed(y_BHTK.transpose(1, 2).flatten(2))
 
 
 class Memory(NamedTuple):
@@ -178,16 +201,19 @@ class Memory(NamedTuple):
 
     def join(self, others: Sequence[Memory]) -> Memory:
         """The rows of all, padded to the longest source."""
-        every = [self, *others]
-        most = max(one.k_BHSK.shape[2] for one in every)
-        keys = [F.pad(one.k_BHSK, (0, 0, 0, most - one.k_BHSK.shape[2])) for one in every]
-        values = [F.pad(one.v_BHSK, (0, 0, 0, most - one.v_BHSK.shape[2])) for one in every]
-        if all(one.mask is None and one.k_BHSK.shape[2] == most for one in every):
-            return Memory(torch.cat(keys), torch.cat(values), None)
-        masks = [F.pad(one._mask(), (0, most - one.k_BHSK.shape[2])) for one in every]
-        return Memory(torch.cat(keys), torch.cat(values), torch.cat(masks))
+        most = max(one.k_BHSK.shape[2] for one in (self, *others))
+        every = [one.widened(most) for one in (self, *others)]
+        k_BHSK, v_BHSK = (torch.cat(parts) for parts in zip(*(one[:2] for one in every), strict=True))
+        return Memory(k_BHSK, v_BHSK, torch.cat([one.real() for one in every]))
 
-    def _mask(self) -> Tensor:
+    def widened(self, places: int) -> Memory:
+        """Padded to so many places, with a mask."""
+        more = max(0, places - self.k_BHSK.shape[2])
+        k_BHSK, v_BHSK = (F.pad(part, (0, 0, 0, more)) for part in self[:2])
+        return Memory(k_BHSK, v_BHSK, F.pad(self.real(), (0, more)))
+
+    def real(self) -> Tensor:
+        """The mask, or one that is True everywhere."""
         (rows, _, length, _), device = self.k_BHSK.shape, self.k_BHSK.device
         return torch.ones(rows, 1, 1, length, dtype=torch.bool, device=device) if self.mask is None else self.mask
 

@@ -54,7 +54,9 @@ def may_compile(stack: Stack, rows: int) -> bool:
     weight, threads = stack.vectors, torch.get_num_threads()
     if weight.device.type != "cpu" or weight.dtype != torch.float32 or torch.is_autocast_enabled("cpu"):
         return False
-    if _weights(stack) < _LARGE or stack.blocks[0].norm == "none":  # the loops expect the weights of a norm
+    block = stack.blocks[0]
+    # The loops expect the weights of a norm, and of the Transformer's own attention.
+    if _weights(stack) < _LARGE or block.norm == "none" or not block.attention.usual:
         return False
     if rows > FEW * threads:
         return torch.backends.mkldnn.is_available() and (threads <= 4 or rows >= MANY * threads)

@@ -16,7 +16,8 @@ Without residuals, layers of such weights would drown what they are given in ave
 itself and passes that on (after He et al. 2023): W_q = W_k = 2 I, W_v = W_O = I, and an orthogonal small network.
 Given vectors (embeddings) are made as small as the model's own, by one number for all, or they would drown P, and tied
 the first guesses would be far too sure.
-Departures from the lectures: the heads are mixed by a matrix W_O. GPT-3's sparse layers are dense here.
+Departures from the lectures: the heads are mixed by a matrix W_O (mix_heads = false leaves it out, and `attention` has
+the lectures' earlier forms: layers/lecture_attention.py). GPT-3's sparse layers are dense here.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from segue.batches.batch import Batch
 from segue.errors import InputError
 from segue.layers.attention import SelfAttention
 from segue.layers.kv_cache import Loops, Slots, TransformerStep, Window, read_tokens
+from segue.layers.lecture_attention import Bilinear, Plain, Unmixed
 from segue.layers.losses import linear_cross_entropy, target_logprobs
 from segue.layers.one_token import Stack, Stacked, may_compile
 from segue.layers.position import Position, Positions
@@ -116,6 +118,10 @@ class Gpt(Network, LanguageModel, Body, Stacked):
         """Position encoding: none, onehot, sinusoidal, learned, relative (T5) or rotary."""
         activation: Literal["gelu", "relu"] = "gelu"
         """Activation function of the feed-forward network: gelu or relu."""
+        attention: Literal["scaled", "plain", "bilinear"] = "scaled"
+        """Scores of attention: scaled (q · k / sqrt(d_k)), plain (x · x, no weights), bilinear (x · W x, D x D)."""
+        mix_heads: bool = True
+        """Multiply the heads, side by side, by a matrix W_O."""
         tied: bool = True
         """Weight tying: use the token embeddings as output weights too."""
         dropout: float = 0.0
@@ -134,6 +140,7 @@ class Gpt(Network, LanguageModel, Body, Stacked):
             if self.size == "own" and self.width % self.heads:
                 near = ", ".join(str(n) for n in range(1, self.width + 1) if self.width % n == 0)
                 raise ValueError(f"width = {self.width} does not divide by heads = {self.heads}: it does by {near}")
+            self._check_attention()
             if self.position == "rotary" and self.head_width % 2:
                 raise ValueError(
                     f"position = rotary turns pairs, but a head is {self.head_width} wide (width / heads): "
@@ -143,6 +150,22 @@ class Gpt(Network, LanguageModel, Body, Stacked):
                 raise ValueError(
                     f"position = onehot with context = {self.context}, width = {self.width}: every place needs a "
                     "coordinate of its own, so context must not be more than width"
+                )
+
+        def _check_attention(self) -> None:
+            if self.attention == "plain" and self.heads > 1:
+                raise ValueError(
+                    f"attention = plain has one head, without weights, and heads = {self.heads}: set heads = 1"
+                )
+            if self.attention != "scaled" and not self.residual:
+                raise ValueError(
+                    f"residual = false with attention = {self.attention}: such layers only learn if scaled"
+                )
+            together = self.heads * self.head_width
+            if not self.mix_heads and together != self.width:
+                raise ValueError(
+                    f"mix_heads = false with heads that are together {together} wide, and width = {self.width}: "
+                    "without W_O they must be as wide as the layer (with attention = bilinear, heads = 1)"
                 )
 
         def _take(self, shape: Shape) -> None:
@@ -158,7 +181,9 @@ class Gpt(Network, LanguageModel, Body, Stacked):
 
         @property
         def head_width(self) -> int:
-            """Of two of GPT-3's shapes width / heads is not it."""
+            """Of two of GPT-3's shapes width / heads is not it; heads without q and k are as wide as the layer."""
+            if self.attention != "scaled":
+                return self.width
             return self.width // self.heads if self.size == "own" else SHAPES[self.size].head_width
 
     config: Config
@@ -355,10 +380,20 @@ class Gpt(Network, LanguageModel, Body, Stacked):
 
 
 def _block(config: Gpt.Config) -> Block:
-    attention = SelfAttention(config.width, config.heads, config.head_width, config.dropout, causal=True)
+    attention = _attention(config)
     feed = FeedForward(config.width, config.activation)
     norms = [nn.Identity() if config.norm == "none" else LayerNorm(config.width) for _ in range(2)]
     return Block(attention, feed, norms, norm=config.norm, residual=config.residual, dropout=config.dropout)
+
+
+def _attention(config: Gpt.Config) -> SelfAttention:
+    width, heads, dropout = config.width, config.heads, config.dropout
+    if config.attention == "plain":
+        return Plain(width, dropout, causal=True)
+    if config.attention == "bilinear":
+        return Bilinear(width, heads, dropout, causal=True, mix=config.mix_heads)
+    kind = SelfAttention if config.mix_heads else Unmixed
+    return kind(width, heads, config.head_width, dropout, causal=True)
 
 
 def _pass_on(block: Block) -> None:
@@ -366,7 +401,8 @@ def _pass_on(block: Block) -> None:
     with torch.no_grad():
         for part, gain in zip(block.attention.qkv.weight.chunk(3), (2.0, 2.0, 1.0), strict=True):
             part.copy_(gain * torch.eye(*part.shape))
-    nn.init.eye_(block.attention.out.weight)
+    if block.attention.usual:
+        nn.init.eye_(block.attention.out.weight)
     nn.init.orthogonal_(block.feed.up.weight, math.sqrt(2))
     nn.init.orthogonal_(block.feed.down.weight)
 

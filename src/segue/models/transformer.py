@@ -88,6 +88,13 @@ class SourceWindow(State):
         zeros_BS = key_BHSK.new_zeros(len(self.window.length_B), key_BHSK.shape[2], dtype=torch.float32)
         return replace(self, attended_BS=zeros_BS)
 
+    def widened(self, source_places: int) -> SourceWindow:
+        attended_BS = self.attended_BS
+        if attended_BS is not None:
+            attended_BS = F.pad(attended_BS, (0, max(0, source_places - attended_BS.shape[1])))
+        memories = tuple(one.widened(source_places) for one in self.memories)
+        return replace(self, memories=memories, attended_BS=attended_BS)
+
     def spread(self, beams: int) -> SourceWindow:
         """Each row so many times; nobody copies the memory of the sources."""
         rows = self.rows.repeat_interleave(beams)
@@ -153,13 +160,15 @@ class DecoderStep(TransformerStep):
     def take(self, state: SourceWindow) -> None:  # type: ignore[override]
         super().take(state.window)
         for ours, theirs in zip(self.memories, state.memories, strict=True):
-            for place, new in zip(ours[:3], theirs[:3], strict=True):
-                if place is not None:
-                    place.copy_(new)
+            for place, new in zip(ours[:2], theirs[:2], strict=True):
+                place.copy_(new)
+            if ours.mask is not None:
+                ours.mask.copy_(theirs.real())
         self.beams, self.attended_BS = state.beams, state.attended_BS
 
     def state(self) -> SourceWindow:  # type: ignore[override]
-        return SourceWindow(super().state(), self.memories, self.beams, self.attended_BS)
+        memories = tuple(self._memories(self.map.source_B[:: self.beams]))
+        return SourceWindow(super().state(), memories, self.beams, self.attended_BS)
 
 
 class Transformer(Network, EncoderDecoder, Stacked):
@@ -373,7 +382,7 @@ class Transformer(Network, EncoderDecoder, Stacked):
         rotation = self.positions.rotation(places)
         if self.sizes.start != self.sizes.stop:  # batches begin every target with STOP, which stands nowhere else in it
             tokens_BT = tokens_BT.masked_fill(tokens_BT == self.sizes.stop, self.sizes.start)
-        x_BTD = self.drop(self.positions.add(self._scaled(self.vectors(tokens_BT)), places))
+        x_BTD: Tensor = self.drop(self.positions.add(self._scaled(self.vectors(tokens_BT)), places))
         for i, block in enumerate(self.decoder):
             cache = None if slots is None else slots.layer(i)
             memory = memories[i]._replace(weights=weights if i + 1 == len(self.decoder) else None)
@@ -436,7 +445,8 @@ class Transformer(Network, EncoderDecoder, Stacked):
         """log p of each target, 0 at IGNORE; a target longer than the window is read through it."""
         if batch.tokens_BT.shape[1] <= self.window:
             return target_logprobs(self(batch)[0], batch.targets), None
-        begun = self.start(*batch.tokens_BT.shape, batch.source, batch.source_mask)
+        rows, length = batch.tokens_BT.shape
+        begun = self.start(rows, length, batch.source, batch.source_mask)
         x_BTD, order_BT, _ = self._read(batch.tokens_BT, batch.mask_BT, begun, None)
         logp_BT = target_logprobs(self.logits(x_BTD), batch.targets.gather(1, order_BT))
         return logp_BT.gather(1, order_BT.argsort(1)), None

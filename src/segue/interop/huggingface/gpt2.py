@@ -121,6 +121,8 @@ def _inexpressible(config: Gpt.Config) -> str:
         ("norm", "pre", "normalises before each part of a layer"),
         ("residual", True, "adds what goes into each part of a layer to what comes out"),
         ("position", "learned", "has a learned vector for each place"),
+        ("attention", "scaled", "divides the scores of queries and keys by sqrt(d_k)"),
+        ("mix_heads", True, "mixes the heads by a matrix"),
     ):
         if (value := vars(config)[name]) != own:
             return f"model.{name}={str(value).lower()}, where GPT-2 {means}"
