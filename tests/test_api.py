@@ -203,21 +203,22 @@ def test_decoding_is_set_after_training(
     assert list(run.predict(texts, settings)) == expected != list(run.predict(texts))
     Path("in.txt").write_text("the cow\na dog\n")
     typed = ["decode.beam=4", "decode.max_tokens=3"]
-    used = {"beam": 4, "length_penalty": 0.6, "max_tokens": 3}
+    used = {"beam": 4, "length_penalty": 0.6, "max_tokens": 3, "length_ratio": 3.0}
     said = command(capsys, "predict", run.path, "in.txt", *typed, "--json")
     assert [(row["translation"], row["logprob"], row["decode"]) for row in said] == [
         (answer.text, answer.logprob, used) for answer in expected
     ]
     (figures,) = command(capsys, "evaluate", run.path, f"{run.path}.data.jsonl", *typed, "--json")
     assert {**figures, "data": "a list"} == segue.evaluate(run, PAIRS, settings=settings)
-    assert figures["decode"] == used and run.evaluate(PAIRS)["decode"] == {**used, "beam": 1, "max_tokens": 5}
+    assert figures["decode"] == used and run.evaluate(PAIRS)["decode"] == {**used, "beam": 5, "max_tokens": 5}
 
 
 @pytest.mark.parametrize(
     ("kind", "setting", "told"),
     [
         ("rnn_seq2seq", "decode.colour=red", r"decode\.colour=red .* can be set: .*decode\.beam"),
-        ("rnn_seq2seq", "decode.temperature=2", r"decode\.temperature=2 .* can be set: .*decode\.beam"),
+        ("rnn_seq2seq", "decode.stop=x", r"decode\.stop=x .* can be set: .*decode\.beam"),
+        ("rnn_seq2seq", "decode.temperature=2", "a beam draws nothing: set beam=0"),
         ("rnn_seq2seq", "train.steps=9", r"train\.steps=9 .* stays as it was trained"),
         ("rnn_seq2seq", "decode.beam=wide", r"decode\.beam=wide is not a whole number"),
         ("rnn_seq2seq", "decode.max_tokens=0", "max_tokens is 0"),

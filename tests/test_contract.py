@@ -428,11 +428,11 @@ def test_overfits_one_batch(case: tuple[str, Any], model: Any, tmp_path: Path) -
         model.float().train()
         optimiser = torch.optim.Adam(model.parameters(), lr=0.03)
         for _ in range(300):
-            loss = sum(term.total / term.count for term in model.loss(batch.to("cpu")).terms)
+            terms = [term.total / term.count for term in model.loss(batch.to("cpu")).terms]
             optimiser.zero_grad()
-            loss.backward()
+            sum(terms).backward()
             optimiser.step()
-            if loss.item() < 0.02:
+            if terms[0].item() < 0.02:  # the cross-entropy, which is judged below; a loss of coverage stays
                 break
         model.eval()
     logp, _ = logprobs(model, batch)

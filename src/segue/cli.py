@@ -30,6 +30,9 @@ app = typer.Typer(
 )
 
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run folder.")]
+RunsArgument = Annotated[
+    str, typer.Argument(metavar="RUN[+RUN…]", help="A run folder; several translators are an ensemble.")
+]
 OutOption = Annotated[str | None, typer.Option("--out", help="The run folder to write; by default a new one in runs/.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output instead of text.")]
 DeviceOption = Annotated[str, typer.Option(help="Where to compute: auto (a GPU if there is one), cpu, cuda or cuda:1.")]
@@ -176,7 +179,9 @@ def train(
 
 @app.command()
 def evaluate(
-    run: Annotated[str, typer.Argument(metavar="RUN[+RUN…]", help="A run folder; several with --mix.")],
+    run: Annotated[
+        str, typer.Argument(metavar="RUN[+RUN…]", help="A run folder; several: an ensemble, or with --mix a mixture.")
+    ],
     rest: Annotated[
         list[str] | None,
         typer.Argument(
@@ -211,7 +216,9 @@ def evaluate(
 
     segue evaluate runs/bow-reviews other.tsv data.columns=2,1     (the label stands second there)
 
-    segue evaluate runs/rnn_seq2seq-pairs other.tsv decode.beam=5 data.metric=chrf
+    segue evaluate runs/transformer-pairs other.tsv decode.beam=10 data.metric=chrf
+
+    segue evaluate runs/a+runs/b other.tsv     (translators as one ensemble)
 
     segue evaluate runs/ngram-book+runs/rnn_lm-book other.txt --mix --cache
     """
@@ -226,12 +233,13 @@ def evaluate(
 
 @app.command()
 def score(
-    run: RunArgument,
+    run: RunsArgument,
     rest: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="[FILE] [data.key=value …]",
-            help="A text a line, a table or JSON; without a file, standard input (lines, or what data.format says).",
+            help="A text a line, a table or JSON, or of pairs SOURCE,TARGET; without a file, standard input (lines, or "
+            "what data.format says).",
         ),
     ] = None,
     lattice: Annotated[
@@ -292,6 +300,9 @@ def generate(
     beam: Annotated[
         int | None, typer.Option(help="decode.beam: beam search of this width instead of sampling.")
     ] = None,
+    no_repeat: Annotated[
+        int | None, typer.Option(help="decode.no_repeat: no n-gram of so many tokens comes twice, the prompt included.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="decode.seed: the same seed writes the same text.")] = None,
     stop: Annotated[
         list[str] | None, typer.Option(help="Stop before this text appears; may be given several times.")
@@ -322,7 +333,7 @@ def generate(
     if n < 1:
         raise InputError(f"-n {n} asks for no text: expected 1 or more.")
     given = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k}
-    given |= {"top_p": top_p, "beam": beam, "seed": seed}
+    given |= {"top_p": top_p, "beam": beam, "no_repeat": no_repeat, "seed": seed}
     settings: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if stop:
         if "" in stop:
@@ -358,7 +369,7 @@ def generate(
 
 @app.command()
 def predict(
-    run: RunArgument,
+    run: RunsArgument,
     rest: Annotated[
         list[str] | None,
         typer.Argument(
@@ -386,7 +397,8 @@ def predict(
     """Predict labels, tags or translations; out comes the file that went in, with the predictions.
 
     A table comes back with its columns and new ones for the prediction and its probability, JSON with all its keys,
-    CoNLL with another column; of lines, a prediction a line.
+    CoNLL with another column; of lines, a prediction a line; blank lines stay blank. A file may be of any size: some
+    thousand lines are read at a time.
 
     Of raw text a tagger first splits off punctuation and clitics; a line where a punctuation mark stands between blanks
     is split at its blanks alone. Spans are printed as [ORG EU] rejects; --json has their places in the text.
@@ -395,7 +407,11 @@ def predict(
 
     segue predict runs/bow-reviews other.csv data.columns=review > labelled.csv
 
-    segue predict runs/rnn_seq2seq-pairs source.txt decode.beam=5 decode.length_penalty=1
+    segue predict runs/transformer-pairs source.txt decode.beam=5 decode.length_penalty=1
+
+    segue predict runs/transformer-pairs source.txt decode.n_best=3     (three lines each: rank, score, text)
+
+    segue predict runs/a+runs/b source.txt     (an ensemble: the mean of the probabilities of translators)
     """
     from segue.runs.predict_file import PredictedFile
     from segue.runs.run import load
@@ -403,10 +419,11 @@ def predict(
     data, settings = _data_and_settings(rest)
     loaded = load(run, device, trust, threads)
     predicted = PredictedFile(loaded, data or "-", settings, explain, alignment)
-    lines = predicted.lines(json)
-    _say_reading(predicted.file.ledger)
-    for line in lines:
-        typer.echo(line)
+    with _progress_beside_output() as progress:
+        lines = predicted.lines(json, progress)
+        _say_reading(predicted.file.ledger)
+        for line in lines:
+            typer.echo(line)
     if predicted.file.ledger.bad_rows:
         typer.echo(f"{predicted.file.ledger.bad_rows:,} rows were left out: they could not be read.", err=True)
     if predicted.cut:
@@ -892,6 +909,18 @@ def _progress() -> Iterator[Any]:
         yield progress
     finally:
         progress.close()
+
+
+@contextmanager
+def _progress_beside_output() -> Iterator[Any]:
+    """As `_progress`, but silent if the output goes to the terminal, where the two would mix."""
+    from segue.training.log import silent
+
+    if sys.stdout.isatty():
+        yield silent
+        return
+    with _progress() as progress:
+        yield progress
 
 
 @contextmanager

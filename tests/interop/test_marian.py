@@ -205,6 +205,12 @@ def test_ids_and_text_are_those_of_their_tokenizer(run: segue.Run, theirs: Their
         assert run.tokenizer.decode(known) == theirs.tokenizer.decode(known, skip_special_tokens=True)
 
 
+def test_a_source_that_is_cut_still_ends_with_stop(run: segue.Run) -> None:
+    columns = run.task.encode([Example(text=SOURCES[0], target=TARGETS[0])], run.codec)
+    whole, cut = (run.task.collate(columns, limit).source[0].tolist() for limit in (60, 4))
+    assert cut == [*whole[:3], run.tokenizer.stop] and whole[-1] == run.tokenizer.stop
+
+
 def test_an_imported_run_is_used_as_any_other(
     run: segue.Run, theirs: Theirs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -119,7 +119,7 @@ def test_runs_are_described(client: TestClient, engine: Engine) -> None:
 
 @pytest.mark.parametrize("name", RUNS)
 def test_look_shows_what_the_run_shows(client: TestClient, engine: Engine, name: str) -> None:
-    text = "a fine film" if name == "classes" else "cow"
+    text = {"classes": "a fine film", "pairs": "a cow | a dog | the cow\tdie Kuh"}.get(name, "cow")
     (found,) = [run["views"] for run in strict(client.get("/api/runs").content) if run["name"] == name]
     for view in found:
         shown = engine[name].run.look(text, view)
@@ -134,7 +134,9 @@ def test_look_takes_options_and_a_second_run(client: TestClient, engine: Engine)
     assert ask(client, "look", run="byte", text="the", view="gates", layer=1, top=3)["kind"] == "heat"
     assert "does not apply" in refused(client, "look", run="byte", text="the", view="attention")
     assert "no view 'nxt'" in refused(client, "look", run="char", text="the", view="nxt")
-    assert "no view applies" in refused(client, "look", run="pairs", text="the")
+    assert "no view applies" in refused(client, "look", run="tags", text="the")
+    asked = {"run": "pairs", "text": "the cow", "target": "die Kuh", "view": "alignment"}
+    assert ask(client, "look", **asked) == engine["pairs"].run.look("the cow", "alignment", target="die Kuh").to_dict()
     assert "top" in refused(client, "look", run="char", text="the", top=limits.MAX_TOP + 1)
 
 
@@ -231,6 +233,11 @@ def test_predict_labels_tags_and_translates(client: TestClient, engine: Engine) 
     (row,) = ask(client, "predict", run="pairs", texts=["the cow"])["predictions"]
     (own,) = engine["pairs"].run.predict(["the cow"])
     assert (row["translation"], row["logprob"]) == (own.text, own.logprob)
+    assert "alignment" not in row
+    (row,) = ask(client, "predict", run="pairs", texts=["the cow"], alignment=True)["predictions"]
+    assert row["translation"] == own.text
+    assert [target for _, target in row["alignment"]] == list(range(len(own.text.split())))
+    assert "nothing to align" in refused(client, "predict", run="tags", texts=["the"], alignment=True)
     assert ask(client, "predict", run="tags", texts=[])["predictions"] == []
 
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from segue.batches.batch import IGNORE
+from segue.batches.batches import Config as Layout
 from segue.batches.codec import Codec, Sizes
 from segue.batches.encode import encode
 from segue.batches.state import State
@@ -76,6 +77,15 @@ def test_translations_on_disk(tmp_path: Path) -> None:
     assert encoded.cut == 4
     asked = TASK.encode(rows, codec, labelled=False)
     assert set(asked) == {"source"} and asked["source"].flat.tolist() == encoded.store.columns["source"].flat.tolist()
+
+
+def test_validation_reads_the_first_rows_sorted_by_length(tmp_path: Path) -> None:
+    rows = [Example(text, target="ab") for text in ("abc", "a", "ab", "b", "aabb")]
+    tokenizer = Tokenizer.train(Tokens(kind="char"), ["abc"])
+    codec = Codec(tokenizer, (), Data(), Sizes(tokenizer.vocab_size))
+    store = encode(rows, lambda group: TASK.encode(group, codec), tokenizer, tmp_path).store
+    for limit, found in ((12, [1, 3, 2, 0]), (11, [1, 3, 2, 0]), (9, [1, 2, 0]), (99, [1, 3, 2, 0, 4])):
+        assert TASK.to_validate(store, Layout(length=9), limit).tolist() == found  # each has 3 predictions
 
 
 # Writing
@@ -184,9 +194,16 @@ def test_a_translation_is_drawn_without_a_beam() -> None:
 
 def test_a_recipe_has_a_beam_unless_it_draws() -> None:
     for decode, beam in (({}, BEAM), ({"beam": 2}, 2), ({"temperature": 0.5}, None)):
-        values: dict[str, dict[str, Any]] = {"decode": dict(decode)}
+        values: dict[str, dict[str, Any]] = {"decode": dict(decode), "data": {}}
         TASK.defaults(values, RnnSeq2seq)
-        assert values["decode"].get("beam") == beam
+        assert values["decode"].get("beam") == beam and not values["data"]
+
+
+def test_summaries_of_functions_are_ranked_by_rouge() -> None:
+    for asked, metric in (({}, "rougeL"), ({"metric": "chrf"}, "chrf")):
+        values: dict[str, dict[str, Any]] = {"decode": {}, "data": {"path": "docstrings", **asked}}
+        TASK.defaults(values, RnnSeq2seq)
+        assert values["data"]["metric"] == metric
 
 
 def test_a_result_names_what_matters_of_the_decoding() -> None:
@@ -296,7 +313,7 @@ def by_hand(one: Opened, source: str, target: str) -> list[float]:
 
 def test_a_given_translation_is_scored_as_by_hand() -> None:
     one = opened(elman)
-    line = TASK.scored(one, "one two\tseven")
+    (line,) = TASK.scored(one, [Example(text="one two", target="seven")])
     expected = by_hand(one, "one two", "seven")
     assert line.tokens == [*"seven", ""] and line.bytes == 6
     assert line.logprobs == pytest.approx(expected, abs=1e-10)
@@ -318,12 +335,6 @@ def test_references_have_the_perplexity_of_all_their_tokens(monkeypatch: pytest.
         assert np.concatenate(found) == pytest.approx(everything, abs=1e-10)
         result = TASK.judged(one, rows).result
         assert result["perplexity"] == pytest.approx(np.exp(-np.mean(everything)))
-
-
-@pytest.mark.parametrize("text", ["no tab", "one\ttwo\tthree"])
-def test_a_line_that_is_no_pair_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match="Expected a source, a tab and its translation"):
-        TASK.scored(opened(elman), text)
 
 
 # Figures

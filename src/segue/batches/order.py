@@ -17,7 +17,9 @@ from segue.data.permute import permute
 POOL = 32
 """Batches in a pool. The rows of a pool are sorted by length (bucketing), so that little is padded."""
 MULTIPLE = 4
-"""Token batches round lengths up to a multiple of this, so that batches have few shapes."""
+"""Token batches round lengths up to a multiple of this."""
+GROUPS = 32
+"""Most groups of rows of like lengths in token batches: at most 64 shapes, for each of which a GPU records a graph."""
 
 Ints = NDArray[np.int64]
 
@@ -46,72 +48,102 @@ def stream_offset(seed: int, epoch: int, tokens: int) -> int:
 
 
 class TokenBatches:
-    """Batches of as many rows as a budget of tokens holds, padding included.
+    """Batches of about as many tokens as a budget says, at most so many, padding included.
 
-    All rows are sorted by their lengths, rounded up, and cut wherever the next row would exceed the budget. Rows of the
-    same lengths, a group, change places with each other in every epoch, and so do the batches; the sorted lengths never
-    change. So the cuts are found once, every epoch has as many batches, and any batch can be computed directly.
+    Rows of like lengths are a group, and all batches of a group are padded to the same widths and have the same number
+    of rows, or one less. So there are at most two shapes a group. In every epoch the rows of a group change places with
+    each other, and the batches with all others; groups and shapes never change, so that any batch can be computed
+    directly.
     """
 
     def __init__(self, order: Ints, widths_GK: Ints, counts_G: Ints, budget: int, seed: int) -> None:
-        """`order`: the rows, those of a group together; `widths_GK`, `counts_G`: the rounded lengths of each group,
-        sorted, and how many rows it has."""
-        self.order, self.seed = order, seed
-        self.group_ends = np.cumsum(counts_G)
-        self.ends, self.widths = _cuts(widths_GK, counts_G, budget)
+        """`order`: the rows, those of a group together; `widths_GK`, `counts_G`: the K widths of each group, and how
+        many rows it has."""
+        self.order, self.widths_GK, self.counts_G, self.seed = order, widths_GK, counts_G, seed
+        self.batches_G = _batches(counts_G, widths_GK.sum(1), budget)
 
     @classmethod
     def of_lengths(cls, lengths_NK: Ints, budget: int, seed: int) -> TokenBatches:
         """`lengths_NK`: the K lengths of each row that are padded, of its source and target or of its text."""
         widths_NK = -(-np.maximum(lengths_NK, 1) // MULTIPLE) * MULTIPLE
-        order = np.lexsort(widths_NK.T[::-1])
-        widths_GK, counts_G = np.unique(widths_NK, axis=0, return_counts=True)  # sorted in the same way
         if too_long := int((widths_NK.sum(1) > budget).sum()):
             warnings.warn(
                 f"{too_long:,} of {len(widths_NK):,} rows are longer than batches.tokens={budget:,}: "
                 "each is a batch of its own.",
                 stacklevel=2,
             )
-        return cls(order, widths_GK, counts_G, budget, seed)
+        widths_CK, cell_N, counts_C = np.unique(widths_NK, axis=0, return_inverse=True, return_counts=True)
+        groups = _groups(widths_CK, counts_C, budget)
+        group_C = np.zeros(len(widths_CK), np.int64)
+        for number, cells in enumerate(groups):
+            group_C[cells] = number
+        order = np.argsort(group_C[cell_N.reshape(-1)], kind="stable")
+        widths_GK = np.array([widths_CK[cells].max(0) for cells in groups])
+        return cls(order, widths_GK, np.array([counts_C[cells].sum() for cells in groups]), budget, seed)
 
     def __len__(self) -> int:
         """Batches in an epoch."""
-        return len(self.ends)
+        return int(self.batches_G.sum())
 
     @property
     def shapes(self) -> int:
         """Number of different batch shapes."""
-        return len({(*widths, rows) for widths, rows in zip(self.widths, np.diff(self.ends, prepend=0), strict=True)})
+        fewest, most = self.counts_G // self.batches_G, -(-self.counts_G // self.batches_G)
+        return len(
+            {(*row, n) for rows in (fewest, most) for row, n in zip(map(tuple, self.widths_GK), rows, strict=True)}
+        )
 
     def at(self, epoch: int, place: int) -> tuple[Ints, tuple[int, ...]]:
         """Choose the rows of one batch of an epoch, and the K widths that they are padded to."""
         batch = permute(place, len(self), (self.seed, epoch))
-        begin, end = (int(self.ends[batch - 1]) if batch else 0), int(self.ends[batch])
-        first, last = np.searchsorted(self.group_ends, [begin, end - 1], side="right").tolist()
-        parts = [self._of_group(epoch, group, begin, end) for group in range(first, last + 1)]
-        return np.concatenate(parts), self.widths[batch]
-
-    def _of_group(self, epoch: int, group: int, begin: int, end: int) -> Ints:
-        """Return the rows of a group at places from `begin` to `end`."""
-        first, behind = (int(self.group_ends[group - 1]) if group else 0), int(self.group_ends[group])
-        places = np.arange(max(begin, first), min(end, behind)) - first
-        return self.order[first + permute(places, behind - first, (self.seed, epoch, group))]
+        group = int(np.searchsorted(np.cumsum(self.batches_G), batch, side="right"))
+        batches, count = int(self.batches_G[group]), int(self.counts_G[group])
+        number = batch - int(self.batches_G[:group].sum())
+        places = np.arange(number * count // batches, (number + 1) * count // batches)
+        rows = permute(places, count, (self.seed, epoch, group)) + int(self.counts_G[:group].sum())
+        return self.order[rows], tuple(self.widths_GK[group].tolist())
 
 
-def _cuts(widths_GK: Ints, counts_G: Ints, budget: int) -> tuple[Ints, list[tuple[int, ...]]]:
-    """Cut sorted rows into batches; return where each ends, and its widths. Rows come in groups of equal widths."""
-    ends: list[int] = []
-    widths: list[tuple[int, ...]] = []
-    begin = place = 0
-    widest = np.zeros_like(widths_GK[0])
-    for widths_K, group_end in zip(widths_GK, np.cumsum(counts_G).tolist(), strict=True):
-        while place < group_end:
-            wider = np.maximum(widest, widths_K)
-            most = max(1, budget // int(wider.sum()))
-            if place > begin and place - begin >= most:  # one row more would exceed the budget
-                ends.append(place)
-                widths.append(tuple(widest.tolist()))
-                begin, widest = place, np.zeros_like(widest)
-            else:
-                place, widest = min(group_end, begin + most), wider
-    return np.array([*ends, place]), [*widths, tuple(widest.tolist())]
+def _batches(rows: Ints, width: Ints, budget: int) -> Ints:
+    """Count the batches that some rows of this width need."""
+    return -(-rows // np.maximum(1, budget // width))
+
+
+def _groups(widths_CK: Ints, counts_C: Ints, budget: int) -> list[Ints]:
+    """Group cells, which are all different widths of rows, each with a count of rows. Of all groups the one is split
+    whose split saves most padding, again and again, while both parts fill a batch, or need no more batches."""
+    groups = [np.arange(len(widths_CK))]
+    splits = [_best_split(widths_CK, counts_C, budget)]
+    while len(groups) < GROUPS:
+        best = max(range(len(groups)), key=lambda group: splits[group][0])
+        saved, column, bound = splits[best]
+        if not saved:
+            break
+        below = widths_CK[groups[best], column] < bound
+        groups[best : best + 1] = parts = [groups[best][below], groups[best][~below]]
+        splits[best : best + 1] = [_best_split(widths_CK[part], counts_C[part], budget) for part in parts]
+    return groups
+
+
+def _best_split(widths_CK: Ints, counts_C: Ints, budget: int) -> tuple[int, int, int]:
+    """Find the split of a group that saves most padding: the places saved, the column, and the least width above."""
+    best = (0, 0, 0)
+    rows, width = counts_C.sum(), widths_CK.max(0).sum()
+    for column in range(widths_CK.shape[1]):
+        order = np.argsort(widths_CK[:, column], kind="stable")
+        sorted_CK = widths_CK[order]
+        cuts = np.flatnonzero(np.diff(sorted_CK[:, column]))  # the last cell below each possible bound
+        if not len(cuts):
+            continue
+        below = np.cumsum(counts_C[order])[cuts]
+        above = rows - below
+        width_below = np.maximum.accumulate(sorted_CK)[cuts].sum(1)
+        width_above = np.maximum.accumulate(sorted_CK[::-1])[::-1][cuts + 1].sum(1)
+        full = np.minimum(below * width_below, above * width_above) >= budget
+        batches = _batches(below, width_below, budget) + _batches(above, width_above, budget)
+        allowed = full | (batches <= _batches(rows, width, budget))
+        saved = np.where(allowed, rows * width - below * width_below - above * width_above, 0)
+        cut = int(saved.argmax())
+        if saved[cut] > best[0]:
+            best = (int(saved[cut]), column, int(sorted_CK[cuts[cut] + 1, column]))
+    return best

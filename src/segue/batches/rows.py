@@ -1,7 +1,7 @@
 """Rows of data as batches: a text with its label, words with their tags, a source with its target.
 
 Rows of similar length share a batch (bucketing by length), so that little is padded. A batch has `size` rows, or
-`tokens` tokens; token batches are padded to rounded lengths, so that they have few shapes.
+about `tokens` tokens; token batches have few shapes.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from segue.data.config import Config
-from segue.data.shapes import Shape, named
+from segue.data.shapes import Shape, languages, named
 from segue.data.tables import MOST_LABEL_WORDS, Kind, kinds_of
 from segue.errors import InputError
 
@@ -97,6 +97,9 @@ class _Search:
                 if len(close) == 1 and close[0] not in found.values():
                     found[field] = close[0]
                     break
+        pair = languages(self.names)
+        if not found and len(pair) == len(self.shape.keys) and self.shape.kinds == ("text", "text"):
+            return dict(enumerate(pair))  # the first is translated into the second
         return found
 
     def by_content(self, found: dict[int, int]) -> dict[int, int]:

@@ -37,6 +37,23 @@ _TEXT_NAMES = (
     *("review", "sentence", "content", "body", "comment", "message", "tweet", "document", "utterance", "question"),
     *("description", "headline", "feedback", "abstract", "query", "post"),
 )
+_SOURCE_NAMES = (
+    *("src", "input", "source_text", "src_text", "dialogue", "dialog", "article", "document", "question", "query"),
+    *("prompt", "instruction", "context", "code"),
+)
+_TARGET_NAMES = (
+    *("tgt", "trg", "output", "target_text", "tgt_text", "translation", "summary", "highlights", "answer", "reply"),
+    *("response", "completion", "docstring"),
+)
+_LANGUAGES = frozenset(
+    (
+        *("ar", "bg", "ca", "cs", "da", "de", "el", "en", "es", "et", "eu", "fa", "fi", "fr", "ga", "gl", "he", "hi"),
+        *("hr", "hu", "is", "it", "ja", "ka", "ko", "la", "lt", "lv", "mk", "mt", "nl", "pl", "pt", "ro"),
+        *("ru", "sk", "sl", "sq", "sr", "sv", "sw", "ta", "th", "tr", "uk", "ur", "vi", "zh", "arabic", "chinese"),
+        *("czech", "dutch", "english", "finnish", "french", "german", "greek", "hindi", "italian", "japanese"),
+        *("korean", "polish", "portuguese", "romanian", "russian", "spanish", "swedish", "turkish", "ukrainian"),
+    )
+)
 _LARGEST = 1e18
 """A float32 still holds the square of a number below this."""
 
@@ -95,6 +112,11 @@ def named(own: str, also: Sequence[str], names: Sequence[str]) -> Iterator[list[
     usual = {own, *also}
     yield [i for i, name in enumerate(names) if name.strip().lower() in usual]
     yield [i for i, name in enumerate(names) if (_WORD.findall(name) or [""])[-1].lower() in usual]
+
+
+def languages(names: Sequence[str]) -> list[int]:
+    """Which of the names are those of languages: en, de."""
+    return [i for i, name in enumerate(names) if name.strip().lower() in _LANGUAGES]
 
 
 def json_object(line: str) -> dict[str, Any] | str:
@@ -308,10 +330,15 @@ def _parallel_example(values: Values, config: Config) -> Example:
 
 
 def _looks_parallel(extension: str, lines: list[str]) -> bool:
-    """By the names source and target, unless the row also has a label and a text, or words and tags: then they are
-    just further columns, such as where a review comes from."""
-    names = set(_names(extension, lines))
-    return set(PARALLEL.keys) <= names and not any(set(shape.keys) <= names for shape in (LABELLED, TAGGED))
+    """By the names of source and target, such as article and summary, or of two languages, unless the row also has a
+    label and a text, or words and tags: then they are just further columns, such as where a review comes from."""
+    listed = _names(extension, lines)
+    names = {name.strip().lower() for name in listed}
+    if any(set(shape.keys) <= set(listed) for shape in (LABELLED, TAGGED)):
+        return False
+    if set(PARALLEL.keys) <= set(listed) or (len(languages(listed)) == 2 and len(names) <= 3):
+        return True
+    return not names.isdisjoint(_SOURCE_NAMES) and not names.isdisjoint(_TARGET_NAMES)
 
 
 PARALLEL = Shape(
@@ -324,7 +351,7 @@ PARALLEL = Shape(
     from_json=_strings,
     fits=_looks_parallel,
     shown=lambda example, split: f"{split(example.text)} -> {split(example.target)}",
-    also=(("src", "input"), ("tgt", "output", "translation")),
+    also=((*_SOURCE_NAMES, "text"), _TARGET_NAMES),
     kinds=("text", "text"),
 )
 

@@ -45,7 +45,7 @@ from segue.inference.cuda_graphs import BLOCK, BROKEN, DEAD, Recorder, Writer, m
 from segue.inference.decode_settings import Config
 from segue.models.base import LanguageModel, Sizes
 
-_PLACES = 64
+_PLACES = 8
 """Memory for a text is made in multiples of this."""
 _PART = 256
 """Ids whose probabilities are summed before one of them is looked for."""
@@ -138,9 +138,10 @@ def best(
             return rows.search()
     count = config.n_best
     often = [row for row in range(len(prompts)) for _ in range(count)]
-    given = [None if one is None else torch.as_tensor(one)[often] for one in (source, source_mask)]
+    source, source_mask = (None if one is None else torch.as_tensor(one)[often] for one in (source, source_mask))
     drawn = [number * count + i for number in numbers or range(len(prompts)) for i in range(count)]
-    steps = growing(model, [prompts[row] for row in often], sizes, config, *given, device, forbid, None, drawn)
+    starts = [prompts[row] for row in often]
+    steps = growing(model, starts, sizes, config, source, source_mask, device, forbid, None, drawn)
     (texts,) = deque(steps, maxlen=1)
     every = (texts[first : first + count] for first in range(0, len(texts), count))
     return [sorted((text._replace(score=text.logprob) for text in some), key=lambda one: -one.score) for some in every]
@@ -222,14 +223,14 @@ class Rows:
             self._check(prompt, row)
             tokens[row, : 1 + len(prompt)] = [self.sizes.start, *prompt]
             mask[row, : 1 + len(prompt)] = True
-        extra = () if source is None else (self._moved(source), self._moved(source_mask))
+        extra: tuple[Any, ...] = () if source is None else (self._moved(source), self._moved(source_mask))
         if extra and (self.writer or self.recorder):
-            extra = padded(*extra, self.model.window_of(self.model.config))
+            extra = padded(extra[0], extra[1], self.model.window_of(self.model.config))
         self.limits = [self.config.limit(size) for size in _lengths(len(prompts), source, source_mask)]
         capacity = longest if self.writer or self.recorder else _rounded(longest + max(self.limits))
         with _at_rest(self._parts):
             self.state = self.model.start(len(prompts), capacity, *extra)
-        if self._covers:
+        if self._covers and extra:
             self.state = self.state.covering()
             self.mask_RS = torch.ones_like(extra[0], dtype=torch.bool) if extra[1] is None else extra[1]
         if self.config.no_repeat:

@@ -236,9 +236,9 @@ def _token_f1(outputs: Texts, references: Texts) -> Floats:
 
 @cache
 def _13a() -> Any:
-    from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
+    from sacrebleu.metrics.bleu import BLEU
 
-    return Tokenizer13a()
+    return BLEU(tokenize="13a").tokenizer
 
 
 def _words(text: str) -> list[str]:

@@ -80,7 +80,8 @@ def _find(logits_V: Any, forbid: Any, best_N: Any, ids_N: Any) -> Any:
 
 @_loop
 def any_reach(block: Any, worst: Any) -> bool:
-    """Whether one is as great, or greater. Count in floats: the compiler takes many at once, which it does not where a loop may end early."""
+    """Whether one is as great, or greater. Count in floats: the compiler takes many at once, which it does not where a
+    loop may end early."""
     count = np.float32(0)
     for i in range(len(block)):
         count += np.float32(1) if block[i] >= worst else np.float32(0)

@@ -26,7 +26,7 @@ from segue.layers.best_ids import exp
 from segue.layers.one_token import FEW, MANY, Stack
 from segue.layers.position import Positions
 from segue.layers.row_map import RowMap
-from segue.layers.row_threads import by_rows
+from segue.layers.row_threads import by_rows, joined
 from segue.layers.transformer import Block
 
 Floats = NDArray[np.float32]
@@ -64,9 +64,9 @@ def _turns(positions: Positions) -> Turns:
 
 
 class Source(NamedTuple):
-    """The memory of a layer as the loops read it: keys lie place beside place, so that a query scores many at once."""
+    """The memory of a layer as the loops read it."""
 
-    keys_RHKS: Floats
+    keys_RHSK: Floats
     values_RHSK: Floats
     bias_RS: Floats
     """0 at real tokens, -inf at padding."""
@@ -77,7 +77,7 @@ def _source(memory: Memory) -> Source:
     bias_RS = k_RHSK.new_zeros(len(k_RHSK), k_RHSK.shape[2])
     if mask is not None:
         bias_RS = bias_RS.masked_fill(~mask[:, 0, 0], -np.inf)
-    return Source(_array(k_RHSK.mT), _array(v_RHSK), _array(bias_RS))
+    return Source(_array(k_RHSK), _array(v_RHSK), _array(bias_RS))
 
 
 class Layers:
@@ -108,15 +108,13 @@ class Layers:
             self._memories, self._sources = memories, [_source(memory) for memory in memories]
         cache = k_LBHSK.numpy(), v_LBHSK.numpy()
         each = places_B.numpy(), rows.slot_B.numpy(), rows.home_BS.numpy(), rows.source_B.numpy()
-        logits_BV = torch.empty(len(x_BD), len(self.stack.out))
         run = self._few if self.packed is None else self._many
 
         @torch.inference_mode()
-        def part(some: slice) -> None:
-            run(x_BD[some], cache, [array[some] for array in each], logits_BV[some])
+        def part(some: slice) -> Tensor:
+            return run(x_BD[some], cache, [array[some] for array in each])
 
-        by_rows(part, len(x_BD), self._threads(len(x_BD)))
-        return x_BD, logits_BV
+        return x_BD, joined(by_rows(part, len(x_BD), self._threads(len(x_BD))))
 
     def _threads(self, rows: int) -> int:
         """Threads that share the rows. One alone leaves it to oneDNN to use all."""
@@ -125,7 +123,7 @@ class Layers:
             return min(threads, rows // _TOGETHER)
         return threads if rows >= MANY * threads else 1
 
-    def _few(self, x_BD: Tensor, cache: Any, each: Any, logits_BV: Tensor) -> None:
+    def _few(self, x_BD: Tensor, cache: Any, each: Any) -> Tensor:
         x, stack, (places, slots, homes, sources) = x_BD.numpy(), self.stack, each
         for i, (block, weights) in enumerate(zip(stack.blocks, self.layers, strict=True)):
             pre, residual = block.norm == "pre", block.residual
@@ -136,9 +134,11 @@ class Layers:
             _feed_part(x, *weights.feed, pre, residual, _ACTIVATIONS[block.feed.activation])
         y = x if stack.norm is None else stack.norm(x_BD).numpy()
         bias = np.zeros(len(stack.out), np.float32) if stack.bias is None else _array(stack.bias)
-        _linear(y, _array(stack.out), bias, logits_BV.numpy())
+        logits = np.empty((len(y), len(bias)), np.float32)
+        _linear(y, _array(stack.out), bias, logits)
+        return torch.from_numpy(logits)
 
-    def _many(self, x_BD: Tensor, cache: Any, each: Any, logits_BV: Tensor) -> None:
+    def _many(self, x_BD: Tensor, cache: Any, each: Any) -> Tensor:
         """The same with packed matrices; each adds its bias, and what comes before or after it."""
         assert self.packed is not None
         begin_BD, stack, (places, slots, homes, sources) = x_BD, self.stack, each
@@ -156,7 +156,7 @@ class Layers:
             h_BF = packed.up(_before(x_BD, block, weights.feed), block.feed.activation)
             x_BD = _after(packed.down(h_BF, add=x_BD if block.residual else None), block, weights.feed)
         begin_BD.copy_(x_BD)
-        logits_BV.copy_(self.packed.logits(x_BD if stack.norm is None else stack.norm(x_BD)))
+        return self.packed.logits(x_BD if stack.norm is None else stack.norm(x_BD))
 
 
 class Weights(NamedTuple):
@@ -297,14 +297,14 @@ def _self_part(
 @_loop
 def _cross_part(
     x_BD: Any, gain: Any, shift: Any, q: Any, q_bias: Any, out: Any, out_bias: Any,
-    keys_RHKS: Any, values_RHSK: Any, bias_RS: Any, source_B: Any, scale: Any, pre: bool, residual: bool,
+    keys_RHSK: Any, values_RHSK: Any, bias_RS: Any, source_B: Any, scale: Any, pre: bool, residual: bool,
 ) -> None:  # fmt: skip
     y_BD = np.empty_like(x_BD)
     q_BE = np.empty((len(x_BD), len(q)), np.float32)
     heads_BE = np.empty_like(q_BE)
     _norm(x_BD, gain, shift, y_BD) if pre else _copy(x_BD, y_BD)
     _linear(y_BD, q, q_bias, q_BE)
-    _attend_source(q_BE, keys_RHKS, values_RHSK, bias_RS, source_B, scale, heads_BE)
+    _attend_source(q_BE, keys_RHSK, values_RHSK, bias_RS, source_B, scale, heads_BE)
     _linear(heads_BE, out, out_bias, y_BD)
     _add(x_BD, y_BD, residual)
     if not pre:
@@ -358,52 +358,54 @@ def _attend(
     """Write the new keys and values, and sum the weighted values of all places up to the row's own (causal).
 
     Row b writes into row slot_B[b] of the cache; its place s is in row home_BS[b, s]."""
-    _, heads, _, width = k_BHSK.shape
+    rows, heads, length, width = k_BHSK.shape
+    keys, values = k_BHSK.reshape(rows * heads * length, width), v_BHSK.reshape(rows * heads * length, width)
     for b in range(len(qkv_BE)):
         place, slot = places_B[b], slot_B[b]
-        home_S, weights = home_BS[b, : place + 1], np.empty(place + 1, np.float32)
+        home_S, weights, at = home_BS[b, : place + 1], np.empty(place + 1, np.float32), np.empty(place + 1, np.int64)
         home_S[place] = slot
         for h in range(heads):
             q = qkv_BE[b, h * width : (h + 1) * width]
-            new = k_BHSK[slot, h, place]
+            for s in range(place + 1):
+                at[s] = (home_S[s] * heads + h) * length + s
+            new = keys[at[place]]
             new[:] = qkv_BE[b, (heads + h) * width : (heads + h + 1) * width]
-            v_BHSK[slot, h, place] = qkv_BE[b, (2 * heads + h) * width : (2 * heads + h + 1) * width]
+            values[at[place]] = qkv_BE[b, (2 * heads + h) * width : (2 * heads + h + 1) * width]
             if len(cos_SK):
                 _rotate(q, cos_SK[place], sin_SK[place])
                 _rotate(new, cos_SK[place], sin_SK[place])
             for s in range(place + 1):
-                weights[s] = scale * _dot(q, k_BHSK[home_S[s], h, s])
-                if len(bias_HS):
+                weights[s] = scale * _dot(q, keys[at[s]])
+            if len(bias_HS):
+                for s in range(place + 1):
                     weights[s] += bias_HS[h, place - s]
             _softmax(weights)
             y = out_BE[b, h * width : (h + 1) * width]
             y[:] = 0
             for s in range(place + 1):
-                _add_scaled(weights[s], v_BHSK[home_S[s], h, s], y)
+                _add_scaled(weights[s], values[at[s]], y)
 
 
 @_loop
 def _attend_source(
-    q_BE: Any, keys_RHKS: Any, values_RHSK: Any, bias_RS: Any, source_B: Any, scale: Any, out_BE: Any
+    q_BE: Any, keys_RHSK: Any, values_RHSK: Any, bias_RS: Any, source_B: Any, scale: Any, out_BE: Any
 ) -> None:
     """Sum the weighted values of the places of each row's source."""
-    _, heads, width, length = keys_RHKS.shape
+    _, heads, length, width = keys_RHSK.shape
     weights = np.empty(length, np.float32)
     for b in range(len(q_BE)):
         source = source_B[b]
         empty = np.all(bias_RS[source] == -np.inf)
         for h in range(heads):
-            q = q_BE[b, h * width : (h + 1) * width]
-            weights[:] = bias_RS[source]
-            for i in range(width):
-                _add_scaled(scale * q[i], keys_RHKS[source, h, i], weights)
+            q, keys_SK, values_SK = q_BE[b, h * width : (h + 1) * width], keys_RHSK[source, h], values_RHSK[source, h]
+            for s in range(length):
+                weights[s] = scale * _dot(q, keys_SK[s]) + bias_RS[source, s]
             _softmax(weights)
             y = out_BE[b, h * width : (h + 1) * width]
             y[:] = 0
-            if empty:
-                continue
-            for s in range(length):
-                _add_scaled(weights[s], values_RHSK[source, h, s], y)
+            if not empty:
+                for s in range(length):
+                    _add_scaled(weights[s], values_SK[s], y)
 
 
 @_loop

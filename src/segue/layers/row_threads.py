@@ -7,18 +7,36 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import pairwise
 from threading import Barrier
+from typing import TypeVar
 
 import torch
+from torch import Tensor
+
+Part = TypeVar("Part")
 
 
-def by_rows(run: Callable[[slice], None], rows: int, count: int) -> None:
-    """Call `run` with the rows of each of so many threads; one alone is the caller itself."""
+def by_rows(run: Callable[[slice], Part], rows: int, count: int) -> list[Part]:
+    """What `run` returns for the rows of each of so many threads; one alone is the caller itself."""
     if count <= 1:
-        run(slice(0, rows))
-        return
+        return [run(slice(0, rows))]
     parts = [slice(*pair) for pair in pairwise(rows * i // count for i in range(count + 1))]
-    for under_way in [_pool(count).submit(run, part) for part in parts]:
-        under_way.result()
+    return [under_way.result() for under_way in [_pool(count).submit(run, part) for part in parts]]
+
+
+def joined(parts: list[Tensor]) -> Tensor:
+    """The rows of all parts."""
+    if len(parts) == 1:
+        return parts[0]
+    whole = torch.empty(sum(map(len, parts)), *parts[0].shape[1:], dtype=parts[0].dtype)
+    places = whole.split([len(part) for part in parts])
+
+    @torch.inference_mode()
+    def copy(some: slice) -> None:
+        for place, part in zip(places[some], parts[some], strict=True):
+            place.copy_(part)
+
+    by_rows(copy, len(parts), len(parts))
+    return whole
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from segue.errors import InputError
 from segue.inference.opened import Opened
@@ -41,7 +42,7 @@ class EnsembleRun(Run):
         return [*trained_runs(first.path, first.recipe, own), *(run.path for run in others)]
 
 
-def _tokens(run: Run) -> list[str]:
+def _tokens(run: Run) -> list[dict[str, Any]]:
     """The tokens of both sides, in the form of their files."""
     return [tokenizer.content for tokenizer in (run.codec.tokenizer, run.codec.source_tokenizer)]
 

@@ -272,15 +272,15 @@ def inside(run: Run, units: Iterable[str]) -> list[View]:
     return [look(run.opened, name, words, **last) for name in ("attention", "gates") if name in found]
 
 
-def alignments(run: Run, examples: Sequence[dict[str, str]], named: bool = False) -> list[View]:
-    """How what a model wrote looks at its source: the alignment of some held-out sentences, where the model attends;
-    `named`: with the name of the model, where several are shown."""
+def alignments(run: Run, examples: Sequence[dict[str, str]]) -> list[View]:
+    """How what a model wrote looks at its source: the alignment of some held-out sentences, where the model attends."""
     if "alignment" not in views_of(run.model):
         return []
     fit = [one for one in examples if _ALIGNED_WORDS[0] <= len(one["source"].split()) <= _ALIGNED_WORDS[1]]
     pairs = [(one["source"], one["output"] if one["output"].strip() else one["reference"]) for one in fit[:_ALIGNED]]
     views = [look(run.opened, "alignment", source, target) for source, target in pairs]
-    return [view._replace(title=f"{run.recipe.name}: {view.title}") for view in views] if named else views
+    title = f"{run.recipe.name}: the source in columns, what it wrote in rows"
+    return [view._replace(title=title, note=view.note.partition("\n")[0]) for view in views]
 
 
 def page_of(

@@ -23,6 +23,7 @@ from segue.runs.folder import to_json
 from segue.runs.questions import Asked, QuestionFile
 from segue.runs.resume import Settings
 from segue.runs.run import Run
+from segue.training.log import Progress, silent
 
 REASONS = "words for it"
 """The column of the words that mattered."""
@@ -66,10 +67,10 @@ class PredictedFile:
         self.cut = 0
         """Tokens that the model did not read, since a text is too long."""
 
-    def lines(self, json: bool = False) -> Iterator[str]:
+    def lines(self, json: bool = False, progress: Progress = silent) -> Iterator[str]:
         """Yield the lines of the file with its predictions; with `json` a JSON object a row, whatever the file is."""
         found, asked = self.file.asked(self.run.example_of)
-        rows = self._answered(asked)
+        rows = self._reported(self._answered(asked), progress)
         if json or found.form == "jsonl":
             return (to_json(self._object(found, row)) for row in rows)
         match found.form:
@@ -80,6 +81,13 @@ class PredictedFile:
             case "conll":
                 return (line for row in rows for line in _columns(found, row))
         return (row.line() for row in rows)
+
+    def _reported(self, rows: Iterator[Answered], progress: Progress) -> Iterator[Answered]:
+        """Report progress; of standard input nobody knows how much there is."""
+        for number, row in enumerate(rows, 1):
+            yield row
+            if self.file.count:
+                progress("predicting", number / self.file.count)
 
     def _answered(self, asked: Iterator[Asked]) -> Iterator[Answered]:
         asked, again = tee(self._counted(asked))  # the predictor reads a batch ahead

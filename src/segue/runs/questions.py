@@ -19,7 +19,7 @@ from segue.data.example import Example
 from segue.data.files import extension
 from segue.data.ledger import Ledger
 from segue.data.readers import Question, Questions, Reader
-from segue.data.shapes import TEXT, Shape
+from segue.data.shapes import TEXT, TWO_FILES, Shape
 from segue.data.sources import by_first_lines
 from segue.errors import InputError
 
@@ -45,19 +45,33 @@ class QuestionFile:
         self.data, self.shape, self.whole = data, shape, whole
         self.ledger = Ledger()
         self.opened: IO[bytes] | None = None
+        self.pair: tuple[Path, ...] = ()
+        """Two parallel files, SOURCE,TARGET; empty: it is one file."""
         self.streams = False
         """Whether it can be read only once, line by line as it comes."""
+        self.count = 0
+        """Rows that were found when it was checked; 0 if it streams."""
         if file == STANDARD_INPUT:
             self.path, self.form = Path("standard input"), self._given(form) or "text"
             self.streams = self.form == "text"
             self.opened = sys.stdin.buffer if self.streams else _spooled(sys.stdin.buffer)
             return
         self.path = Path(file)
+        self.pair = self._parallel(str(file))
+        if self.pair:
+            self.form = "parallel"
+            return
         if not self.path.is_file():
             raise InputError(
                 f"There is no file {file}. Expected a table, JSON, or a text a line; - stands for standard input."
             )
         self.form = self._given(form) or self._by_extension()
+
+    def _parallel(self, file: str) -> tuple[Path, ...]:
+        """The two files that SOURCE,TARGET names, where both sides are read."""
+        paths = tuple(map(Path, file.split(",")))
+        both = self.whole and TWO_FILES in self.shape.formats and len(paths) == 2 and not self.path.is_file()
+        return paths if both and all(path.is_file() for path in paths) else ()
 
     def _given(self, form: str) -> Format | None:
         """The format that the user has named."""
@@ -79,8 +93,7 @@ class QuestionFile:
     def asked(self, make: Make) -> tuple[Questions, Iterator[Asked]]:
         """Check the whole file, then stream it; lines of standard input are streamed at once."""
         if not self.streams:
-            for _ in self._each(self._open(self.ledger), self.ledger, make):
-                pass
+            self.count = sum(1 for _ in self._each(self._open(self.ledger), self.ledger, make))
         ledger = self.ledger if self.streams else Ledger()
         found = self._open(ledger)
         return found, self._each(found, ledger, make)
@@ -89,6 +102,10 @@ class QuestionFile:
         if self.opened and not self.streams:
             self.opened.seek(0)
         self._reader = Reader(self.data, self.shape, ledger)
+        if self.pair:
+            examples = self._reader.parallel(self.pair[0], self.pair[1], None)
+            each = (Question(one.line, one, [one.text, one.target]) for one in examples)
+            return Questions("parallel", None, "", each)
         return self._reader.ask(self.path, self.form, self.opened, self.whole)
 
     def _each(self, found: Questions, ledger: Ledger, make: Make) -> Iterator[Asked]:

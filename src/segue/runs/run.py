@@ -312,30 +312,27 @@ class Run:
 
     # Scoring
 
-    def score(self, texts: Iterable[str], end: bool = False) -> Answers[Line]:
+    def score(self, texts: Iterable[Any], end: bool = False) -> Answers[Line]:
         """Score texts: the tokens of each with their log probabilities, and the totals; with `end` also the end of each
         text, as `evaluate` counts it. Each text is scored by itself; if the run was made with data.carry=true, each is
-        read on from those before it. For a translator each text is a source, a tab and a target, of which the target,
-        always with its end, is scored given the source."""
+        read on from those before it. For a translator each text is a source, a tab and a target, or a pair of the
+        two; the target, always with its end, is scored given the source."""
         self._must("score")
         if self.task.shape.running:
             scored = self._score(_listed(texts), self.recipe.data.carry)
             return Answers(scored if end else map(Line.without_end, scored))
-        return Answers(self._scored_targets(_listed(texts)))
+        pairs = map(_pair, [texts] if isinstance(texts, str) else texts)
+        rows = (self.example_of(Question(0, pair, pair)) for pair in pairs)
+        return Answers(self.task.scored(self.opened, rows))
 
-    def _scored_targets(self, texts: Iterable[str]) -> Iterator[Line]:
-        for text in texts:
-            line = self.task.scored(self.opened, text)
-            assert line is not None
-            yield line
-
-    def texts_to_score(self, file: str, settings: Settings = ()) -> tuple[Iterator[str], Ledger]:
-        """Open a file to score, or standard input (-); return its texts, and the ledger of how it was read."""
+    def texts_to_score(self, file: str, settings: Settings = ()) -> tuple[Iterator[Any], Ledger]:
+        """Open a file to score, or standard input (-); return its texts or pairs, and the ledger of how it was read."""
         self._must("score")
         _, data, form = self.split_settings(settings, "scoring")
         opened = QuestionFile(file, data, self.recipe.shape, form, whole=True)
-        _, asked = opened.asked(lambda question: Example("\t".join(question.values)))
-        return (each.example.text for each in asked), opened.ledger
+        _, asked = opened.asked(lambda question: Example(*question.values[:1]))
+        values = (each.question.values for each in asked)
+        return (tuple(texts) if len(texts) > 1 else texts[0] for texts in values), opened.ledger
 
     def score_paths(self, lattice: str, end: bool = False) -> list[Line]:
         """Score every path of a lattice such as "the (cow|caw) eats", each by itself, the most probable first, that is
@@ -733,6 +730,16 @@ def _given(row: Any) -> list[Any]:
     if isinstance(row, list) and all(isinstance(word, str) for word in row):
         return [row]
     raise InputError(f"{row!r:.60} is not a text. Expected strings; of a pair, with a tab between the two.")
+
+
+def _pair(row: Any) -> list[str]:
+    """A source and its target, of a pair or of a line with a tab between."""
+    texts = row.split("\t") if isinstance(row, str) else _given(row)
+    if len(texts) != 2:
+        raise InputError(
+            f"{row!r:.60} has {len(texts) - 1} tabs. Expected a source, a tab and its translation in a line, or a pair."
+        )
+    return [str(text) for text in texts]
 
 
 def _listed(texts: Iterable[str]) -> Iterator[str]:

@@ -95,13 +95,14 @@ class Look(Question):
     text: Text = ""
     view: Annotated[str, Field(description="One of the run's views (/api/runs); by default the first.")] = ""
     beside: Annotated[str | None, Field(alias="with", description="Another run, to be shown beside it.")] = None
+    target: Annotated[Text | None, Field(description="Translators: the target of the source.")] = None
     layer: Annotated[int | None, Field(ge=0)] = None
     head: Annotated[int | None, Field(ge=0)] = None
     top: Annotated[int | None, Field(ge=1, le=limits.MAX_TOP)] = None
 
-    def options(self) -> dict[str, int]:
+    def options(self) -> dict[str, Any]:
         """The options that were given."""
-        return self.model_dump(include={"layer", "head", "top"}, exclude_none=True)
+        return self.model_dump(include={"target", "layer", "head", "top"}, exclude_none=True)
 
 
 class Nearest(Question):
@@ -116,6 +117,7 @@ class Predict(Question):
 
     texts: Annotated[list[Text], Field(max_length=limits.MAX_ROWS)]
     explain: Annotated[bool, Field(description="Classifiers: also how much each word mattered.")] = False
+    alignment: Annotated[bool, Field(description="Translations: also pairs [source word, target word].")] = False
     beam: Annotated[int | None, Field(ge=0, le=limits.MAX_BEAM, description="Of translations; 0 draws.")] = None
     length_penalty: Annotated[float | None, Field(ge=0, description="Beam: above 0 favours longer texts.")] = None
     coverage_penalty: Annotated[float | None, Field(ge=0, description="Beam: cover all of the source.")] = None
@@ -131,7 +133,7 @@ class Predict(Question):
 
     def settings(self) -> dict[str, Any]:
         """Return the keys of [decode] that were given; null leaves one as in the run's recipe."""
-        return self.model_dump(exclude={"run", "texts", "explain"}, exclude_none=True)
+        return self.model_dump(exclude={"run", "texts", "explain", "alignment"}, exclude_none=True)
 
 
 class Problem(BaseModel):
@@ -236,14 +238,15 @@ def _add_routes(app: FastAPI, engine: Engine) -> None:
 
         With explain each label comes with words: [{word, drop}], the log-odds that the decision loses without the word.
         Translations also come with decode: the settings that they were written with; those of n_best with best:
-        [{translation, logprob, score}].
+        [{translation, logprob, score}]; with alignment also alignment: [[source word, target word]], counted from 0.
         """
         if sum(map(len, ask.texts)) > limits.MAX_CHARACTERS:
             raise HTTPException(400, f"The texts have more than {limits.MAX_CHARACTERS:,} characters together.")
         if ask.explain and len(ask.texts) > limits.MAX_EXPLAINED:
             raise HTTPException(400, f"explain: at most {limits.MAX_EXPLAINED} texts are explained at once.")
         served = engine[ask.run]
-        return StrictJSON(await _unless_left(request, served.predict(ask.texts, ask.explain, ask.settings())))
+        predicted = served.predict(ask.texts, ask.explain, ask.settings(), ask.alignment)
+        return StrictJSON(await _unless_left(request, predicted))
 
 
 async def _unless_left(request: Request, work: Coroutine[Any, Any, Answer]) -> Answer:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from segue.errors import InputError, SegueError, nearest
+from segue.inference.alignment import aligned, check_attends
 from segue.inference.decode_settings import Config as Decode
 from segue.inference.stop_texts import follows, watcher
 from segue.inference.words import Words, signed
@@ -213,18 +214,21 @@ class Served:
 
     # All others
 
-    async def predict(self, texts: Sequence[str], explain: bool, settings: Mapping[str, Any]) -> Answer:
+    async def predict(
+        self, texts: Sequence[str], explain: bool, settings: Mapping[str, Any], alignment: bool = False
+    ) -> Answer:
         """Predict a label with probabilities, tags or a translation for each text; `cut` counts tokens that were not
-        read. With `explain` (classifiers) also how much each word mattered. `decode` is how translations were written.
+        read. With `explain` (classifiers) also how much each word mattered; with `alignment` (translators) which word
+        of the source each word attends to most. `decode` is how translations were written.
         """
         left = threading.Event()
         try:
-            return await self._last(self._predictions(texts, explain, settings, left))
+            return await self._last(self._predictions(texts, explain, settings, left, alignment))
         finally:
             left.set()
 
     def _predictions(
-        self, texts: Sequence[str], explain: bool, settings: Mapping[str, Any], left: threading.Event
+        self, texts: Sequence[str], explain: bool, settings: Mapping[str, Any], left: threading.Event, alignment: bool
     ) -> Generator[Answer, None, None]:
         """Yield an empty answer after each prediction, and then all of them; stop when the client has `left`."""
 
@@ -235,6 +239,8 @@ class Served:
         run, lines = self.run, {f"decode.{key}": value for key, value in settings.items()}
         used = run.decoding(lines)
         run.must_predict(explain)
+        if alignment:
+            check_attends(run.model)
         examples = [run.asked(text) for text in texts]
         plain = ((answer, None) for answer in run.predict_examples(examples, lines))
         answers: Iterable[tuple[Any, Any]] = run.explain_examples(examples, check) if explain else plain
@@ -243,6 +249,10 @@ class Served:
             evidence = {} if words is None else {"words": [word._asdict() for word in words]}
             rows.append({**answer.json(), **evidence, "cut": run.task.cut(run.opened, example)})
             yield {}
+        if alignment:
+            pairs = [(example.text, row["translation"]) for example, row in zip(examples, rows, strict=True)]
+            for row, found in zip(rows, aligned(run.opened, pairs), strict=True):
+                row["alignment"] = found.links()
         yield {"predictions": rows, **({"decode": used} if used else {})}
 
 

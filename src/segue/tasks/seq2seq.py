@@ -7,11 +7,12 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import islice, tee
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from segue.batches.batch import IGNORE, Batch
 from segue.batches.batches import Batches
@@ -33,6 +34,7 @@ from segue.inference.score import Floats, Line, perplexity_of
 from segue.inference.text_metrics import METRICS, distinct, signature
 from segue.models.base import Model
 from segue.tasks.base import Task, Values
+from segue.tokens.file_format import STOP
 from segue.tokens.tokenizer import Config as Tokens
 from segue.tokens.tokenizer import Tokenizer
 
@@ -168,7 +170,7 @@ class Seq2seq(Task):
         return self._forced(columns, limit, limit)
 
     def _forced(self, columns: Columns, limit: int, target_limit: int) -> Batch:
-        source, text = columns["source"].rows(limit), columns["text"].rows()
+        source, text = _sources(columns["source"], limit), columns["text"].rows()
         stop = np.zeros(1, np.int64)
         inputs = [np.concatenate([stop, row.astype(np.int64)])[: target_limit + 1] for row in text]
         targets = [np.concatenate([row.astype(np.int64), stop])[: target_limit + 1] for row in text]
@@ -177,9 +179,17 @@ class Seq2seq(Task):
         return Batch(*given, source_unpadded=whole)
 
     def defaults(self, values: Values, model: type[Model]) -> None:
-        """Write with a beam, unless the recipe draws."""
+        """Write with a beam, unless the recipe draws; rank summaries by ROUGE-L."""
+        if str(values["data"].get("path")) == "docstrings":
+            values["data"].setdefault("metric", "rougeL")
         if not {"temperature", "top_k", "top_p"} & values["decode"].keys():
             values["decode"].setdefault("beam", BEAM)
+
+    def to_validate(self, store: Store, config: BatchConfig, limit: int) -> NDArray[np.int64]:
+        """Return the first rows with about `limit` predictions, sorted by length, so that little is padded."""
+        predictions = np.cumsum(np.minimum(store.columns["text"].lengths(), config.length) + 1)
+        rows = int(np.searchsorted(predictions, limit)) + 1
+        return np.argsort(store.columns["source"].lengths()[:rows], kind="stable")
 
     def decoding(self, opened: Opened) -> dict[str, Any]:
         """Return the settings that matter to every text, and others that are not as usual."""
@@ -199,7 +209,8 @@ class Seq2seq(Task):
         for number, window in windows(examples, _GPU_ROWS if gpu else _ROWS):
             found = [Translation("", 0.0)] * len(window)
             asked = [place for place, example in enumerate(window) if example.text.strip()]
-            rows = self.encode([window[place] for place in asked], codec, labelled=False)["source"].rows(opened.limit)
+            sources = self.encode([window[place] for place in asked], codec, labelled=False)["source"]
+            rows = _sources(sources, opened.limit)
             for places in by_tokens([len(row) for row in rows], *together):
                 some, numbers = [rows[i] for i in places], [number + asked[i] for i in places]
                 starts, given = [prefix] * len(some), (pad(some), mask_of(some))
@@ -207,6 +218,10 @@ class Seq2seq(Task):
                 for i, ranked in zip(places, texts, strict=True):
                     found[asked[i]] = _translation(ranked, prefix, decode, codec.tokenizer)
             yield from found
+
+    def cells(self, prediction: Translation) -> dict[str, str]:
+        """Return the best translation alone: a table has a row for each source."""
+        return {"prediction": prediction.text}
 
     def target_logprobs(self, opened: Opened, rows: Iterable[Example]) -> Iterator[Floats]:
         """Yield for each row log p(y_t | x, y_1 … y_t-1) of every token of its target and of the STOP after it, by
@@ -223,18 +238,14 @@ class Seq2seq(Task):
                 for logp_T, length in zip(logp_BT.double().cpu().numpy(), lengths[first:], strict=False):
                     yield logp_T[:length]
 
-    def scored(self, opened: Opened, text: str) -> Line:
-        """Score the target of a line "source<TAB>target" given its source."""
-        source, tab, target = text.partition("\t")
-        if not tab or "\t" in target:
-            raise InputError(
-                f"'{text[:60]}' has {text.count(chr(9))} tabs. Expected a source, a tab and its translation in a line."
-            )
-        _, surfaces = opened.codec.tokenizer.pieces(target)
-        (logp_T,) = self.target_logprobs(opened, [Example(text=source, target=target)])
-        bits_T = -logp_T / math.log(2)
-        totals = math.fsum(logp_T), math.fsum(bits_T), len(target.encode()) + 1
-        return Line(text, [*surfaces, ""], logp_T.tolist(), bits_T.tolist(), *totals)
+    def scored(self, opened: Opened, rows: Iterable[Example]) -> Iterator[Line]:
+        """Score the target of each row given its source."""
+        rows, again = tee(rows)
+        for row, logp_T in zip(again, self.target_logprobs(opened, rows), strict=True):
+            _, surfaces = opened.codec.tokenizer.pieces(row.target)
+            bits_T = -logp_T / math.log(2)
+            totals = math.fsum(logp_T), math.fsum(bits_T), len(row.target.encode()) + 1
+            yield Line(f"{row.text}\t{row.target}", [*surfaces, ""], logp_T.tolist(), bits_T.tolist(), *totals)
 
     def figures(self, opened: Opened, rows: Sequence[Example], predictions: Sequence[Any]) -> Evaluation:
         """Compute every metric of the outputs, first the one that data.metric names, which ranks."""
@@ -280,6 +291,14 @@ def _sides(codec: Codec) -> dict[str, Tokenizer]:
 def _column(texts: Sequence[str], tokenizer: Tokenizer) -> Column:
     flat, lengths = tokenizer.encode_many(texts)
     return Column(flat.astype(id_dtype(tokenizer.vocab_size), copy=False), np.cumsum(lengths, dtype=np.int64))
+
+
+def _sources(column: Column, limit: int) -> list[NDArray[Any]]:
+    """List the sources, each cut at `limit`; one that ends with STOP, as SentencePiece's do, still ends with it."""
+    rows = column.rows()
+    return [
+        np.append(row[: limit - 1], row[-1:]) if len(row) > limit and row[-1] == STOP else row[:limit] for row in rows
+    ]
 
 
 def _prefix(text: str, tokenizer: Tokenizer) -> list[int]:

@@ -229,9 +229,9 @@ class Trainer:
         return self.budget.left(self.step, self.spent, pace)
 
     def _due(self) -> bool:
-        """Whether to validate. With a budget in seconds that was not planned, the pace of the first steps says how
-        often; validations that take more than a tenth of the time become rarer."""
-        if self.config.seconds and not self.config.every:
+        """Whether to validate. With a budget in seconds, a plan or the pace of the first steps says how often, unless
+        the user does; validations that take more than a tenth of the time become rarer."""
+        if self.config.seconds and "train.every" not in self.config.named.split(","):
             if not self.every and self.step - self._began >= PACE:
                 each = self.config.seconds / validations(self.config.seconds)
                 self.every = max(1, round(each * self.step / self.spent))

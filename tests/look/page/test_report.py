@@ -423,3 +423,8 @@ def test_values_that_differ_by_rounding_alone_are_drawn_as_one() -> None:
     assert scale is not None
     assert scale.low < 99 and scale.high > 101
     assert "100" in charts.interval_axis(scale)
+
+
+def test_figures_that_are_almost_zero_have_one_tick() -> None:
+    assert charts.ticks(0.0, 1e-300) == [0.0] and charts.ticks(0.0, 0.0) == [0.0]
+    assert len(charts.ticks(0.0, 1e-6)) > 1

@@ -93,7 +93,18 @@ def refused(folder: Path, text: str, **arguments: Any) -> str:
 
 
 def test_all_the_lectures_claims_are_there_and_are_no_recipes() -> None:
-    trained = ["attention", "data", "depth", "forget", "funnel", "layernorm", "norm", "positions", "repeats"]
+    trained = [
+        "attention",
+        "coverage",
+        "data",
+        "depth",
+        "forget",
+        "funnel",
+        "layernorm",
+        "norm",
+        "positions",
+        "repeats",
+    ]
     trained += ["residual", "reversed", "size", "teacher_forcing", "window"]
     assert trained_names() == trained and claim_names() == sorted([*trained, "length"])
     assert not [name for name in recipe_names() if name.startswith("claims")]

@@ -307,7 +307,12 @@ class _Marian(Folder):
         drops = {name: config[name] for name in ("dropout", "attention_dropout", "activation_dropout")}
         if not all(isinstance(drop, int | float) and 0 <= drop < 1 for drop in drops.values()):
             raise self.damaged("config.json", f"dropout, attention_dropout, activation_dropout: {[*drops.values()]}")
-        section = {"layers": layers, "width": width, "heads": heads, "context": self._number("max_position_embeddings")}
+        section: dict[str, Any] = {
+            "layers": layers,
+            "width": width,
+            "heads": heads,
+            "context": self._number("max_position_embeddings"),
+        }
         section |= {"decoder_layers": 0 if decoder_layers == layers else decoder_layers}
         section |= {"feed": 0 if feed == 4 * width else feed, "norm": "post", "position": "sinusoidal"}
         section |= {"activation": _SAME[config["activation_function"]], "tied": self._tied(), "output_bias": True}

@@ -29,6 +29,7 @@ from segue.layers.transformer import WIDER
 from segue.models.base import Sizes
 from segue.models.gpt import SHAPES, Gpt, Shape, Size
 from segue.models.network import Network, on_meta
+from segue.models.transformer import Transformer
 from segue.training.rates import optimizer
 from segue.training.setup import freeze
 
@@ -53,6 +54,8 @@ LECTURES: dict[Size, str] = {
 }
 """What the lectures say that the published models have."""
 GPT3_TOKENS = 300e9
+PAPER_TOKENS = 37_000
+"""Of the vocabulary that Vaswani et al. 2017 share between English and German."""
 _GUESSED = {"char": 100, "byte": 258, "space": 10_000, "word": 50_000}
 """Different tokens of a kind, where no text has been read yet; 8,000 of the others."""
 
@@ -193,6 +196,8 @@ def vocabulary(tokens: Any, config: Any) -> tuple[int, str]:
         return tokens.vocab_size, "tokens.vocab_size"
     if isinstance(config, Gpt.Config) and config.size != "own":
         return SHAPES[config.size].vocab_size, f"as {config.size} has; a text of yours has its own"
+    if isinstance(config, Transformer.Config) and config.size != "own":
+        return PAPER_TOKENS, "as the paper has, of both sides; a text of yours has its own"
     return _GUESSED.get(tokens.kind, 8000), f"a guess for {tokens.kind} tokens: train, and explain the run"
 
 

@@ -13,12 +13,15 @@ from torch import nn
 
 from segue.layers.attention import CrossAttention
 from segue.layers.recurrent import Recurrent
-from segue.look.explain.costs import Section
+from segue.look.explain.costs import PAPER_TOKENS, Section
 from segue.models.base import Sizes
 from segue.models.network import on_meta
+from segue.models.transformer import SHAPES, Transformer
 
 SOURCE, TARGET = 25, 30
 """Tokens of the pair that shapes are shown for."""
+PUBLISHED = {"base": ("65M", "27.3, 38.1"), "big": ("213M", "28.4, 41.8")}
+"""What the paper says of its parameters and of its BLEU, English to German and to French (Vaswani et al. 2017)."""
 
 
 def explained(cls: Any, config: Any, sizes: Sizes, why: str) -> list[Section]:
@@ -38,7 +41,28 @@ def explained(cls: Any, config: Any, sizes: Sizes, why: str) -> list[Section]:
     if heads:
         each = f"T · S = {SOURCE * TARGET:,} in each of {heads:,} heads"
         sections.append(Section("Weights of cross-attention", [("in all", f"{heads * SOURCE * TARGET:,}", each)]))
+    if isinstance(config, Transformer.Config) and config.size != "own":
+        sections.append(_published(config.size))
     return sections
+
+
+def published(size: str) -> int:
+    """Parameters of a published Transformer: post-LN, one table for source, target and output."""
+    config = Transformer.Config(size=size, norm="post")  # type: ignore[arg-type]
+    model: Any = on_meta(lambda: Transformer(config, Sizes(PAPER_TOKENS)))
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _published(chosen: str) -> Section:
+    rows = []
+    for size, (said, bleu) in PUBLISHED.items():
+        layers, width, heads = SHAPES[size]
+        shape = f"{layers} + {layers} layers of {width:,}, {heads} heads"
+        remark = f"{said:>5} in the paper; BLEU {bleu} (en-de, en-fr); {shape}"
+        rows.append((f"{'→' if size == chosen else ' '} {size}", f"{published(size):,}", remark))
+    return Section(
+        f"As published (post-LN, one vocabulary of {PAPER_TOKENS:,} tokens), and as the paper rounds it", rows
+    )
 
 
 def _shape(name: str, part: nn.Module | None) -> str:

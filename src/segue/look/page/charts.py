@@ -72,7 +72,7 @@ class Axes:
 
 def ticks(low: float, high: float, count: int = 5) -> list[float]:
     """About `count` round numbers inside [low, high], one, two or five times a power of ten apart."""
-    if not high - low > 1e-9 * abs(high):  # equal, but for the last digits of a sum
+    if not high - low > 1e-9 * max(1.0, abs(high)):  # equal, but for the last digits of a sum
         return [low]
     rough = (high - low) / max(count, 1)
     power = 10.0 ** math.floor(math.log10(rough))

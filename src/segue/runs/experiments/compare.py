@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import chain, product
+from itertools import chain, islice, product
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -475,8 +475,8 @@ def _ranked(trials: list[Trial]) -> list[Trial]:
     return ranked
 
 
-_SHOWN = 3
-"""Models, the best ones, whose alignments are drawn."""
+_DRAWN = 3
+"""Models whose alignments are drawn, the best that have any."""
 
 
 def _report(
@@ -504,8 +504,8 @@ def _report(
     column = question(trials)
     page = page_of(title, sentences, entries, passage, trials[0].evaluation)
     trend = trend_of([trial.recipe for trial in trials], entries)
-    drawn = (alignments(trial.runs[0], trial.evaluation.examples, named=True) for trial in trials[:_SHOWN])
-    write(replace(page, column=column, trend=trend, views=list(chain(*drawn))), out / "report.html")
+    drawn = filter(None, (alignments(trial.runs[0], trial.evaluation.examples) for trial in trials))
+    write(replace(page, column=column, trend=trend, views=list(chain(*islice(drawn, _DRAWN)))), out / "report.html")
     rows = [_row(trial, result, column) for trial, result in zip(trials, results, strict=True)]
     trained = [files.read_json(run.path / "result.json")["train_seconds"] for trial in trials for run in trial.runs]
     result = {

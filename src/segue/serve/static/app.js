@@ -319,9 +319,20 @@ class Translator extends Panel {
       this.body.replaceChildren(...predictions.map(({ translation, logprob }) => make("p", { className: "translated", dir: "auto", title: `log p = ${logprob?.toFixed(2) ?? "−∞"}` }, translation)));
       const cut = predictions.reduce((sum, one) => sum + one.cut, 0);
       this.tell(cut ? `${many(cut, "token")} at the end of long lines were not read.` : "");
+      const first = predictions[0].translation;
+      if (this.run.views.includes("alignment") && first.trim()) this.body.append(await this.aligned(lines[0], first, signal));
     } finally {
       this.node.removeAttribute("aria-busy");
     }
+  }
+
+  /** The alignment of the first line: how much each word of the translation (rows) looks at each of the source. */
+  async aligned(text, target, signal) {
+    const { rows, columns, values: [alpha] } = await answer("look", { run: this.run.name, view: "alignment", text, target }, signal);
+    const cell = (share, row, column) => make("td", { title: `${row} · ${column}: ${share.toFixed(2)}`, style: `--share: ${share}` });
+    return make("details", { className: "alignment" }, make("summary", {}, "Alignment"), make("table", {},
+      make("tr", {}, make("th"), ...columns.map((word) => make("th", {}, make("span", {}, word)))),
+      ...rows.map((row, t) => make("tr", {}, make("th", { scope: "row" }, row), ...columns.map((column, s) => cell(alpha[t][s], row, column))))));
   }
 }
 
