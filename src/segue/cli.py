@@ -300,6 +300,9 @@ def generate(
     beam: Annotated[
         int | None, typer.Option(help="decode.beam: beam search of this width instead of sampling.")
     ] = None,
+    no_repeat: Annotated[
+        int | None, typer.Option(help="decode.no_repeat: no n-gram of so many tokens comes twice, the prompt included.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="decode.seed: the same seed writes the same text.")] = None,
     stop: Annotated[
         list[str] | None, typer.Option(help="Stop before this text appears; may be given several times.")
@@ -330,7 +333,7 @@ def generate(
     if n < 1:
         raise InputError(f"-n {n} asks for no text: expected 1 or more.")
     given = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k}
-    given |= {"top_p": top_p, "beam": beam, "seed": seed}
+    given |= {"top_p": top_p, "beam": beam, "no_repeat": no_repeat, "seed": seed}
     settings: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if stop:
         if "" in stop:

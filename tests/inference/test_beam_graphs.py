@@ -104,6 +104,17 @@ def test_rows_end_at_different_times(config: Config) -> None:
     assert len({len(text.ids) for row in found(model, Plain(model), config) for text in row}) > 2
 
 
+@pytest.mark.parametrize("config", [Config(max_tokens=12, beam=1), Config(max_tokens=12, seed=3)])
+@pytest.mark.parametrize("kind", MODELS[:2])
+def test_greedy_and_drawn_texts_are_recorded_too(kind: Any, config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make(kind)
+    expected = found(model, Plain(model), config)
+    monkeypatch.setattr(decode, "may_record", lambda model, device: isinstance(model, LanguageModel))
+    monkeypatch.setattr(cuda_graphs, "_LEAST", 4)
+    same(found(model, model, config), expected)
+    same(found(model, model, config), expected)
+
+
 def test_texts_longer_than_the_window_are_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     model = make(Transformer.Config(layers=1, width=16, heads=2, context=8))
     expected = found(model, Plain(model), CONFIGS[0])

@@ -13,12 +13,14 @@ import copy
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from segue.inference import cuda_graphs, decode
 from segue.inference.cuda_graphs import BROKEN, DEAD
 from segue.inference.decode import _pick
 from segue.inference.decode_settings import Config
@@ -27,6 +29,7 @@ from segue.layers.position import Position
 from segue.layers.row_map import RowMap
 from segue.models.base import Sizes
 from segue.models.gpt import Gpt
+from segue.models.transformer import Transformer
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DTYPE = torch.bfloat16 if DEVICE == "cuda" else torch.float32
@@ -96,6 +99,86 @@ def test_layers_are_for_pre_ln_with_residuals_and_few_rows() -> None:
     assert Layers.fit(stack, MOST) and not Layers.fit(stack, MOST + 1)
     for values in ({"norm": "post"}, {"norm": "none"}, {"residual": False}, {"heads": 4}):
         assert not Layers.fit(make(**values)[1].stack, 1)
+
+
+@gpu
+@torch.inference_mode()
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"norm": "pre", "position": "rotary"},
+        {"norm": "post", "activation": "silu", "position": "relative", "tied": "none", "output_bias": True},
+    ],
+)
+def test_beams_find_their_keys_by_a_map_and_share_their_source(values: dict[str, Any]) -> None:
+    """Some steps of two sources with three beams each, which change places."""
+    from segue.layers.beams_gpu import BeamLayers
+
+    torch.manual_seed(0)
+    config = Transformer.Config(layers=1, width=32, heads=2, feed=48, context=CONTEXT, **values)
+    model = Transformer(config, Sizes(V)).to(DEVICE).eval().requires_grad_(False)
+    for parameter in model.parameters():
+        parameter.add_(0.1 * torch.randn_like(parameter))
+    rounded = copy.deepcopy(model).to(DTYPE) if DEVICE == "cuda" else model
+    source, mask = torch.randint(2, V, (2, 8), device=DEVICE), torch.arange(8, device=DEVICE) < 5
+    mask = torch.stack([mask, ~mask | mask])
+    begin = torch.zeros(2, 1, dtype=torch.long, device=DEVICE)
+    _, state = model.step(begin, begin == 0, model.start(2, 8, source, mask))
+    _, other = rounded.step(begin, begin == 0, rounded.start(2, 8, source, mask))
+    plain, fast = model.one_token(state.spread(3), 8), rounded.one_token(other.spread(3), 8)
+    assert BeamLayers.fit(rounded.stack, 6) and plain.loops is None
+    fast.loops = BeamLayers(rounded.stack, 6)
+    for _ in range(3):
+        ids_B = torch.randint(2, V, (6,), device=DEVICE)
+        near(fast.read(ids_B, 8), plain.read(ids_B, 8))
+        rows_B = torch.tensor([2, 0, 0, 3, 5, 4], device=DEVICE)
+        fast.reorder(rows_B), plain.reorder(rows_B)
+    fast.most = plain.most = 4
+    kept, expected = fast.state().window.cache, plain.state().window.cache
+    near(kept.k_LBHSK[:, :, :, :4].float(), expected.k_LBHSK[:, :, :, :4])
+    assert torch.equal(kept.tokens_BS, expected.tokens_BS)
+
+
+@gpu
+def test_a_beam_search_by_kernels_finds_what_plain_steps_find(monkeypatch: pytest.MonkeyPatch) -> None:
+    from segue.layers import beams_gpu
+
+    torch.manual_seed(0)
+    config = Transformer.Config(layers=1, width=16, heads=1, feed=16, context=CONTEXT)
+    model = Transformer(config, Sizes(V)).to(DEVICE).eval().requires_grad_(False)
+    source = torch.randint(2, V, (2, 4), device=DEVICE)
+    given = ([[], []], Sizes(V), Config(beam=2, max_tokens=4), source, None, DEVICE)
+    expected = decode.generate(SimpleNamespace(start=model.start, step=model.step), *given)
+    asked: list[int] = []
+    best = beams_gpu.best_ids
+
+    def counted(*given: Any) -> tuple[Tensor, Tensor]:
+        asked.append(len(given))
+        return best(*given)
+
+    monkeypatch.setattr(beams_gpu, "best_ids", counted)
+    monkeypatch.setattr(decode, "may_record", lambda model, device: isinstance(model, Transformer))
+    monkeypatch.setattr(cuda_graphs, "_LONG", 0)
+    texts = decode.generate(model, *given)
+    assert asked and [text.ids for text in texts] == [text.ids for text in expected]
+
+
+@gpu
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter computes log 0 and NaN with numpy
+@pytest.mark.parametrize("vocab_size", [6, 2_500])
+def test_best_ids_are_those_of_plain_torch(vocab_size: int) -> None:
+    from segue.layers import best_ids
+    from segue.layers.beams_gpu import best_ids as by_kernels
+
+    torch.manual_seed(0)
+    logits_BV, forbid = 5 * torch.randn(5, vocab_size, device=DEVICE), torch.tensor([0, 3], device=DEVICE)
+    logits_BV[1, 4:] = -torch.inf
+    logits_BV[2] = -torch.inf
+    logits_BV[3, 1] = torch.nan
+    logp_BN, ids_BN = by_kernels(logits_BV, 4, forbid)
+    expected_BN, known_BN = best_ids.best_ids(logits_BV.double(), 4, forbid)
+    torch.testing.assert_close(logp_BN.double(), expected_BN, atol=1e-5, rtol=0, equal_nan=True)
+    assert torch.equal(ids_BN[[0, 4]], known_BN[[0, 4]]) and torch.equal(ids_BN[1, :2], known_BN[1, :2])
 
 
 @gpu

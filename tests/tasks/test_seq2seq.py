@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from segue.batches.batch import IGNORE
+from segue.batches.batches import Config as Layout
 from segue.batches.codec import Codec, Sizes
 from segue.batches.encode import encode
 from segue.batches.state import State
@@ -76,6 +77,15 @@ def test_translations_on_disk(tmp_path: Path) -> None:
     assert encoded.cut == 4
     asked = TASK.encode(rows, codec, labelled=False)
     assert set(asked) == {"source"} and asked["source"].flat.tolist() == encoded.store.columns["source"].flat.tolist()
+
+
+def test_validation_reads_the_first_rows_sorted_by_length(tmp_path: Path) -> None:
+    rows = [Example(text, target="ab") for text in ("abc", "a", "ab", "b", "aabb")]
+    tokenizer = Tokenizer.train(Tokens(kind="char"), ["abc"])
+    codec = Codec(tokenizer, (), Data(), Sizes(tokenizer.vocab_size))
+    store = encode(rows, lambda group: TASK.encode(group, codec), tokenizer, tmp_path).store
+    for limit, found in ((12, [1, 3, 2, 0]), (11, [1, 3, 2, 0]), (9, [1, 2, 0]), (99, [1, 3, 2, 0, 4])):
+        assert TASK.to_validate(store, Layout(length=9), limit).tolist() == found  # each has 3 predictions
 
 
 # Writing

@@ -80,6 +80,8 @@ class Beams:
         """`limit_R`: the most tokens of each row, none above `most`. `prompt_RP`: what stands before them, NONE on its
         left, which counts for repeated n-grams."""
         self.config, self.stop, self.forbid, self.limit_R = config, stop, forbid, limit_R
+        self.best = best_ids
+        """Finds the best ids of each row: plain, or by kernels of a GPU."""
         rows, width, device = len(limit_R), config.beam, limit_R.device
         first = prompt_RP.shape[1]
         places = first + most
@@ -120,7 +122,7 @@ class Beams:
         (rows, width), vocab_size = self.score_RK.shape, logits_BV.shape[1]
         cost_BV = self._repeats(vocab_size, logits_BV.dtype) if self.config.no_repeat else None
         # Of one beam at most K can live on, and one is STOP.
-        logp_BN, id_BN = best_ids(logits_BV, min(width + 1, vocab_size), self.forbid, cost_BV)
+        logp_BN, id_BN = self.best(logits_BV, min(width + 1, vocab_size), self.forbid, cost_BV)
         self.broken |= logp_BN.isnan().any()
         total_RN = (self.score_RK.view(-1, 1) + logp_BN).view(rows, -1)
         score_RN, place_RN = total_RN.topk(min(2 * width, total_RN.shape[1]))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -50,8 +51,11 @@ class RecordedBeams:
     steps = 0
     """Steps since it was lent."""
 
-    def __init__(self, key: Hashable, model: Any, beams: Beams, logits_BV: Tensor) -> None:
-        self.key, self.model, self.beams = key, model, beams.copy()
+    def __init__(self, key: Hashable, model: Any, beams: Beams, logits_BV: Tensor, fast: bool) -> None:
+        """`fast`: by kernels."""
+        self.key, self.model, self.beams, self.fast = key, model, beams.copy(), fast
+        if fast:
+            self.beams.best = _kernels().best_ids
         self.logits_BV = torch.empty_like(logits_BV)
         self._now: tuple[OneToken, Any, int]
         """The model's step of one token, its graph, and places of the cache (0: it has no window)."""
@@ -93,6 +97,8 @@ class RecordedBeams:
         places = min(window, rounded(state.most + 1))
         if places not in self._made:
             one_token = self.model.one_token(state, places)
+            if self.fast:
+                one_token.loops = _kernels().BeamLayers(self.model.stack, len(self.logits_BV))
             self._made[places] = one_token, self._recorded(one_token, state, places), places
         self._now = self._made[places]
         self._now[0].take(state)
@@ -107,9 +113,15 @@ class RecordedBeams:
             self.logits_BV.copy_(logits_BV)
             one_token.take(state)
 
-        graph = record(begin, lambda: self._ranked_and_read(one_token, places), self.logits_BV.device)
+        graph = record(begin, lambda: self._ranked_and_read(one_token, places), self.logits_BV.device, must=self.fast)
         begin()
         return graph
+
+
+def _kernels() -> Any:
+    from segue.layers import beams_gpu
+
+    return beams_gpu
 
 
 def search_recorded(rows: Rows, config: Config, recorder: Recorder) -> list[list[Generated]]:
@@ -117,11 +129,30 @@ def search_recorded(rows: Rows, config: Config, recorder: Recorder) -> list[list
     beams = begin(rows, config, rounded(max(rows.limits)))
     settings = replace(config, seed=0, max_tokens=1, prefix="", stop=())
     key = (beams.shape, rows.state.source_places, settings, tuple(rows.forbid.tolist()))
-    found = recorder.borrow(key, lambda: RecordedBeams(key, recorder.model, beams, rows.logits_BV))
+    found = _begun(rows, beams, recorder, key)
     try:
-        found.begin(beams, rows.state, rows.logits_BV)
         ended = found.run(max(rows.limits))
         divided(ended)
         return ended.found(range(len(rows.limits)))
     finally:
         recorder.give_back(found)
+
+
+def _begun(rows: Rows, beams: Beams, recorder: Recorder, key: Hashable) -> RecordedBeams:
+    """Recorded steps that go on from these rows; by kernels if they can be compiled."""
+    fit = recorder.has_kernels(lambda: _kernels().BeamLayers.fit(recorder.model.stack, len(rows.logits_BV)))
+    for fast in (True, False) if fit else (False,):
+        own = (key, fast)
+        make = partial(RecordedBeams, own, recorder.model, beams, rows.logits_BV, fast)
+        try:
+            found = recorder.borrow(own, make)
+            found.begin(beams, rows.state, rows.logits_BV)
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except Exception as error:
+            if not fast:
+                raise
+            recorder.without_kernels(error)
+        else:
+            break
+    return found

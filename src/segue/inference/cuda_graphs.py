@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 from segue.batches.state import OneToken, State
 from segue.layers.kv_cache import TransformerStep
-from segue.layers.one_token import Stacked
+from segue.layers.one_token import Stack, Stacked
 from segue.models.base import LanguageModel
 
 BLOCK = 32
@@ -96,6 +96,8 @@ class Recorder:
                     part.flatten_parameters()  # cuDNN wants one block of memory, which the copy has not
         self.steps = 0
         """Steps taken so far."""
+        self._version: list[tuple[int, int]] = []
+        """Where each weight lay, and how often it had been changed, when it was copied."""
         self._kernels = find_spec("triton") is not None
         self._idle: OrderedDict[Hashable, list[Lent]] = OrderedDict()
 
@@ -104,14 +106,23 @@ class Recorder:
         return bool(next(self.model.parameters()).device == next(model.parameters()).device)
 
     def refresh(self, model: nn.Module) -> None:
-        for own, theirs in zip(self.model.parameters(), model.parameters(), strict=True):
+        """Copy the weights, if they have been changed since the last time."""
+        weights = list(model.parameters())
+        known = not any(weight.is_inference() for weight in weights)  # of such nobody counts the changes
+        version = [(weight.data_ptr(), weight._version) for weight in weights] if known else []
+        if known and version == self._version:
+            return
+        self._version = version
+        for own, theirs in zip(self.model.parameters(), weights, strict=True):
             own.copy_(theirs)
 
     def lend(
         self, state: State, rows: int, places: int, pick: Pick, settings: Hashable, plain: Plain = None
     ) -> Recorded:
         """A graph for so many rows and places; `settings` identify what `pick` does. `give_back` returns it."""
-        for fast in (True, False) if self.steps >= _LONG and self._has_kernels(rows) else (False,):
+        for fast in (
+            (True, False) if self.has_kernels(lambda: _layers(self.model.stack, rows) is not None) else (False,)
+        ):
             key = (rows, places, state.source_places, settings, fast)
             make = partial(Recorded, self.model, state, rows, places, pick, fast, plain)
             try:
@@ -121,8 +132,7 @@ class Recorder:
             except Exception as error:
                 if not fast:
                     raise
-                self._kernels = False
-                warnings.warn(f"Kernels could not be compiled, and steps stay as they are: {error}", stacklevel=2)
+                self.without_kernels(error)
             else:
                 break
         found.key = key
@@ -133,13 +143,15 @@ class Recorder:
         waiting = self._idle.get(key)
         return cast(Kept, waiting.pop()) if waiting else make()
 
-    def _has_kernels(self, rows: int) -> bool:
-        """Whether there are kernels for such a model, and a compiler for them that has not failed."""
-        if not self._kernels or not isinstance(self.model, Stacked):
-            return False
-        from segue.layers.one_token_gpu import Layers
+    def has_kernels(self, fit: Callable[[], bool]) -> bool:
+        """Whether the model has been used for long, and there are kernels that fit it, and a compiler for them that has
+        not failed."""
+        return self.steps >= _LONG and self._kernels and isinstance(self.model, Stacked) and fit()
 
-        return Layers.fit(self.model.stack, rows)
+    def without_kernels(self, error: Exception) -> None:
+        """Go on without kernels."""
+        self._kernels = False
+        warnings.warn(f"Kernels could not be compiled, and steps stay as they are: {error}", stacklevel=3)
 
     def give_back(self, recorded: Lent) -> None:
         self.steps, recorded.steps = self.steps + recorded.steps, 0
@@ -150,6 +162,17 @@ class Recorder:
             waiting.pop()
             if not waiting:
                 del self._idle[key]
+
+
+def _layers(stack: Stack, rows: int) -> Any:
+    """The kernels that fit such a stack, those for few rows first; None: there are none."""
+    from segue.layers.one_token_gpu import Layers
+
+    if Layers.fit(stack, rows):
+        return Layers
+    from segue.layers.beams_gpu import BeamLayers
+
+    return BeamLayers if BeamLayers.fit(stack, rows) else None
 
 
 _recorders: WeakKeyDictionary[nn.Module, Recorder] = WeakKeyDictionary()
@@ -185,10 +208,8 @@ class Recorded:
         """The column of `uniform_BN` and `ids_BN` that comes next, the same in all rows."""
         self.fast, self.plain = fast, plain
         if fast:
-            from segue.layers.one_token_gpu import Layers
-
             assert isinstance(self.one_token, TransformerStep)
-            self.one_token.loops = Layers(model.stack, rows)
+            self.one_token.loops = _layers(model.stack, rows)(model.stack, rows)
         self._graph = None
         if device.type == "cuda":
             self._graph = record(lambda: self._begin(state), self._step, device, must=fast)

@@ -269,7 +269,7 @@ class TransformerStep(OneToken):
         """Whether all rows are equally long: attention then needs no mask."""
         self.loops = loops
         """Compiled code for one token a row (layers/one_token_*.py), where it is faster."""
-        self.map, self.moved = self._plain(), False
+        self.map = self._plain()
 
     @property
     def room(self) -> int:
@@ -281,12 +281,13 @@ class TransformerStep(OneToken):
         self.length_B.copy_(length_B)
         self.last_BD.copy_(state.last_BD)
         self.most, self.even = most, bool((length_B == most).all())
-        self.map, self.moved = self._plain(), False
+        for own, plain in zip(self.map, self._plain(), strict=True):
+            own.copy_(plain)
 
     def state(self) -> Window:
-        self._gather()
-        self.cache.version += 1
-        return Window(self.cache, self.length_B.clone(), self.last_BD.clone(), self.most, self.cache.version)
+        cache = self._gathered()
+        cache.version += 1
+        return Window(cache, self.length_B.clone(), self.last_BD.clone(), self.most, cache.version)
 
     @torch.inference_mode()
     def feed(self, ids_B: Tensor) -> Tensor:
@@ -298,36 +299,38 @@ class TransformerStep(OneToken):
 
     def move(self, rows_B: Tensor, beams: int) -> None:
         if self.loops is None:
-            self._select(rows_B, beams)
-            return
-        self.map, self.moved = self.map.move(rows_B, beams), True
-        self.cache.tokens_BS = self.cache.tokens_BS.index_select(0, rows_B)
+            self.cache, self.memories = self.cache.select(rows_B, self.most), self._memories(rows_B[::beams] // beams)
+            self.map = RowMap.plain(len(rows_B), self.cache.capacity, self.beams, rows_B.device)
+        else:
+            self.map = self.map.move(rows_B, beams)
+            self.cache.tokens_BS = self.cache.tokens_BS.index_select(0, rows_B)
         self.length_B, self.last_BD = self.length_B.index_select(0, rows_B), self.last_BD.index_select(0, rows_B)
-
-    def _select(self, rows_B: Tensor, beams: int) -> None:
-        """Copy the keys and values of these rows."""
-        if len(rows_B) < len(self.length_B):
-            self.memories = tuple(one.select(rows_B[::beams] // beams) for one in self.memories)
-        self.cache = self.cache.select(rows_B, self.most)
-        self.length_B, self.last_BD = self.length_B.index_select(0, rows_B), self.last_BD.index_select(0, rows_B)
-        self.map = self._plain()
 
     def reorder(self, rows_B: Tensor) -> None:
-        for part_LBHSK in (self.cache.k_LBHSK, self.cache.v_LBHSK):
-            part_LBHSK.copy_(part_LBHSK.index_select(1, rows_B))
-        for part in (self.cache.tokens_BS, self.length_B):
+        parts = [self.cache.tokens_BS, self.length_B, self.map.home_BS]
+        if self.loops is None:
+            parts.pop()
+            for part_LBHSK in (self.cache.k_LBHSK, self.cache.v_LBHSK):
+                part_LBHSK.copy_(part_LBHSK.index_select(1, rows_B))
+        for part in parts:
             part.copy_(part.index_select(0, rows_B))
 
     def _plain(self) -> RowMap:
         return RowMap.plain(len(self.length_B), self.cache.capacity, self.beams, self.length_B.device)
 
-    def _gather(self) -> None:
-        """Put each row's keys and values into the row of its number, where beams have changed places."""
-        if self.moved:
-            self.memories = tuple(one.select(self.map.source_B[:: self.beams]) for one in self.memories)
-            k_LBHSK, v_LBHSK = (self.map.gather(part) for part in (self.cache.k_LBHSK, self.cache.v_LBHSK))
-            self.cache = KVCache(self.cache.tokens_BS, k_LBHSK, v_LBHSK)
-            self.map, self.moved = self._plain(), False
+    def _gathered(self) -> KVCache:
+        """The cache with each row's keys and values in the row of its number: a copy, if beams have changed places."""
+        plain, most = self._plain(), self.most
+        if self.loops is None or torch.equal(self.map.home_BS[:, :most], plain.home_BS[:, :most]):
+            return self.cache
+        k_LBHSK, v_LBHSK = (self.map.gather(part) for part in (self.cache.k_LBHSK, self.cache.v_LBHSK))
+        return KVCache(self.cache.tokens_BS.clone(), k_LBHSK, v_LBHSK)
+
+    def _memories(self, sources_R: Tensor) -> Sequence[Memory]:
+        """What is known of these sources: as it is, where they are all."""
+        if not self.memories or len(sources_R) == len(self.memories[0].k_BHSK):
+            return self.memories
+        return tuple(one.select(sources_R) for one in self.memories)
 
     def read(self, ids_B: Tensor, seen: int, even: bool = False) -> Tensor:
         places_B1, ids_B1 = self.length_B[:, None], ids_B[:, None]
@@ -338,7 +341,9 @@ class TransformerStep(OneToken):
             self.last_BD.copy_(x_BD)
             self.length_B.add_(1)
             return logits_BV
-        self._gather()  # a probe records
+        if self.loops is not None:  # a probe records
+            self.memories = self._memories(self.map.source_B[:: self.beams])
+            self.cache, self.map = self._gathered(), self._plain()
         slots = Slots(self.cache, seen, None if even else places_B1)
         self.last_BD.copy_(self.layers(ids_B1, slots)[:, 0])
         self.length_B.add_(1)

@@ -183,11 +183,12 @@ def _turned(x, k, HALF: tl.constexpr, cos, sin, place, ROTARY: tl.constexpr):
 
 @triton.jit
 def _attend(
-    qkv, keys, values, places, cos, sin, bias, y, H: tl.constexpr, S, CONTEXT, SCALE: tl.constexpr,
-    ROTARY: tl.constexpr, RELATIVE: tl.constexpr, K: tl.constexpr, BLOCK_S: tl.constexpr, STAGES: tl.constexpr,
-    AHEAD: tl.constexpr,
+    qkv, keys, values, places, home, cos, sin, bias, y, H: tl.constexpr, S, CONTEXT, SCALE: tl.constexpr,
+    ROTARY: tl.constexpr, RELATIVE: tl.constexpr, MAPPED: tl.constexpr, K: tl.constexpr, BLOCK_S: tl.constexpr,
+    STAGES: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """One head of one row: its new key and value go to their place, and its query looks at all up to there."""
+    """One head of one row: its new key and value go to their place, and its query looks at all up to there. MAPPED: the
+    place s of a row is in row home[row, s] of the cache."""
     _after(AHEAD)
     row, head = tl.program_id(0), tl.program_id(1)
     k, place = tl.arange(0, K), tl.load(places + row)
@@ -198,6 +199,8 @@ def _attend(
     begin = (row * H + head).to(tl.int64) * S * K
     tl.store(keys + begin + place * K + k, new.to(keys.dtype.element_ty))
     tl.store(values + begin + place * K + k, value.to(values.dtype.element_ty))
+    if MAPPED and head == 0:
+        tl.store(home + row * S + place, row.to(tl.int64))
     q = q * SCALE
     # The new place itself comes first; the greatest score so far, the sum of exp(score - greatest), values weighed so.
     most = tl.sum(q * new, 0)
@@ -207,6 +210,9 @@ def _attend(
     for first in tl.range(0, place, BLOCK_S, num_stages=STAGES):  # so many blocks are on their way at a time
         s = first + tl.arange(0, BLOCK_S)
         at = begin + s[:, None] * K + k[None, :]
+        if MAPPED:
+            from_S = tl.load(home + row * S + s, mask=s < place, other=0)
+            at = ((from_S * H + head) * S + s)[:, None] * K + k[None, :]
         key_SK = tl.load(keys + at, mask=s[:, None] < place, other=0.0).to(tl.float32)
         value_SK = tl.load(values + at, mask=s[:, None] < place, other=0.0).to(tl.float32)
         score_S = tl.sum(key_SK * q[None, :], 1)
@@ -310,14 +316,22 @@ class Layers:
         return logits_BV
 
     def _attend(
-        self, qkv: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, places_B: Tensor, bias_HS: Tensor, y_BD: Tensor
+        self,
+        qkv: Tensor,
+        k_BHSK: Tensor,
+        v_BHSK: Tensor,
+        places_B: Tensor,
+        bias_HS: Tensor,
+        y_BD: Tensor,
+        home_BS: Tensor | None = None,
     ) -> None:
         places = k_BHSK.shape[2]
         block, stages, warps = (256, 1, 8) if len(qkv) <= FEW or places > 512 else (64, 4, 1)
         _run(
-            _attend, len(qkv), (len(qkv), self.heads), qkv, k_BHSK, v_BHSK, places_B, self.cos, self.sin, bias_HS,
-            y_BD, self.heads, places, self.context, self.attention_scale, self.rotary, self.relative,
-            self.head_width, block, stages, num_warps=warps,
+            _attend, len(qkv), (len(qkv), self.heads), qkv, k_BHSK, v_BHSK, places_B,
+            places_B if home_BS is None else home_BS, self.cos, self.sin, bias_HS, y_BD, self.heads, places,
+            self.context, self.attention_scale, self.rotary, self.relative, home_BS is not None, self.head_width,
+            block, stages, num_warps=warps,
         )  # fmt: skip
 
 

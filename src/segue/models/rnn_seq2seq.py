@@ -216,7 +216,7 @@ class RnnSeq2seq(Network, EncoderDecoder):
 
     @classmethod
     def dropout_for(cls, config: Config, epochs: float) -> float | None:
-        return dropout_by_epochs(0.12, 0.45, epochs)
+        return dropout_by_epochs(0.1, 0.35, epochs)
 
     def __init__(self, config: Config, sizes: Sizes) -> None:
         super().__init__(config, sizes)

@@ -167,7 +167,8 @@ class DecoderStep(TransformerStep):
         self.beams, self.attended_BS = state.beams, state.attended_BS
 
     def state(self) -> SourceWindow:  # type: ignore[override]
-        return SourceWindow(super().state(), tuple(self.memories), self.beams, self.attended_BS)
+        memories = tuple(self._memories(self.map.source_B[:: self.beams]))
+        return SourceWindow(super().state(), memories, self.beams, self.attended_BS)
 
 
 class Transformer(Network, EncoderDecoder, Stacked):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from segue.batches.batch import Batch
 from segue.batches.batches import Batches
@@ -186,15 +187,20 @@ class Task(ABC):
         nats = right = count = 0.0
         decided = True
         store: Store = held_out.data
-        for first in range(0, len(store), config.size):
-            columns = store.take(np.arange(first, min(first + config.size, len(store))))
+        order = self.to_validate(store, config, limit)
+        for first in range(0, len(order), config.size):
+            columns = store.take(order[first : first + config.size])
             judged = opened.model.judge(self.collate(columns, config.length).to(opened.device))
             nats, count, decided = nats + float(judged.total), count + judged.number, judged.right is not None
             right += float(judged.right) if judged.right is not None else 0.0
-            done(min(1.0, (first + config.size) / len(store)))
+            done(min(1.0, (first + config.size) / len(order)))
             if count >= limit:
                 break
         return {"loss": nats / count} | ({"accuracy": right / count} if decided else {})
+
+    def to_validate(self, store: Store, config: BatchConfig, limit: int) -> NDArray[np.int64]:
+        """Return the rows to validate on, in the order in which they are read, till there are enough."""
+        return np.arange(len(store))
 
     def worth(self, values: dict[str, Any]) -> tuple[float, ...]:
         """Rank a validation, to keep the best weights (early stopping). Labels and tags are ranked by accuracy: their

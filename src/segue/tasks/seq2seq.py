@@ -185,6 +185,12 @@ class Seq2seq(Task):
         if not {"temperature", "top_k", "top_p"} & values["decode"].keys():
             values["decode"].setdefault("beam", BEAM)
 
+    def to_validate(self, store: Store, config: BatchConfig, limit: int) -> NDArray[np.int64]:
+        """Return the first rows with about `limit` predictions, sorted by length, so that little is padded."""
+        predictions = np.cumsum(np.minimum(store.columns["text"].lengths(), config.length) + 1)
+        rows = int(np.searchsorted(predictions, limit)) + 1
+        return np.argsort(store.columns["source"].lengths()[:rows], kind="stable")
+
     def decoding(self, opened: Opened) -> dict[str, Any]:
         """Return the settings that matter to every text, and others that are not as usual."""
         usual, values = vars(Decode()), super().decoding(opened)
