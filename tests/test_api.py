@@ -203,7 +203,7 @@ def test_decoding_is_set_after_training(
     assert list(run.predict(texts, settings)) == expected != list(run.predict(texts))
     Path("in.txt").write_text("the cow\na dog\n")
     typed = ["decode.beam=4", "decode.max_tokens=3"]
-    used = {"beam": 4, "length_penalty": 0.6, "max_tokens": 3, "length_ratio": 3.0}
+    used = {"beam": 4, "length_penalty": 0.6, "max_tokens": 3, "length_ratio": 3.0, "empty": False}
     said = command(capsys, "predict", run.path, "in.txt", *typed, "--json")
     assert [(row["translation"], row["logprob"], row["decode"]) for row in said] == [
         (answer.text, answer.logprob, used) for answer in expected

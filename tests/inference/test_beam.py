@@ -196,6 +196,21 @@ def test_rows_together_are_as_each_alone(sources: list[list[int]], seed: int) ->
         assert [text.score for text in row] == pytest.approx([text.score for text in other], abs=1e-5)
 
 
+def test_a_text_that_must_not_be_empty() -> None:
+    """It is the best of all others; a text that is drawn has a token too, and its log p is the model's own."""
+    model = Table(6)
+    model.logits[..., STOP] += 4
+    wide = Config(beam=100, n_best=3, length_penalty=0.0, max_tokens=4, empty=False)
+    for source, texts in zip(SOURCES, written(model, wide), strict=True):
+        others = [ids for _, ids in ranked(model, source, 4) if ids]
+        assert [text.ids for text in texts] == others[:3]
+    for values in ({"beam": 3}, {"beam": 1}, {"seed": 1}, {"seed": 2, "no_repeat": 2}):
+        free = written(model, Config(max_tokens=9, **values))  # type: ignore[arg-type]
+        assert any(not text.ids for (text,) in free)
+        for source, (text,) in zip(SOURCES, written(model, Config(max_tokens=9, empty=False, **values)), strict=True):  # type: ignore[arg-type]
+            assert text.ids and text.logprob == pytest.approx(model.logprob(source, text.ids), abs=1e-4)
+
+
 def test_open_texts_stand_behind_those_that_have_ended() -> None:
     model = Table(5)
     model.logits = model.logits / 9

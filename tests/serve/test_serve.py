@@ -245,7 +245,7 @@ def test_predict_takes_settings_of_decoding_and_says_them(client: TestClient, en
     answer = ask(client, "predict", run="pairs", texts=["the cow", "a dog"], beam=4, max_tokens=3)
     own = list(engine["pairs"].run.predict(["the cow", "a dog"], {"decode.beam": 4, "decode.max_tokens": 3}))
     assert [row["translation"] for row in answer["predictions"]] == [one.text for one in own]
-    assert answer["decode"] == {"beam": 4, "length_penalty": 0.6, "max_tokens": 3, "length_ratio": 3.0}
+    assert answer["decode"] == {"beam": 4, "length_penalty": 0.6, "max_tokens": 3, "length_ratio": 3.0, "empty": False}
     (two,) = ask(client, "predict", run="pairs", texts=["the cow"], beam=4, n_best=2, max_tokens=3)["predictions"]
     assert 1 <= len(two["best"]) <= 2 and two["best"][0]["translation"] == two["translation"]
     assert "decode.beam=4" in refused(client, "predict", run="classes", texts=["a film"], beam=4)

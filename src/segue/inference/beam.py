@@ -140,6 +140,8 @@ class Beams:
         width = self.config.beam
         logp_RK, parent_RK = score_RN[:, :width], parent_RN[:, :width]
         ends_RK = stop_RN[:, :width] & ~self.done_R[:, None] & (logp_RK > -math.inf)
+        if not self.config.empty:
+            ends_RK = ends_RK & (self.length_R > 0)[:, None]
         if ends_RK.device.type == "cpu" and not ends_RK.any():
             return
         score_RK = logp_RK / self._norm(self.length_R + 1)[:, None]

@@ -313,10 +313,18 @@ class Rows:
                     self.state = None
                     return ids_BN, logp_BN
             self.feed(self.next_B)
-        ids_B, logp_B = _pick(self.logits_BV, uniform_BN[:, 0], self.forbid, self.config, self._repeats())
+        ids_B, logp_B = _pick(self.logits_BV, uniform_BN[:, 0], self.forbid, self.config, self._impossible())
         if self.text_BT is not None:
             self.text_BT = torch.cat([self.text_BT, ids_B[:, None].clamp(min=NONE)], 1)
         return ids_B[:, None], logp_B[:, None]
+
+    def _impossible(self) -> Tensor | None:
+        """-inf at the ids that would repeat an n-gram, or end a text that must not be empty; None: there are none."""
+        cost_BV = self._repeats()
+        if self.config.empty or self.next_B is not None:
+            return cost_BV
+        cost_BV = torch.zeros_like(self.logits_BV) if cost_BV is None else cost_BV
+        return cost_BV.index_fill(1, torch.tensor([self.sizes.stop], device=cost_BV.device), -math.inf)
 
     def _repeats(self) -> Tensor | None:
         """-inf at the ids that would repeat an n-gram; None: they may."""

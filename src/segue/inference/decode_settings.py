@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-OF_SOURCES = ("coverage_penalty", "n_best", "length_ratio", "prefix")
+OF_SOURCES = ("coverage_penalty", "n_best", "length_ratio", "empty", "prefix")
 """Keys that matter only where a text is written for a source."""
 _MORE = 20
 """Tokens that a target may have beyond decode.length_ratio: the shortest source may have an answer."""
@@ -35,6 +35,8 @@ class Config:
     """Never write the same n-gram of so many tokens twice in a text (0: anything may come again)."""
     length_ratio: float = 3.0
     """Write at most this many tokens for each token of the source, and 20 more (0: max_tokens alone is the limit)."""
+    empty: bool = True
+    """A text may be empty; false: it has at least one token, as is usual for translations (weak models favour none)."""
     prefix: str = ""
     """The target begins with this text; the model writes what follows."""
     seed: int = 0

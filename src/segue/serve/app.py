@@ -125,6 +125,7 @@ class Predict(Question):
     no_repeat: Annotated[int | None, Field(ge=0, description="No n-gram of this size comes twice; 0: any may.")] = None
     max_tokens: Annotated[int | None, Field(ge=1, le=limits.MAX_TOKENS, description="Translations: at most.")] = None
     length_ratio: Annotated[float | None, Field(ge=0, description="Most tokens for a token of the source.")] = None
+    empty: Annotated[bool | None, Field(description="Whether a translation may be empty.")] = None
     prefix: Annotated[Text | None, Field(description="Translations begin with this text.")] = None
     temperature: Annotated[float | None, Field(ge=0, description="Without a beam: 0 is greedy.")] = None
     top_k: Annotated[int | None, Field(ge=0, description="Without a beam: sample from the k likeliest.")] = None

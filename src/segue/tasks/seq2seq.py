@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, tee
 from pathlib import Path
@@ -111,7 +111,7 @@ class Seq2seq(Task):
     added = 1
     decodes = (
         *("beam", "length_penalty", "coverage_penalty", "n_best", "no_repeat", "max_tokens", "length_ratio", "prefix"),
-        *("temperature", "top_k", "top_p", "seed"),
+        *("empty", "temperature", "top_k", "top_p", "seed"),
     )
 
     @property
@@ -179,7 +179,8 @@ class Seq2seq(Task):
         return Batch(*given, source_unpadded=whole)
 
     def defaults(self, values: Values, model: type[Model]) -> None:
-        """Write with a beam, unless the recipe draws; rank summaries by ROUGE-L."""
+        """Write no empty target, and with a beam, unless the recipe draws; rank summaries by ROUGE-L."""
+        values["decode"].setdefault("empty", False)
         if str(values["data"].get("path")) == "docstrings":
             values["data"].setdefault("metric", "rougeL")
         if not {"temperature", "top_k", "top_p"} & values["decode"].keys():
@@ -202,6 +203,7 @@ class Seq2seq(Task):
         from segue.inference.decode import best
 
         codec, decode, gpu = opened.codec, Decode(**self.decoding(opened)), opened.device != "cpu"
+        decode = replace(decode, empty=decode.empty or bool(decode.prefix))  # a prefix may be all of a target
         prefix, forbid = _prefix(decode.prefix, codec.tokenizer), [codec.tokenizer.unk]
         width = max(1, decode.beam, decode.n_best)
         tokens, cells = (_GPU_TOKENS, _GPU_CELLS) if gpu else (_TOKENS, _CELLS)
