@@ -70,7 +70,7 @@ def _find(logits_V: Any, forbid: Any, best_N: Any, ids_N: Any) -> Any:
     ids_N[:] = 0
     for begin in range(0, len(logits_V), _BLOCK):
         block = logits_V[begin : begin + _BLOCK]
-        if any_reach(block, best_N[last]):
+        if _any_reach(block, best_N[last]):
             for i in range(len(block)):
                 most = max(most, block[i])
                 if block[i] >= best_N[last] and not _among(begin + i, forbid):
@@ -79,7 +79,7 @@ def _find(logits_V: Any, forbid: Any, best_N: Any, ids_N: Any) -> Any:
 
 
 @_loop
-def any_reach(block: Any, worst: Any) -> bool:
+def _any_reach(block: Any, worst: Any) -> Any:
     """Whether one is as great, or greater. Count in floats: the compiler takes many at once, which it does not where a
     loop may end early."""
     count = np.float32(0)

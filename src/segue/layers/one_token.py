@@ -59,7 +59,8 @@ def may_compile(stack: Stack, rows: int) -> bool:
     if _weights(stack) < _LARGE or block.norm == "none" or not block.attention.usual:
         return False
     if rows > FEW * threads:
-        return torch.backends.mkldnn.is_available() and (threads <= 4 or rows >= MANY * threads)
+        there: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+        return there and (threads <= 4 or rows >= MANY * threads)
     return threads <= max(4, rows)  # with many threads for few rows torch's matrices are the faster ones
 
 

@@ -28,7 +28,8 @@ def joined(parts: list[Tensor]) -> Tensor:
     if len(parts) == 1:
         return parts[0]
     whole = torch.empty(sum(map(len, parts)), *parts[0].shape[1:], dtype=parts[0].dtype)
-    places = whole.split([len(part) for part in parts])
+    ends = [sum(map(len, parts[: i + 1])) for i in range(len(parts))]
+    places = [whole[end - len(part) : end] for end, part in zip(ends, parts, strict=True)]
 
     @torch.inference_mode()
     def copy(some: slice) -> None:
