@@ -120,7 +120,9 @@ class Recorder:
         self, state: State, rows: int, places: int, pick: Pick, settings: Hashable, plain: Plain = None
     ) -> Recorded:
         """A graph for so many rows and places; `settings` identify what `pick` does. `give_back` returns it."""
-        for fast in (True, False) if self.has_kernels(lambda: _layers(self.model.stack, rows) is not None) else (False,):
+        for fast in (
+            (True, False) if self.has_kernels(lambda: _layers(self.model.stack, rows) is not None) else (False,)
+        ):
             key = (rows, places, state.source_places, settings, fast)
             make = partial(Recorded, self.model, state, rows, places, pick, fast, plain)
             try:
