@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from segue.inference.evaluation import NAMES
 from segue.runs.experiments.claim import claim_names, run_claim
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -65,18 +66,18 @@ def section(name: str, result: dict[str, Any], said: str) -> str:
 
 def variants(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     """The table of a claim that trains variants."""
-    numbered = result["against"] not in ("steps", "parameters")
-    head = ["variant", *([result["against"]] if numbered else []), "bits per byte", "95 % interval", "seeds"]
-    return [*head, "parameters", "seconds"], [cells(row, numbered) for row in result["rows"]]
+    numbered, figure = result["against"] not in ("steps", "parameters"), result["figure"]
+    head = ["variant", *([result["against"]] if numbered else []), NAMES.get(figure, figure), "95 % interval", "seeds"]
+    return [*head, "parameters", "seconds"], [cells(row, figure, numbered) for row in result["rows"]]
 
 
-def cells(row: dict[str, Any], numbered: bool) -> list[str]:
+def cells(row: dict[str, Any], figure: str, numbered: bool) -> list[str]:
     place = [f"{row['number']:,.0f}" if row["number"] >= 100 else f"{row['number']:.3g}"] if numbered else []
-    if row["bits_per_byte"] is None:
+    if row[figure] is None:
         return [row["variant"], *place, "diverged", "–", "–", "–", "–"]
-    low, high = row["bits_per_byte_ci"]
+    low, high = row[f"{figure}_ci"]
     seeds = f"{min(row['seeds']):.3f}–{max(row['seeds']):.3f}"
-    figures = [f"{row['bits_per_byte']:.3f}", f"{low:.3f}–{high:.3f}", seeds, f"{row['parameters']:,}"]
+    figures = [f"{row[figure]:.3f}", f"{low:.3f}–{high:.3f}", seeds, f"{row['parameters']:,}"]
     return [row["variant"], *place, *figures, f"{row['train_seconds']:.0f}"]
 
 

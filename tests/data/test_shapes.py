@@ -238,7 +238,7 @@ def test_pairs_are_found_by_usual_names(source: str, target: str, form: str, tmp
 
 def test_shapes_stand_for_tasks_outside_of_data() -> None:
     shapes = {shape.name for shape in SHAPES}
-    assert {tasks.task(name).shape.name for name in tasks.names()} == set(grammar.BY_SHAPE) == shapes
+    assert {tasks.task(name).shape.name for name in tasks.names()} == set(grammar.BY_SHAPE) - {"clauses"} == shapes
     assert {shape.name for row in builtin.describe() for shape in row.shapes} == shapes
     meant = {shape: tasks.of_shape(shape) for shape in shapes}  # where nothing else says so
     assert {shape: tasks.task(name).shape.name for shape, name in meant.items()} == {shape: shape for shape in shapes}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +13,7 @@ from segue.inference.decode import Config, best, generate
 from segue.inference.ensemble import Ensemble
 from segue.models.base import Sizes
 from segue.models.rnn_seq2seq import RnnSeq2seq
+from segue.models.transformer import Transformer
 
 SIZES = Sizes(7)
 SOURCE = np.array([[2, 3, 4], [5, 6, 0], [4, 0, 0]])
@@ -19,7 +22,12 @@ GIVEN = {"source": SOURCE, "source_mask": SOURCE != 0}
 
 def network(seed: int, **config: object) -> RnnSeq2seq:
     torch.manual_seed(seed)
-    return RnnSeq2seq(RnnSeq2seq.Config(width=6, **config), SIZES).double().eval()  # type: ignore[arg-type]
+    return RnnSeq2seq(RnnSeq2seq.Config(width=6, attention="dot", **config), SIZES).double().eval()  # type: ignore[arg-type]
+
+
+def attending(seed: int) -> Transformer:
+    torch.manual_seed(seed)
+    return Transformer(Transformer.Config(layers=1, width=8, heads=2), SIZES).eval()
 
 
 def batch() -> Batch:
@@ -48,10 +56,28 @@ def test_steps_score_as_teacher_forcing_does() -> None:
     assert text.logprob == pytest.approx(float(parts.logprobs(alone)[0].sum()), abs=1e-5)
 
 
-@pytest.mark.parametrize("config", [Config(beam=3, max_tokens=6), Config(beam=1, max_tokens=6), Config(max_tokens=6)])
-def test_a_model_with_itself_is_that_model(config: Config) -> None:
-    one = network(3)
+CONFIGS = [
+    Config(beam=3, max_tokens=6),
+    Config(beam=3, max_tokens=6, coverage_penalty=0.3),
+    Config(beam=1, max_tokens=6),
+    Config(max_tokens=6),
+]
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=["beam", "coverage", "greedy", "drawn"])
+@pytest.mark.parametrize("make", [network, attending])
+def test_a_model_with_itself_is_that_model(make: Any, config: Config) -> None:
+    one = make(3)
     pair, alone = (generate(model, [[]] * 3, SIZES, config, **GIVEN) for model in (Ensemble([one, one]), one))
     assert [text.ids for text in pair] == [text.ids for text in alone]
     assert [text.logprob for text in pair] == pytest.approx([text.logprob for text in alone], abs=1e-5)
     assert Ensemble([one, one]).parameters_count == one.parameters_count
+
+
+def test_attention_is_the_mean_of_those_that_have_some() -> None:
+    one, other = network(1), attending(2)
+    alone = [part.alignment(batch()) for part in (one.float(), other)]
+    with torch.no_grad():
+        found = Ensemble([one, other]).alignment(batch())
+    assert found is not None
+    assert found.detach().numpy() == pytest.approx(torch.stack(alone).mean(0).detach().numpy(), abs=1e-6)

@@ -43,9 +43,10 @@ class Redraw:
         drawn, sample = self(self.store.take(rows), -1, rows)[name].lengths(), own[rows]
         growth = drawn.sum() / max(1, sample.sum())
         variance = ((drawn - growth * sample) ** 2).sum() / max(1, sample.sum())
-        needed = np.ceil(growth * own + np.sqrt(variance * own)).astype(np.int64)
+        needed: Ints = np.ceil(growth * own + np.sqrt(variance * own)).astype(np.int64)
         self.rooms[name] = np.where(needed <= self.length, needed, NO_LIMIT)
-        return np.minimum(needed, self.length)
+        widths: Ints = np.minimum(needed, self.length)
+        return widths
 
     def __call__(self, columns: Columns, epoch: int, rows: Ints) -> Columns:
         """Return the columns of ids of these rows, drawn for an epoch."""

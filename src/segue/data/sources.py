@@ -186,7 +186,7 @@ def _files(path: str, config: Config, shape: Shape, ledger: Ledger) -> Files:
 class Files:
     """Files, read one after the other."""
 
-    by_path = False
+    by_path: ClassVar = False
 
     paths: tuple[Path, ...]
     formats: tuple[Format, ...]
@@ -209,7 +209,7 @@ class Files:
 class Parallel:
     """Two files, read side by side."""
 
-    by_path = False
+    by_path: ClassVar = False
 
     source: Path
     target: Path
@@ -228,7 +228,7 @@ class Parallel:
 class Builtin:
     """A corpus that comes with Python."""
 
-    by_path = False
+    by_path: ClassVar = False
 
     name: str
     config: Config
@@ -245,7 +245,7 @@ class Builtin:
 class Docstrings:
     """Functions of the standard library with the first lines of their docstrings."""
 
-    by_path = True
+    by_path: ClassVar = True
 
     def describe(self) -> list[dict[str, Any]]:
         return [_described("docstrings", docstrings.pairs())]
@@ -258,7 +258,7 @@ class Docstrings:
 class Made:
     """A corpus that is made, not read."""
 
-    by_path = False
+    by_path: ClassVar = False
 
     name: str
     config: Config

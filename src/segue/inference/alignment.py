@@ -79,6 +79,7 @@ def aligned(opened: Opened, pairs: Iterable[tuple[str, str]]) -> Iterator[Alignm
     while group := list(islice(source, _ROWS)):
         batch = pair_batch(opened, group)
         alpha_BTS = _alpha(opened.model, batch, opened.device)
+        assert alpha_BTS is not None  # it attends
         for row, (text, target) in enumerate(group):
             yield of_words(opened, text, target, alpha_BTS[row][batch.mask_BT[row]][:, batch.source_mask[row]])
 

@@ -32,9 +32,12 @@ def windows(examples: Iterable[Example], first: int) -> Iterator[tuple[int, list
 
 def by_tokens(lengths: Sequence[int], tokens: int, rows: int) -> Iterator[list[int]]:
     """Yield the places of rows to be read together, the longest first: at most `rows` of them and about `tokens`
-    tokens, padding included; at least one row."""
+    tokens, padding included; at least one row. All but the last are so many as a power of two: a GPU records its steps
+    for a number of rows, and would else seldom meet one again."""
     order = sorted(range(len(lengths)), key=lambda place: -lengths[place])
     while order:
         count = max(1, min(rows, tokens // max(1, lengths[order[0]])))
+        if count < len(order):
+            count = 1 << (count.bit_length() - 1)
         yield order[:count]
         order = order[count:]

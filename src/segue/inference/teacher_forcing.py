@@ -92,6 +92,6 @@ def _greedy(opened: Opened, batch: Batch, most: int) -> list[Ids]:
 
     decode, sizes = Decode(beam=1, max_tokens=most, length_ratio=0), opened.codec.sizes
     starts: list[list[int]] = [[] for _ in batch.source]
-    given: tuple[Any, ...] = (batch.source, batch.source_mask, opened.device)
-    texts = generate(opened.model, starts, sizes, decode, *given, forbid=[sizes.unk])
+    given: Any = {"source": batch.source, "source_mask": batch.source_mask, "device": opened.device}
+    texts = generate(opened.model, starts, sizes, decode, forbid=[sizes.unk], **given)
     return [np.array([*text.ids, *([sizes.stop] if text.stopped else [])], np.int64) for text in texts]

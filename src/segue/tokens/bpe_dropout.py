@@ -25,7 +25,7 @@ TRIES = 8
 """A row that is longer than it may be is drawn again; after so many times it gets the ids of BPE without dropout."""
 _LONGEST = 512
 """Longer words, in bytes, keep the ids of BPE: the time of a draw grows with the square of a word's length."""
-_NONE = np.int64(1 << 40)
+_NONE = 1 << 40
 """The rank of two neighbours that no merge joins."""
 _GOLDEN, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _S11, _S27, _S30, _S31, _S32 = (np.uint64(bits) for bits in (11, 27, 30, 31, 32))
@@ -88,7 +88,7 @@ def _rank(pair: int, slots: Array, pairs: Array) -> int:
     slot = int(_mix(np.uint64(pair)) >> _S32) % len(slots)
     while slots[slot] >= 0:
         if pairs[slots[slot]] == pair:
-            return slots[slot]
+            return int(slots[slot])
         slot = (slot + 1) % len(slots)
     return _NONE
 

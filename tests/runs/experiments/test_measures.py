@@ -15,8 +15,11 @@ import segue
 from segue.data.example import Example
 from segue.errors import InputError
 from segue.inference.alignment import pair_batch
+from segue.inference.evaluation import Evaluation
+from segue.look.page.curves import Curve
+from segue.runs.experiments import claim as claims
 from segue.runs.experiments.claim import _compared, read_claim, run_claim
-from segue.runs.experiments.measures import MEASURES
+from segue.runs.experiments.measures import MEASURES, Measured
 from segue.runs.run import Run
 
 SETTINGS = {"tokens.kind": "space", "model.width": 8, "model.dropout": 0, "train.steps": 60}
@@ -127,6 +130,39 @@ def test_a_claim_by_length_is_run_judged_and_drawn(tmp_path: Path) -> None:
     assert "words of the source" in (tmp_path / "out" / "picture.svg").read_text()
     ElementTree.parse(tmp_path / "out" / "picture.svg")
     json.loads((tmp_path / "out" / "result.json").read_text())
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_each_row_of_a_claim_has_the_figure_of_its_own_part(
+    measure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts come in another order than they are named in; each has another figure."""
+    names = MEASURES[measure].parts
+    values = {part: 0.1 * (place + 1) for place, part in enumerate(names)}
+
+    def measured(*_: Any) -> Measured:
+        parts = {
+            part: Evaluation(
+                {"task": "seq2seq", "figure": "accuracy", "accuracy": value}, np.array([[value, 1.0]] * 30)
+            )
+            for part, value in reversed(values.items())
+        }
+        return Measured(parts, {})
+
+    monkeypatch.setattr(claims, "_trained", measured)
+    monkeypatch.setattr(claims, "curve_of", lambda *_: Curve([], [], []))
+    text = CLAIM.replace('measure = "length"', f'measure = "{measure}"')
+    first, *_, last = names
+    decides = f'["none, {first} < some, {last}", "none, {first} <~ some, {first}"]'
+    text = text.replace('["none, long < some, long", "none, short <~ some, short"]', decides)
+    data = tmp_path / "pairs.tsv"
+    data.write_text("".join(f"{source}\t{target}\n" for source, target in pairs(40)))
+    claim = read_claim(claimed(tmp_path, text))
+    recipe = claims._recipe(claim, "none", str(data), (), "", False)
+    found = claims._outcomes(claim, recipe, tmp_path, lambda *_: None, False)
+    assert {one.variant: one.mean.value for one in found} == pytest.approx(
+        {f"none, {part}": value for part, value in values.items()}
+    )
 
 
 @pytest.mark.parametrize(

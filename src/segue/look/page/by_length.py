@@ -38,7 +38,7 @@ def by_length(models: Sequence[Lengths], metric: str) -> str:
         Line(one.model, one.colour, [part.mean for part in one.parts], [part.value for part in one.parts])
         for one in models
     ]
-    axes = Axes("words of the source", metric, lower_is_better(metric), all=True)
+    axes = Axes("words of the source", metric, lower_is_better(metric), from_zero=True, all=True)
     wide, narrow = (line_chart(lines, axes, size) for size in ("wide", "narrow"))
     said = f"{metric} of sources of like length. A model that keeps a long source in one vector loses the most on the "
     said += "long ones; attention reads the source again for every word."

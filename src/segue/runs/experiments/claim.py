@@ -386,8 +386,9 @@ def _outcomes(claim: Claim, recipe: Recipe, out: Path, progress: Progress, trust
     seconds = float(np.mean([result["train_seconds"] for result in results])) if results else 0.0
     lines = {f"{variant}, {name}" if name else variant: line for name, line in _mean_lines(whole).items()}
     outcomes = []
-    for place, name in enumerate(claim.part_names(variant)):
-        evaluations = [list(one.parts.values())[place] for one in whole]
+    parts = MEASURES[claim.measure].parts if claim.measure else ("",)
+    for place, (part, name) in enumerate(zip(parts, claim.part_names(variant), strict=True)):
+        evaluations = [one.parts[part] for one in whole]
         chance = recipe.task.chance(corpus.examples("test"))
         learnt = not learns or _has_learnt(evaluations, recipe.task.figure, chance)
         drawn = lines if not place else {}

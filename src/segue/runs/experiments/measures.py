@@ -54,7 +54,8 @@ def _by_length(opened: Opened, whole: Evaluation, rows: Sequence[Example], at: i
 def _of_rows(whole: Evaluation, chosen_N: NDArray[np.bool_]) -> Evaluation:
     """The same figure of some rows."""
     result = {key: whole.result[key] for key in ("task", "figure", whole.figure)}
-    return replace(whole, result=result, pieces_NK=whole.pieces_NK[chosen_N], examples=[]).refigured()
+    some = replace(whole, result=result, pieces_NK=whole.pieces_NK[chosen_N], examples=[], lengths_N=None)
+    return some.refigured()
 
 
 def _by_place(opened: Opened, whole: Evaluation, rows: Sequence[Example], at: int) -> Measured:
