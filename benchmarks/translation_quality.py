@@ -34,7 +34,7 @@ NEAR = 2.0
 """A member whose figure on the validation text is farther below the best one's than this is left out."""
 _GPU = ["train.plan=none", "train.patience=0", "train.every=1500", "train.optimizer.ema=0.9995", "tokens.dropout=0.1"]
 _SMALL = ["model.layers=4", "model.width=256", "model.heads=4", "model.feed=1024", "batches.tokens=4096"]
-_MUON = ["train.optimizer.name=muon", "train.optimizer.rate=0.003", "train.optimizer.warmup=300"]
+_MUON = ["train.optimizer.name=muon", "train.optimizer.rate=0.005", "train.optimizer.warmup=300"]
 _ADAM = ["train.optimizer.rate=0.0015", "train.optimizer.warmup=1000"]
 _MULTI30K = [
     [*_GPU, *_SMALL, *_ADAM, "model.dropout=0.3"],

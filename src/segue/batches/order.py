@@ -93,6 +93,13 @@ class TokenBatches:
             {(*row, n) for rows in (fewest, most) for row, n in zip(map(tuple, self.widths_GK), rows, strict=True)}
         )
 
+    @property
+    def row_widths(self) -> Ints:
+        """The K widths that each row is padded to."""
+        widths_NK = np.empty((len(self.order), self.widths_GK.shape[1]), np.int64)
+        widths_NK[self.order] = np.repeat(self.widths_GK, self.counts_G, axis=0)
+        return widths_NK
+
     def at(self, epoch: int, place: int) -> tuple[Ints, tuple[int, ...]]:
         """Choose the rows of one batch of an epoch, and the K widths that they are padded to."""
         batch = permute(place, len(self), (self.seed, epoch))

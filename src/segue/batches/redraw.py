@@ -35,18 +35,20 @@ class Redraw:
         """The most ids that a row of each column may get; none: any number."""
         self.store = store
 
-    def reserve(self, name: str) -> Ints:
-        """Limit the rows of a column to the mean of their drawn length and one standard deviation, so that batches
-        can be planned; return how many places each row needs. Rows that a batch would cut anyway have no limit."""
+    def expected(self, name: str) -> Ints:
+        """Return how many places each row of a column needs in a batch: the mean of its drawn length and half a
+        standard deviation, as a sample of rows has them."""
         rows = np.unique(np.linspace(0, len(self.store) - 1, min(_SAMPLE, len(self.store)), dtype=np.int64))
         own = self.store.columns[name].lengths()
         drawn, sample = self(self.store.take(rows), -1, rows)[name].lengths(), own[rows]
         growth = drawn.sum() / max(1, sample.sum())
         variance = ((drawn - growth * sample) ** 2).sum() / max(1, sample.sum())
-        needed: Ints = np.ceil(growth * own + np.sqrt(variance * own)).astype(np.int64)
-        self.rooms[name] = np.where(needed <= self.length, needed, NO_LIMIT)
-        widths: Ints = np.minimum(needed, self.length)
-        return widths
+        needed: Ints = np.ceil(growth * own + np.sqrt(variance * own) / 2).astype(np.int64)
+        return np.minimum(needed, self.length)
+
+    def limit(self, name: str, widths_N: Ints) -> None:
+        """Draw rows that fit into their batches, which are so wide; those that a batch cuts anyway may be longer."""
+        self.rooms[name] = np.where(widths_N < self.length, widths_N, NO_LIMIT)
 
     def __call__(self, columns: Columns, epoch: int, rows: Ints) -> Columns:
         """Return the columns of ids of these rows, drawn for an epoch."""

@@ -45,16 +45,22 @@ class Rows(Batches):
         self.lengths = store.columns[by].lengths()
         self.token_batches: TokenBatches | None = None
         if config.tokens:
-            text = self._widths("text") + added
-            both = [text] if by == "text" else [self._widths(by), text]
-            self.token_batches = TokenBatches.of_lengths(np.stack(both, 1), config.tokens, seed)
+            self.token_batches = self._token_batches({by: 0} | {"text": added})
         self.per_epoch = math.ceil(len(store) / self.size) if self.token_batches is None else len(self.token_batches)
 
-    def _widths(self, name: str) -> NDArray[np.int64]:
-        """Return how many places each row of a column needs in a batch."""
-        if self.redraw:
-            return self.redraw.reserve(name)
-        return np.minimum(self.store.columns[name].lengths(), self.config.length)
+    def _token_batches(self, columns: dict[str, int]) -> TokenBatches:
+        """Plan token batches by the lengths of columns, to each of which `collate` adds so many places."""
+        cut, redraw = self.config.length, self.redraw
+        lengths = {
+            name: redraw.expected(name) if redraw else np.minimum(self.store.columns[name].lengths(), cut)
+            for name in columns
+        }
+        both = [lengths[name] + added for name, added in columns.items()]
+        batches = TokenBatches.of_lengths(np.stack(both, 1), self.config.tokens, self.seed)
+        for (name, added), widths_N in zip(columns.items(), batches.row_widths.T, strict=True):
+            if redraw:
+                redraw.limit(name, widths_N - added)
+        return batches
 
     @property
     def shapes(self) -> int | None:

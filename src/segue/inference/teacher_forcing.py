@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,6 +92,6 @@ def _greedy(opened: Opened, batch: Batch, most: int) -> list[Ids]:
 
     decode, sizes = Decode(beam=1, max_tokens=most, length_ratio=0), opened.codec.sizes
     starts: list[list[int]] = [[] for _ in batch.source]
-    given: Any = {"source": batch.source, "source_mask": batch.source_mask, "device": opened.device}
-    texts = generate(opened.model, starts, sizes, decode, forbid=[sizes.unk], **given)
+    source, mask = batch.source, batch.source_mask
+    texts = generate(opened.model, starts, sizes, decode, source, mask, opened.device, forbid=[sizes.unk])
     return [np.array([*text.ids, *([sizes.stop] if text.stopped else [])], np.int64) for text in texts]
