@@ -50,7 +50,7 @@ class Alignment(NamedTuple):
 
 
 def pharaoh(links: Iterable[tuple[int, int]]) -> str:
-    """Write pairs as Pharaoh did: "0-0 1-2"."""
+    """Write pairs in Pharaoh's format: "0-0 1-2"."""
     return " ".join(f"{source}-{target}" for source, target in links)
 
 
