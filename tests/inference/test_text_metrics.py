@@ -94,6 +94,19 @@ def test_intervals_are_as_wide_as_sacrebleus_bootstrap(name: str) -> None:
     assert (high - low) / 2 == pytest.approx(found._ci, rel=0.15)
 
 
+@pytest.mark.parametrize(("right", "end"), [(1, 0.0), (39, 100.0)])
+@pytest.mark.parametrize("name", ["bleu", "chrf", "rougeL"])
+def test_intervals_are_within_0_and_100(name: str, right: int, end: float) -> None:
+    """Of 40 outputs one is right, or all but one."""
+    references = ["the old dog sees a cat today"] * 40
+    written = references[:right] + ["x"] * (40 - right)
+    metric = METRICS[name]
+    table = metric.table(written, references)
+    low, high = Evaluation({"task": "seq2seq", "figure": name, name: 0.0}, table, of_sums=metric.of_sums).interval()
+    assert 0 <= low < high <= 100
+    assert end in (low, high)
+
+
 def test_two_models_are_compared_by_any_metric() -> None:
     for metric in METRICS.values():
         better, worse = (

@@ -26,6 +26,7 @@ from segue.inference.statistics import (
     ratio,
     share_interval,
 )
+from segue.inference.text_metrics import METRICS
 
 Floats = NDArray[np.float64]
 
@@ -200,7 +201,8 @@ def interval(seeds: Sequence[Evaluation]) -> tuple[float, float]:
     value, chance = float(np.mean([one.value for one in seeds])), chance_of_both([_seeds(seeds)], first.ordered)
     if first.share:
         return share_interval(value, int((pieces[:, 1] > 0).sum()), chance)
-    return value - chance.half, value + chance.half
+    least, most = (0.0, 100.0) if first.figure in METRICS else (-math.inf, math.inf)  # BLEU is never below 0
+    return max(least, value - chance.half), min(most, value + chance.half)
 
 
 def compare(a: Sequence[Evaluation], b: Sequence[Evaluation]) -> Paired:
