@@ -1,8 +1,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
+from segue.data.config import Config
 from segue.data.ledger import LISTED_ROWS, Ledger
+from segue.data.readers import Reader
+from segue.data.shapes import PARALLEL
 
 
 def test_bad_rows_are_counted_and_the_first_are_listed() -> None:
@@ -34,3 +38,13 @@ def test_the_summary_is_in_sentences() -> None:
         "a byte order mark was dropped: 0.txt, 1.txt, 2.txt, 3.txt, 4.txt and 2 more.",
     ]
     assert json.loads(json.dumps(ledger.to_dict())) == ledger.to_dict()
+
+
+def test_pairs_with_one_blank_side_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "a.en").write_text("a\n\nb\n\n")
+    (tmp_path / "a.de").write_text("x\ny\n \n\n")
+    ledger = Ledger()
+    reader = Reader(Config(path="a"), PARALLEL, ledger)
+    assert len(list(reader.parallel(tmp_path / "a.en", tmp_path / "a.de", None))) == 3
+    (note,) = ledger.notes()
+    assert note.startswith("one side is blank in 2 of the pairs")

@@ -140,17 +140,20 @@ class Reader:
         """Stream the examples of two files: line n of one is the translation of line n of the other."""
         sources = lines(blocks(source, self.config.encoding, self.ledger, tick))
         targets = lines(blocks(target, self.config.encoding, self.ledger))
-        pairs, counts = zip_longest(sources, targets), [0, 0]
+        pairs, counts, half = zip_longest(sources, targets), [0, 0], 0
         for number, (left, right) in enumerate(pairs, 1):
             counts[0] += left is not None
             counts[1] += right is not None
             if left is not None and right is not None:
+                half += bool(left.strip()) != bool(right.strip())
                 yield from self._example([left, right], str(source), number)
         if counts[0] != counts[1]:
             raise InputError(
                 f"{source} has {counts[0]:,} lines but {target} has {counts[1]:,}. Expected line n of one to be the "
                 "translation of line n of the other; give files of the same length."
             )
+        if half:
+            self.ledger.note(f"one side is blank in {half:,} of the pairs, which are read as they are", str(source))
 
     def _bad(self, path: str, line: int, reason: str) -> None:
         self.ledger.bad_row(path, line, reason)
