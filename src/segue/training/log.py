@@ -202,7 +202,7 @@ class Log:
         if self.learns:
             self.progress(self.what, self.trainer.progress)
             if self.world.size == 1:  # several processes would not end at the same step
-                self.trainer.interrupts.begin()  # last: what fails above calls no __exit__, and signals stay as they are
+                self.trainer.interrupts.begin()  # last: where something above fails, nobody calls __exit__
         return self
 
     def _validating(self, share: float) -> None:
