@@ -261,6 +261,11 @@ ELSEWHERE = {
     "seeds.py": "320 trainings, about an hour",
     "budgets.py": "budgets in seconds: the card, and two cores with nothing else on them",
     "budget_rule.py": "a GPU",
+    "translation_quality.py": "a GPU, or an hour of two cores",
+    "translation_training_speed.py": "a GPU",
+    "translate_speed.py": "seconds, also on a GPU",
+    "marian_agreement.py": "minutes, against transformers and CTranslate2",
+    "longest3.py": "SAMSum",
 }
 """What the other figures need: run the script itself."""
 
