@@ -18,6 +18,8 @@ from segue.inference.decode_settings import Config as Decode
 from segue.inference.opened import Opened
 from segue.models.base import EncoderDecoder
 from segue.models.network import Network
+from segue.models.rnn_seq2seq import RnnSeq2seq
+from segue.models.transformer import Transformer
 from segue.tasks.seq2seq import TASK
 from segue.tokens.tokenizer import Config, Tokenizer
 
@@ -79,6 +81,15 @@ def test_rows_sum_to_one_with_every_kind_of_tokens(kind: str) -> None:
         assert found.target == (*target.split(), END)
         np.testing.assert_allclose(found.alpha_TS.sum(1), 1)
         assert [t for _, t in found.links()] == list(range(len(target.split())))
+
+
+@pytest.mark.parametrize("pairs", [[("", "")], [("", ""), ("ab c", "d"), ("", "d")]])
+@pytest.mark.parametrize("kind", [Transformer, RnnSeq2seq])
+def test_a_blank_source_has_no_links(kind: Any, pairs: list[tuple[str, str]]) -> None:
+    settings = {"layers": 1, "width": 8} | ({"heads": 2} if kind is Transformer else {})
+    some = opened()
+    found = list(aligned(some._replace(model=kind(kind.Config(**settings), some.codec.sizes)), pairs))
+    assert [len(one.links()) for one in found] == [len(source and target.split()) for source, target in pairs]
 
 
 def test_a_text_that_is_cut_has_only_the_words_that_are_read() -> None:

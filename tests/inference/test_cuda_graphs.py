@@ -27,7 +27,7 @@ from segue.inference.decode import generate, stream
 from segue.inference.decode_settings import Config
 from segue.layers import one_token, one_token_cpu
 from segue.layers.kv_cache import TransformerStep
-from segue.layers.one_token import Stack
+from segue.layers.one_token import Stack, loops_for
 from segue.models.base import LanguageModel, Sizes
 from segue.models.gpt import Gpt
 from segue.models.rnn_lm import Drop, RnnLm
@@ -489,11 +489,11 @@ def test_loops_write_through_windows_that_slide(looped: None) -> None:
 
 def test_loops_are_for_float32_and_many_weights(looped: None, monkeypatch: pytest.MonkeyPatch) -> None:
     model = make()
-    assert model._loops(1) is None
+    assert loops_for(model.stack, 1) is None
     model.float()
     torch.set_num_threads(2)
-    few, many = model._loops(16), model._loops(17)
+    few, many = loops_for(model.stack, 16), loops_for(model.stack, 17)
     assert isinstance(few, one_token_cpu.Layers) and isinstance(many, one_token_cpu.Layers)
     assert few.packed is None and many.packed is not None
     monkeypatch.setattr(one_token, "_LARGE", 10**6)
-    assert model._loops(1) is None
+    assert loops_for(model.stack, 1) is None

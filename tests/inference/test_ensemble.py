@@ -44,6 +44,17 @@ def test_the_probability_is_the_mean() -> None:
     assert together[real].exp().numpy() == pytest.approx(torch.stack(alone).mean(0)[real].numpy(), rel=1e-5)
 
 
+def test_a_target_longer_than_the_window_of_a_part_is_scored() -> None:
+    """A Transformer reads it through its window, alone and in an ensemble."""
+    torch.manual_seed(4)
+    short = Transformer(Transformer.Config(layers=1, width=8, heads=2, context=4), SIZES).eval()
+    tokens = np.array([[0, 2, 3, 4, 5, 6, 2]])
+    long = Batch(tokens, np.roll(tokens, -1), tokens >= 0, None, SOURCE[:1], SOURCE[:1] != 0).to("cpu")
+    parts = [short, network(1).float()]
+    alone = torch.stack([part.logprobs(long)[0].exp() for part in parts])
+    assert Ensemble(parts).logprobs(long)[0].exp().numpy() == pytest.approx(alone.mean(0).numpy(), rel=1e-5)
+
+
 def test_steps_score_as_teacher_forcing_does() -> None:
     parts = Ensemble([network(1), network(2)])
     for ranked in best(parts, [[]] * 3, SIZES, Config(beam=3, n_best=3, max_tokens=4), **GIVEN):

@@ -23,6 +23,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for seed in (0, 1):
         segue.train("rnn_seq2seq", PAIRS, folder / f"run{seed}", TINY | {"train.seed": seed})
     segue.train("rnn_seq2seq", PAIRS, folder / "words", TINY | {"tokens.kind": "word"})
+    marked = {"model.output_bias": True, "model.layers": 1, "model.heads": 1}
+    segue.train("transformer", PAIRS, folder / "marked", TINY | marked)
     segue.train("naive_bayes", PAIRS, folder / "classes", {"data.validation": 0})
     return folder
 
@@ -47,6 +49,12 @@ def test_the_probability_of_a_translation_is_the_mean_at_every_token() -> None:
         assert same == pytest.approx(first, rel=1e-4)
     sources = [source for source, _ in PAIRS]
     assert [a.text for a in twice.predict(sources)] == [a.text for a in one.predict(sources)]
+
+
+def test_a_run_that_begins_targets_by_a_mark_goes_with_one_that_begins_them_by_stop() -> None:
+    sources = [source for source, _ in PAIRS]
+    one, other = ([a.text for a in segue.load(name).predict(sources)] for name in ("marked+run0", "run0+marked"))
+    assert one == other
 
 
 def test_verbs_take_an_ensemble(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,9 @@ import io
 import json
 import pydoc_data.topics
 import sys
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sentencepiece
@@ -35,12 +37,16 @@ def pieces_of(model: bytes) -> list[str]:
     return [library.id_to_piece(i) for i in range(3, library.get_piece_size())]
 
 
+@cache
+def library() -> Any:
+    assert isinstance(LEARNT, SentencePieces)
+    return sentencepiece.SentencePieceProcessor(model_proto=LEARNT.spm)
+
+
 @given(st.text(max_size=20))
 def test_ids_are_the_librarys_own(text: str) -> None:
-    assert isinstance(LEARNT, SentencePieces)
-    library = sentencepiece.SentencePieceProcessor(model_proto=LEARNT.spm)
     if not text.startswith(">>"):
-        assert LEARNT.encode(text).tolist() == library.encode(text)
+        assert LEARNT.encode(text).tolist() == library().encode(text)
 
 
 def test_text_comes_back_with_single_blanks_and_plain_letters() -> None:

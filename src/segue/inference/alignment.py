@@ -105,7 +105,7 @@ def of_words(opened: Opened, text: str, target: str, alpha_TS: Floats) -> Alignm
     _, sources = opened.codec.source_tokenizer.pieces(text)
     _, targets = opened.codec.tokenizer.pieces(target)
     columns, rows = _grouped(text, sources, alpha_TS.shape[1]), _grouped(target, targets, alpha_TS.shape[0])
-    by_word = np.array([alpha_TS[:, tokens].sum(1) for _, tokens in columns]).reshape(len(columns), -1)
+    by_word = np.array([alpha_TS[:, tokens].sum(1) for _, tokens in columns]).reshape(len(columns), len(alpha_TS))
     alpha = np.array([by_word[:, tokens].mean(1) for _, tokens in rows]).reshape(len(rows), len(columns))
     return Alignment(tuple(word for word, _ in columns), tuple(word for word, _ in rows), alpha)
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from segue.batches.batch import Batch
+from segue.batches.batch import IGNORE, Batch
 from segue.batches.state import State
 from segue.models.base import EncoderDecoder
 from segue.models.network import Network
@@ -53,6 +53,12 @@ class Ensemble(Network, EncoderDecoder):
         """log p of the mean, which are logits too."""
         return _mean([part(batch)[0] for part in self.parts]), None
 
+    @torch.inference_mode()
+    def logprobs(self, batch: Batch, state: None = None) -> tuple[Tensor, None]:
+        """log p of each target, 0 at IGNORE; each part reads a long target in its own way."""
+        logp_BT = _log_mean([part.logprobs(batch)[0] for part in self._models()])
+        return logp_BT.masked_fill(batch.targets == IGNORE, 0.0), None
+
     def alignment(self, batch: Batch) -> Tensor | None:
         """The mean of those parts that have attention."""
         found = [alpha for part in self._models() if (alpha := part.alignment(batch)) is not None]
@@ -74,6 +80,10 @@ class Ensemble(Network, EncoderDecoder):
 
 
 def _mean(logits: Sequence[Tensor]) -> Tensor:
-    """log of the mean of probabilities."""
-    logps = torch.stack([one.float().log_softmax(-1) for one in logits])
-    return logps.logsumexp(0) - math.log(len(logits))
+    """log of the mean of the probabilities that these logits give."""
+    return _log_mean([one.float().log_softmax(-1) for one in logits])
+
+
+def _log_mean(logps: Sequence[Tensor]) -> Tensor:
+    """log of the mean of probabilities, from the log of each."""
+    return torch.stack(list(logps)).logsumexp(0) - math.log(len(logps))

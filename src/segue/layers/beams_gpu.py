@@ -160,10 +160,7 @@ def _hidden(z_BD: Tensor, feed: FeedForward) -> Tensor:
     if feed.activation == "relu" and up.bias is not None:
         relu: Tensor = torch._addmm_activation(up.bias, z_BD, up.weight.T)
         return relu
-    h_BF = _linear(z_BD, up)
-    if feed.activation == "silu":
-        return F.silu(h_BF)
-    return F.gelu(h_BF, approximate="tanh") if feed.activation == "gelu" else h_BF.relu()
+    return feed.activated(_linear(z_BD, up))
 
 
 def _logits(z_BD: Tensor, stack: Stack) -> Tensor:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from segue.layers.kv_cache import Loops
 from segue.layers.position import Positions
 from segue.layers.transformer import Block
 
@@ -48,7 +49,16 @@ class Stacked(ABC):
         """The weights as they lie in memory."""
 
 
-def may_compile(stack: Stack, rows: int) -> bool:
+def loops_for(stack: Stack, rows: int) -> Loops | None:
+    """Compiled code for a step of so many rows, where it is faster; None elsewhere."""
+    if not _may_compile(stack, rows):
+        return None
+    from segue.layers.one_token_cpu import Layers  # numba takes long to import
+
+    return Layers(stack, rows)
+
+
+def _may_compile(stack: Stack, rows: int) -> bool:
     """Whether the loops and packed matrices of one_token_cpu.py are faster for so many rows than torch's layers, and
     can compute such a stack."""
     weight, threads = stack.vectors, torch.get_num_threads()

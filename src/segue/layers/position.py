@@ -118,3 +118,13 @@ class Positions(nn.Module):
         distance = places[..., None] - torch.arange(seen, device=places.device)
         bias: Tensor = self.table(bucket(distance, self.both))
         return bias.movedim(-1, -3)
+
+    def causal_bias(self, places: Tensor, seen: int, dtype: torch.dtype) -> Tensor | None:
+        """The same with a causal mask for each row, where rows have places of their own: as numbers, since each layer
+        would turn a boolean mask into them. Else attention makes the mask."""
+        bias = self.bias(places, seen)
+        if places.dim() == 1:
+            return bias
+        bias = torch.zeros((), dtype=dtype, device=places.device) if bias is None else bias
+        sees_BTS = torch.arange(seen, device=places.device) <= places[..., None]
+        return bias.masked_fill(~sees_BTS[:, None], -math.inf)

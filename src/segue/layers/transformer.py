@@ -59,13 +59,14 @@ class FeedForward(nn.Module):
         self.dropout = dropout
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        h_BTF = self._activated(self.up(x_BTD))
+        h_BTF = self.activated(self.up(x_BTD))
         if self.dropout:
             h_BTF = F.dropout(h_BTF, self.dropout, self.training)
         out: Tensor = self.down(h_BTF)
         return out
 
-    def _activated(self, h_BTF: Tensor) -> Tensor:
+    def activated(self, h_BTF: Tensor) -> Tensor:
+        """The activation function f."""
         if self.activation == "silu":
             return F.silu(h_BTF)
         return F.gelu(h_BTF, approximate="tanh") if self.activation == "gelu" else h_BTF.relu()

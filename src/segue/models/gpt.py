@@ -35,10 +35,10 @@ from torch import Tensor, nn
 from segue.batches.batch import Batch
 from segue.errors import InputError
 from segue.layers.attention import SelfAttention
-from segue.layers.kv_cache import Loops, Slots, TransformerStep, Window, read_tokens
+from segue.layers.kv_cache import Slots, TransformerStep, Window, read_tokens
 from segue.layers.lecture_attention import Bilinear, Plain, Unmixed
 from segue.layers.losses import linear_cross_entropy, target_logprobs
-from segue.layers.one_token import Stack, Stacked, may_compile
+from segue.layers.one_token import Stack, Stacked, loops_for
 from segue.layers.position import Position, Positions
 from segue.layers.probe import recording
 from segue.layers.transformer import Block, FeedForward, LayerNorm, Norm
@@ -283,11 +283,7 @@ class Gpt(Network, LanguageModel, Body, Stacked):
         places, seen = torch.arange(length, device=tokens_BT.device), length
         if slots is not None:
             places, seen = slots.places(length), slots.seen
-        bias = self.positions.bias(places, seen)
-        if places.dim() == 2:  # a causal mask for each row, as numbers: each layer would turn a boolean mask into them
-            bias = torch.zeros((), dtype=self.vectors.weight.dtype, device=places.device) if bias is None else bias
-            sees_BTS = torch.arange(seen, device=places.device) <= places[..., None]
-            bias = bias.masked_fill(~sees_BTS[:, None], -math.inf)
+        bias = self.positions.causal_bias(places, seen, self.vectors.weight.dtype)
         rotation = self.positions.rotation(places)
         x_BTD = self.drop(self.positions.add(self._scaled(tokens_BT), places))
         yield x_BTD
@@ -347,7 +343,8 @@ class Gpt(Network, LanguageModel, Body, Stacked):
 
     def one_token(self, state: Window, places: int = 0) -> TransformerStep:
         begin = self.start(len(state.length_B), places) if places else state
-        step = TransformerStep(begin, self.window, self._read_slots, self._sharp, self._loops(len(state.length_B)))
+        loops = loops_for(self.stack, len(state.length_B))
+        step = TransformerStep(begin, self.window, self._read_slots, self._sharp, loops)
         if places:
             step.take(state)
         return step
@@ -360,14 +357,6 @@ class Gpt(Network, LanguageModel, Body, Stacked):
         norm = self.norm if self.config.norm == "pre" else None
         blocks = cast(list[Block], list(self.blocks))
         return Stack(self.vectors.weight, self.positions.scale, self.positions, blocks, norm, self._out, None)
-
-    def _loops(self, rows: int) -> Loops | None:
-        """Compiled loops for a step of so many rows, where they are faster; None elsewhere."""
-        if not may_compile(self.stack, rows):
-            return None
-        from segue.layers.one_token_cpu import Layers
-
-        return Layers(self.stack, rows)
 
     def _sharp(self, x_BD: Tensor) -> Tensor:
         """The logits of few places, not rounded to bfloat16 as weights may be: near 10 its numbers lie 0.06 apart."""

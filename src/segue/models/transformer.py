@@ -24,7 +24,6 @@ activations have keys of their own (0 in the paper).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, replace
@@ -38,9 +37,9 @@ from segue.batches.batch import Batch
 from segue.batches.state import State
 from segue.errors import InputError
 from segue.layers.attention import CrossAttention, Memory, SelfAttention
-from segue.layers.kv_cache import Loops, Slots, TransformerStep, Window, read_tokens
+from segue.layers.kv_cache import Slots, TransformerStep, Window, read_tokens
 from segue.layers.losses import target_logprobs
-from segue.layers.one_token import Stack, Stacked, may_compile
+from segue.layers.one_token import Stack, Stacked, loops_for
 from segue.layers.position import Position, Positions
 from segue.layers.probe import recording
 from segue.layers.transformer import Activation, Block, FeedForward, LayerNorm
@@ -140,22 +139,20 @@ class SourceWindow(State):
 
 
 class DecoderStep(TransformerStep):
-    """One token of each row at a time, with a source: the memories of the sources are in the same place too."""
+    """One token of each row at a time, with a source: the memories of the sources are in the same place too. It sums no
+    attention, as `step` does."""
 
     def __init__(self, model: Transformer, state: SourceWindow, own: bool = False) -> None:
         """`own`: the memories of the sources are copied, so that `take` can write over them."""
-        self.model, self.beams, self.attended_BS = model, state.beams, state.attended_BS
-        self.memories = state.memories
-        super().__init__(state.window, model.window, self._decoded, model.logits, model.loops(state))
+        assert state.attended_BS is None
+        self.model, self.beams, self.memories = model, state.beams, state.memories
+        loops = loops_for(model.stack, len(state.window.length_B))
+        super().__init__(state.window, model.window, self._decoded, model.logits, loops)
         if own:
             self.memories = tuple(one.select(state.rows[: len(one.k_BHSK)]) for one in state.memories)
 
     def _decoded(self, tokens_BT: Tensor, slots: Slots) -> Tensor:
-        weights: list[Tensor] | None = None if self.attended_BS is None else []
-        x_BTD = self.model.decoded(tokens_BT, self.memories, slots, self.beams, weights)
-        if weights and self.attended_BS is not None:
-            self.attended_BS = self.attended_BS + weights[0][:, 0]
-        return x_BTD
+        return self.model.decoded(tokens_BT, self.memories, slots, self.beams)
 
     def take(self, state: SourceWindow) -> None:  # type: ignore[override]
         super().take(state.window)
@@ -164,11 +161,11 @@ class DecoderStep(TransformerStep):
                 place.copy_(new)
             if ours.mask is not None:
                 ours.mask.copy_(theirs.real())
-        self.beams, self.attended_BS = state.beams, state.attended_BS
+        self.beams = state.beams
 
     def state(self) -> SourceWindow:  # type: ignore[override]
         memories = tuple(self._memories(self.map.source_B[:: self.beams]))
-        return SourceWindow(super().state(), memories, self.beams, self.attended_BS)
+        return SourceWindow(super().state(), memories, self.beams)
 
 
 class Transformer(Network, EncoderDecoder, Stacked):
@@ -377,11 +374,7 @@ class Transformer(Network, EncoderDecoder, Stacked):
         places, seen = torch.arange(length, device=tokens_BT.device), length
         if slots is not None:
             places, seen = slots.places(length), slots.seen
-        bias = self.positions.bias(places, seen)
-        if places.dim() == 2:  # a causal mask for each row, as numbers: each layer would turn a boolean mask into them
-            bias = torch.zeros((), dtype=self.vectors.weight.dtype, device=places.device) if bias is None else bias
-            sees_BTS = torch.arange(seen, device=places.device) <= places[..., None]
-            bias = bias.masked_fill(~sees_BTS[:, None], -math.inf)
+        bias = self.positions.causal_bias(places, seen, self.vectors.weight.dtype)
         rotation = self.positions.rotation(places)
         if self.sizes.start != self.sizes.stop:  # batches begin every target with STOP, which stands nowhere else in it
             tokens_BT = tokens_BT.masked_fill(tokens_BT == self.sizes.stop, self.sizes.start)
@@ -495,15 +488,6 @@ class Transformer(Network, EncoderDecoder, Stacked):
         norm = self.norm if self.config.norm == "pre" else None
         blocks = cast(list[Block], list(self.decoder))
         return Stack(self.vectors.weight, self.scale, self.positions, blocks, norm, self._out, self.bias)
-
-    def loops(self, state: SourceWindow) -> Loops | None:
-        """Compiled code for a step, where it is faster; None elsewhere. It sums no attention."""
-        rows = len(state.window.length_B)
-        if state.attended_BS is not None or not may_compile(self.stack, rows):
-            return None
-        from segue.layers.one_token_cpu import Layers
-
-        return Layers(self.stack, rows)
 
     def one_token(self, state: SourceWindow, places: int = 0) -> DecoderStep:
         if not places:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,9 @@ class EnsembleRun(Run):
 
         first = runs[0]
         _check(runs)
-        super().__init__(first.path, first.recipe, Ensemble([run.model for run in runs]), first.codec, first.device)
+        # A target begins with STOP, in whose place a model that has a mark for it reads that.
+        codec = first.codec._replace(sizes=replace(first.codec.sizes, marks=()))
+        super().__init__(first.path, first.recipe, Ensemble([run.model for run in runs]), codec, first.device)
         self.runs = list(runs)
 
     @property

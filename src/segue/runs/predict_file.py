@@ -44,7 +44,7 @@ class Answered(NamedTuple):
         if self.words is not None:
             return explained_line(self.answer, self.words)
         line: str = self.answer.line()
-        return line if self.links is None else f"{line} ||| {pharaoh(self.links)}"
+        return f"{line} ||| {pharaoh(self.links)}" if self.links else line
 
 
 class PredictedFile:
