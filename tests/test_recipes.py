@@ -506,6 +506,13 @@ def test_a_recipe_that_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> N
     assert "no regular file" in refused(str(tmp_path / "r.toml"))
 
 
+def test_a_named_batch_in_rows_replaces_one_in_tokens() -> None:
+    assert load_recipe("transformer").batches.tokens > 0
+    rows = load_recipe("transformer", ["batches.size=16"]).batches
+    assert (rows.size, rows.tokens) == (16, 0)
+    assert load_recipe("transformer", ["batches.size=16", "batches.tokens=99"]).batches.tokens == 99
+
+
 def test_a_named_budget_replaces_that_of_a_shipped_recipe() -> None:
     shipped = load_recipe("gpt/gpu").train
     assert shipped.steps and not shipped.seconds

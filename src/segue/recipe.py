@@ -83,14 +83,17 @@ def load_recipe(
     `what` may also be a textbook's name (models/names.py), and a setting may lack its section where one alone has the
     key. `base` holds values of the caller's own below the overrides, as {"data": {"path": …}}. A kind that is a file
     of the user's own is code, and is imported only with `trust`. A budget that is named (train.seconds=600) replaces
-    that of a shipped recipe.
+    that of a shipped recipe, and a batch in rows (batches.size=32) a recipe's batch in tokens.
     """
     kind, name, values = _from_toml(what)
     models.check_trust(kind, trust)
     settings = [full_setting(one, kind) for one in overrides]
-    if not what.endswith(".toml") and any(one.partition("=")[0] in _BUDGET[:3] for one in settings):
+    asked = {one.partition("=")[0] for one in settings}
+    if not what.endswith(".toml") and asked & set(_BUDGET[:3]):
         train = values.get("train", {})
         values["train"] = {key: value for key, value in train.items() if f"train.{key}" not in _BUDGET[:3]}
+    if "batches.size" in asked:
+        values.get("batches", {}).pop("tokens", None)
     for section, entries in (base or {}).items():
         values.setdefault(section, {}).update(entries)
     named = _named(values) if what.endswith(".toml") else []

@@ -114,3 +114,11 @@ def test_a_model_without_attention_is_refused() -> None:
     assert not attends(Diagonal(attention=False))
     with pytest.raises(InputError, match=r"no attention .* nothing to align"):
         next(aligned(opened(attention=False), [("ab", "c")]))
+
+
+def test_a_blank_source_has_an_empty_alignment_and_the_others_keep_theirs() -> None:
+    pairs = [("ab c", "d ef"), ("", ""), ("  ", "d"), ("d", "ab")]
+    alone = [next(aligned(opened(), [pair])).links() for pair in pairs]
+    assert [found.links() for found in aligned(opened(), pairs)] == alone
+    assert alone[1] == alone[2] == []
+    assert alone[0] == [(0, 0), (1, 1)]

@@ -181,3 +181,16 @@ def test_a_comparison_and_a_claim_name_their_own_command(
     own = goes_on.replace(" --out", f"{settings} --out") if asked.startswith("claim") else goes_on
     assert said == f"segue: Interrupted. What is finished is kept. Go on with: segue {own}"
     assert list(tmp_path.glob("*out/*/checkpoints/step-00000003"))
+
+
+def test_a_run_that_cannot_begin_leaves_the_signals_as_they_are(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError("no space left")
+
+    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(log, "Metrics", full)
+    with pytest.raises(OSError, match="no space"):
+        segue.train("rnn_lm", TEXT, tmp_path / "run", SETTINGS, device="cpu")
+    assert signal.getsignal(signal.SIGINT) is before

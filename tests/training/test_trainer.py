@@ -392,6 +392,15 @@ def test_only_what_is_worth_saying_of_a_budget_is_said_to_be_left(tmp_path: Path
     assert ("seconds_left" in trainer.summary()) == left
 
 
+def test_a_run_that_the_clock_ended_gives_nothing_back(tmp_path: Path) -> None:
+    """With few and slow steps the decay that the clock fixed ends well before the last second."""
+    trainer = trainer_of("bow", tmp_path, steps=0, seconds=100.0)
+    trainer.budget.steps = 2
+    run(trainer)
+    assert trainer.step == 2
+    assert "seconds_left" not in trainer.summary()
+
+
 @pytest.mark.parametrize("values", [{"steps": -1}, {"seconds": -0.5}, {"log_every": 0}, {"validate_tokens": 0}])
 def test_impossible_values_are_refused(values: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="or more"):

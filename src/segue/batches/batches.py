@@ -18,7 +18,7 @@ class Config:
     """The recipe's [batches]."""
 
     size: int = 0
-    """Batch size: rows in one update (0: 32 for running text, 64 otherwise); `tokens` replaces it."""
+    """Batch size: rows in one update (0: 32 for running text, else 64); `tokens` replaces it unless you name it."""
     length: int = 0
     """Tokens a row reads in one step of running text; other tasks cut rows at it (0: 128 for text, 1,024 for rows)."""
     accumulate: int = 1

@@ -50,7 +50,7 @@ class Alignment(NamedTuple):
 
 
 def pharaoh(links: Iterable[tuple[int, int]]) -> str:
-    """Write pairs as Pharaoh did: "0-0 1-2"."""
+    """Write pairs in Pharaoh's format: "0-0 1-2"."""
     return " ".join(f"{source}-{target}" for source, target in links)
 
 
@@ -73,15 +73,25 @@ def check_attends(model: Any) -> None:
 
 
 def aligned(opened: Opened, pairs: Iterable[tuple[str, str]]) -> Iterator[Alignment]:
-    """Align each source with its target. What the model does not read, since a text is too long, is left out."""
+    """Align each source with its target. What the model does not read, since a text is too long, is left out; the
+    alignment of a blank source is empty, since there is nothing to attend to."""
     check_attends(opened.model)
     source = iter(pairs)
     while group := list(islice(source, _ROWS)):
-        batch = pair_batch(opened, group)
-        alpha_BTS = _alpha(opened.model, batch, opened.device)
-        assert alpha_BTS is not None  # it attends
-        for row, (text, target) in enumerate(group):
-            yield of_words(opened, text, target, alpha_BTS[row][batch.mask_BT[row]][:, batch.source_mask[row]])
+        found = _aligned(opened, [pair for pair in group if pair[0].strip()])
+        for text, _ in group:
+            yield next(found) if text.strip() else Alignment((), (), np.zeros((0, 0)))
+
+
+def _aligned(opened: Opened, pairs: Sequence[tuple[str, str]]) -> Iterator[Alignment]:
+    """Align some pairs together; no source is blank."""
+    if not pairs:
+        return
+    batch = pair_batch(opened, pairs)
+    alpha_BTS = _alpha(opened.model, batch, opened.device)
+    assert alpha_BTS is not None  # it attends
+    for row, (text, target) in enumerate(pairs):
+        yield of_words(opened, text, target, alpha_BTS[row][batch.mask_BT[row]][:, batch.source_mask[row]])
 
 
 def pair_batch(opened: Opened, pairs: Sequence[tuple[str, str]]) -> Batch:

@@ -40,7 +40,7 @@ Array = Any
 
 
 class ModelConfig:
-    """What a kind's nested `Config` derives from: a frozen dataclass, 16 fields at most, a line of doc under each.
+    """What a kind's nested `Config` derives from: a frozen dataclass, 17 fields at most, a line of doc under each.
 
     The names below are no fields, and so no keys of a recipe, until a Config makes them its own."""
 

@@ -209,6 +209,8 @@ class Transformer(Network, EncoderDecoder, Stacked):
         """Label smoothing: the share of a target's probability that is spread over the vocabulary, in training."""
         output_bias: bool = False
         """As Marian: add a bias to each token's logit, and begin a target with a vector of zeros, not with STOP's."""
+        embeddings: str = ""
+        """Begin with the vectors of a word2vec run or file, rescaled (train.freeze=vectors keeps them fixed)."""
 
         def __post_init__(self) -> None:
             if self.size != "own":
@@ -296,8 +298,9 @@ class Transformer(Network, EncoderDecoder, Stacked):
 
     @property
     def token_tables(self) -> list[tuple[nn.Embedding, bool]]:
-        """What model.embeddings would fill."""
-        return [(self.vectors, False)]
+        """What model.embeddings fills, none of them of small letters."""
+        tables = [self.vectors] if self.source_vectors is self.vectors else [self.vectors, self.source_vectors]
+        return [(table, False) for table in tables]
 
     @property
     def regions(self) -> list[nn.Module]:

@@ -62,9 +62,7 @@ class QuestionFile:
             self.form = "parallel"
             return
         if not self.path.is_file():
-            raise InputError(
-                f"There is no file {file}. Expected a table, JSON, or a text a line; - stands for standard input."
-            )
+            raise self._missing(str(file))
         self.form = self._given(form) or self._by_extension()
 
     def _parallel(self, file: str) -> tuple[Path, ...]:
@@ -72,6 +70,18 @@ class QuestionFile:
         paths = tuple(map(Path, file.split(",")))
         both = self.whole and TWO_FILES in self.shape.formats and len(paths) == 2 and not self.path.is_file()
         return paths if both and all(path.is_file() for path in paths) else ()
+
+    def _missing(self, file: str) -> InputError:
+        """What is wrong with a path that is no file; of SOURCE,TARGET, which of the two, or that one is enough."""
+        paths = [Path(part) for part in file.split(",")]
+        pair = TWO_FILES in self.shape.formats and len(paths) == 2
+        absent = [path for path in paths if not path.is_file()] if pair else [Path(file)]
+        if not absent:
+            return InputError(f"{file} are two files. Expected the file of sources alone: {paths[0]}.")
+        expected = "a table, JSON, or a text a line; - stands for standard input"
+        if pair and self.whole:
+            expected = "SOURCE,TARGET, a table, JSON, or a source, a tab and its target in a line"
+        return InputError(f"There is no file {' and no file '.join(map(str, absent))}. Expected {expected}.")
 
     def _given(self, form: str) -> Format | None:
         """The format that the user has named."""

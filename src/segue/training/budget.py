@@ -39,6 +39,8 @@ class Budget:
             limits.append(DEFAULT)
         self.steps = min(limits, default=0)
         """The last step; 0: the clock will say."""
+        self.most = self.steps
+        """The steps or epochs that the recipe allows, in steps; 0: only the clock limits the run."""
         self.decays = config.optimizer.schedule == "wsd"
         self.decay_at: int | None = None
         """The step at which the decay begins, once it is known."""
@@ -61,6 +63,10 @@ class Budget:
         if self.config.seconds:
             ends.append(self.config.seconds - seconds)
         return min(ends)
+
+    def used_up(self, step: int) -> bool:
+        """Whether a run has taken all steps or epochs that its recipe allows."""
+        return 0 < self.most <= step
 
     def look_at_clock(self, step: int, seconds: float) -> None:
         """Begin the decay if only its share of the seconds is left."""

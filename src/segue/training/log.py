@@ -196,13 +196,13 @@ class Log:
         if self.learns:
             self._restore()
             self.trainer.validating = self._validating
-            if self.world.size == 1:  # several processes would not end at the same step
-                self.trainer.interrupts.begin()
         if self.world.first:
             board = self.learns and self.trainer.config.tensorboard
             self.metrics = Metrics(self.folder, self.trainer.step, board)
         if self.learns:
             self.progress(self.what, self.trainer.progress)
+            if self.world.size == 1:  # several processes would not end at the same step
+                self.trainer.interrupts.begin()  # last: where something above fails, nobody calls __exit__
         return self
 
     def _validating(self, share: float) -> None:

@@ -369,7 +369,8 @@ class Trainer:
             met = sum(p.numel() for p in self.model.parameters() if self.model.tied or id(p) not in looked_up)
             found["profile"] = self.profile.result(self.targets / max(1, self.step), met)
         left = max(0.0, self.config.seconds - self.spent)
-        if left > max(1.0, SOONER * self.config.seconds):
+        given_back = self.stopped_early or self.budget.used_up(self.step)  # else the clock ended it, in whole steps
+        if given_back and left > max(1.0, SOONER * self.config.seconds):
             found["seconds_left"] = left
         return found | {"stopped_early": self.stopped_early, "wall_seconds": self.spent}
 

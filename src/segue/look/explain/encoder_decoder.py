@@ -76,7 +76,7 @@ def _shape(name: str, part: nn.Module | None) -> str:
         case nn.Linear():
             return f"{tokens} x {part.out_features}"
         case nn.ModuleList():
-            return f"{tokens} x {_width(part)}; {len(part)} layers"
+            return f"{tokens} x {_width(part)}; {len(part)} layer{'s' if len(part) > 1 else ''}"
     return ""
 
 
