@@ -66,7 +66,7 @@ class Ensemble(Network, EncoderDecoder):
 
     @property
     def window(self) -> int:
-        return max(part.window for part in self._models())
+        return min((part.window for part in self._models() if part.window), default=0)
 
     def start(self, rows: int, capacity: int, source: Any = None, source_mask: Any = None) -> EnsembleState:
         return EnsembleState([part.start(rows, capacity, source, source_mask) for part in self._models()])

@@ -54,13 +54,14 @@ class BothRuns(NamedTuple):
 
 def both_runs(opened: Opened, pairs: Iterable[tuple[str, str]], most: int = 0) -> Iterator[BothRuns]:
     """Run a model both ways over each source and its reference. It writes at most `most` tokens itself (0: 10 more
-    than the longest reference of the batch)."""
+    than the longest reference of the batch), and no more than it sees at once."""
     rows = iter(pairs)
     while group := list(islice(rows, _ROWS)):
         batch = pair_batch(opened, group)
         forced = _steps(opened, batch, None)
         reference = _steps(opened, batch, [row[mask] for row, mask in zip(batch.targets, batch.mask_BT, strict=True)])
-        written = _greedy(opened, batch, most or batch.tokens_BT.shape[1] + 10)
+        longest = most or batch.tokens_BT.shape[1] + 10
+        written = _greedy(opened, batch, min(longest, opened.model.window or longest))
         start = opened.codec.sizes.start
         inputs = [np.array([start, *ids[:-1]], np.int64) for ids in written]
         own = replace(batch, tokens_BT=pad(inputs), targets=pad(written), mask_BT=mask_of(inputs))
