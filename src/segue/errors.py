@@ -27,6 +27,10 @@ class InputError(SegueError):
     exit_code = 2
 
 
+class BadSourceError(ValueError):
+    """A sound or a picture cannot be read: says what is wrong with it, without its name, which the caller knows."""
+
+
 _MOST = 100
 """List at most this many choices: nobody reads a whole vocabulary."""
 

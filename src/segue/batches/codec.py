@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from segue.data.config import Config as Data
-from segue.data.config import Label
+from segue.data.config import Label, Source
 
 if TYPE_CHECKING:
     from segue.tokens.spelling import Speller
@@ -32,6 +32,11 @@ class Sizes:
     """Whether a language model carries its context over the end of a unit (data.carry)."""
     source_vocab_size: int = 0
     """Ids of the source's own vocabulary, if each side of a pair has one; 0: both sides share one."""
+
+    source: Source = "text"
+    """What a source is."""
+    frame: int = 0
+    """Numbers in a frame of the source: log-mels of sound, pixels of a picture; 0: the source is text."""
 
     @property
     def source_ids(self) -> int:

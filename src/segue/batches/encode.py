@@ -47,11 +47,12 @@ def encode(
     for group in grouped(examples):
         columns = to_columns(group)
         if writer is None:
-            writer = StoreWriter(folder, {name: str(column.flat.dtype) for name, column in columns.items()})
+            widths = {name: column.width for name, column in columns.items() if column.width > 1}
+            writer = StoreWriter(folder, {name: str(column.flat.dtype) for name, column in columns.items()}, widths)
         for name, column in columns.items():
             writer.append(name, column.flat, column.lengths())
             if name in _IDS:
-                unknown += int((column.flat == tokenizer.unk).sum()) if tokenizer.closed else 0
+                unknown += int((column.flat == tokenizer.unk).sum()) if tokenizer.closed and column.width == 1 else 0
                 cut += int(np.maximum(column.lengths() - limit, 0).sum()) if limit else 0
         rows += len(group)
         done(rows)

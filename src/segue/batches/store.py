@@ -3,7 +3,8 @@
 A store is a folder of columns. A column is one flat file of numbers and, where it has rows, a file of their ends.
 Running text has the column `text` alone: w1 … wn STOP w1 …; several corpora of it are the rows of `text`, with a
 `weight` each; rows have `text` and `label`, or `text` and `tags`, or `source` and `text`, and for BPE-dropout
-`text_begins`, 1 where a word begins. `complete.json` is written last: without it a store does not exist.
+`text_begins`, 1 where a word begins. A `source` of sound or pictures has frames of several numbers each.
+`complete.json` is written last: without it a store does not exist.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ BEGINS = "_begins"
 
 
 class Column(NamedTuple):
-    """Numbers end to end; row i is flat[ends[i - 1]:ends[i]]."""
+    """Numbers end to end; row i is flat[ends[i - 1]:ends[i]]. Of frames, each of `width` numbers, lengths and ends
+    count frames, and a row is a matrix of them."""
 
     flat: NDArray[Any]
     ends: NDArray[np.int64]
+    width: int = 1
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -36,7 +39,11 @@ class Column(NamedTuple):
         return cls(flat, np.cumsum([np.size(row) for row in rows], dtype=np.int64))
 
     def row(self, i: int) -> NDArray[Any]:
-        return self.flat[self.ends[i - 1] if i else 0 : self.ends[i]]
+        return self._frames[self.ends[i - 1] if i else 0 : self.ends[i]]
+
+    @property
+    def _frames(self) -> NDArray[Any]:
+        return self.flat if self.width == 1 else self.flat.reshape(-1, self.width)
 
     def rows(self, limit: int | None = None) -> list[NDArray[Any]]:
         """List all rows, each cut at `limit`."""
@@ -51,7 +58,7 @@ class Column(NamedTuple):
         lengths = self.ends[rows] - np.where(rows > 0, self.ends[rows - 1], 0)
         ends = np.cumsum(lengths, dtype=np.int64)
         places = np.arange(lengths.sum()) + np.repeat(self.ends[rows] - ends, lengths)
-        return Column(np.asarray(self.flat[places]), ends)
+        return Column(np.asarray(self._frames[places]).reshape(-1), ends, self.width)
 
 
 Columns = dict[str, Column]
@@ -71,7 +78,8 @@ class Store:
         self.columns: Columns = {}
         for name, facts in json.loads((folder / "complete.json").read_text()).items():
             flat = _map(folder / f"{name}.ids", np.dtype(facts["dtype"]))
-            self.columns[name] = Column(flat, _map(folder / f"{name}.ends", np.dtype(np.int64)))
+            ends = _map(folder / f"{name}.ends", np.dtype(np.int64))
+            self.columns[name] = Column(flat, ends, facts.get("width", 1))
 
     @property
     def tokens(self) -> NDArray[Any]:
@@ -89,9 +97,10 @@ class Store:
 class StoreWriter:
     """Appends rows to the columns of a new store."""
 
-    def __init__(self, folder: Path, dtypes: dict[str, str]) -> None:
+    def __init__(self, folder: Path, dtypes: dict[str, str], widths: dict[str, int] | None = None) -> None:
+        """`widths`: numbers in a frame, of columns that have frames."""
         folder.mkdir(parents=True, exist_ok=True)
-        self.folder, self.dtypes = folder, dtypes
+        self.folder, self.dtypes, self.widths = folder, dtypes, widths or {}
         self.sizes = dict.fromkeys(dtypes, 0)
         (folder / "complete.json").unlink(missing_ok=True)
         self.files: dict[str, tuple[BinaryIO, BinaryIO]] = {
@@ -104,13 +113,17 @@ class StoreWriter:
         flat.astype(self.dtypes[name], copy=False).tofile(ids)
         if lengths is not None:
             (np.cumsum(lengths, dtype=np.int64) + self.sizes[name]).tofile(ends)
-        self.sizes[name] += len(flat)
+        self.sizes[name] += len(flat) // self.widths.get(name, 1)
 
     def close(self) -> Store:
         for pair in self.files.values():
             for file in pair:
                 file.close()
-        facts = {name: {"dtype": dtype, "size": self.sizes[name]} for name, dtype in self.dtypes.items()}
+        facts: dict[str, dict[str, Any]] = {
+            name: {"dtype": dtype, "size": self.sizes[name]} for name, dtype in self.dtypes.items()
+        }
+        for name, width in self.widths.items():
+            facts[name]["width"] = width
         (self.folder / "complete.json").write_text(json.dumps(facts))
         return Store(self.folder)
 

@@ -11,6 +11,7 @@ DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
 """The words for common delimiters (data.delimiter)."""
 Label = Literal["class", "classes", "number", "iob1", "bio", "bioes"]
 Metric = Literal["bleu", "bleu_lower", "chrf", "rouge1", "rouge2", "rougeL", "exact", "f1", "repeats"]
+Source = Literal["auto", "text", "sound", "picture"]
 Format = Literal["auto", "text", "tsv", "csv", "json", "jsonl", "fasttext", "conll", "parallel"]
 
 
@@ -36,6 +37,12 @@ class Config:
     """With unit=line: skip blank lines (and count them), or keep them as empty texts."""
     canonical: bool = False
     """Reduce whitespace to one blank between words and none at the ends, for text that is already tokenised."""
+    source: Source = "auto"
+    """What sources of pairs are: text, or names of files of sound (wav) or pictures (png, jpeg, gif)."""
+    rate: int = 16000
+    """Samples a second to which sound is resampled."""
+    pixels: int = 64
+    """Pictures are scaled to fit a square of so many pixels a side."""
     encoding: str = "utf-8"
     """The encoding of the files."""
     on_error: Literal["stop", "skip"] = "stop"
@@ -52,6 +59,10 @@ class Config:
     def __post_init__(self) -> None:
         if not self.path:
             raise ValueError("data.path is empty; expected a built-in corpus, a file, a folder or a glob")
+        if not 4000 <= self.rate <= 192_000:
+            raise ValueError(f"data.rate is {self.rate}; expected 4000 to 192000 samples a second")
+        if not 8 <= self.pixels <= 1024:
+            raise ValueError(f"data.pixels is {self.pixels}; expected 8 to 1024 pixels a side")
         if self.seed < 0:
             raise ValueError(f"data.seed is {self.seed}; expected 0 or more")
         _check_encoding(self.encoding)

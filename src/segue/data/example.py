@@ -35,6 +35,10 @@ class Example(NamedTuple):
     """False if a long document continues in the next example."""
     path: str = ""
     line: int = 0
+    content: str = ""
+    """A checksum of the sound or the picture that `text` names; empty: the text is its own content."""
+    also: tuple[str, ...] = ()
+    """Other targets that are as right as `target`."""
 
     def at(self, path: str, line: int) -> Example:
         """The same example, found there; faster than `_replace`, which shows in a million rows."""
