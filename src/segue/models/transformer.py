@@ -223,7 +223,7 @@ class Transformer(Network, EncoderDecoder, Stacked):
             for name in ("layers", "width", "heads", "context"):
                 if getattr(self, name) < 1:
                     raise ValueError(f"{name} = {getattr(self, name)}: must be 1 or more")
-            for name in ("decoder_layers", "feed"):
+            for name in ("decoder_layers", "feed", "patch", "ctc"):
                 if getattr(self, name) < 0:
                     raise ValueError(f"{name} = {getattr(self, name)}: must be 0 or more")
             for name in ("dropout", "attention_dropout", "activation_dropout", "label_smoothing"):
