@@ -89,18 +89,19 @@ def seen(frame: np.ndarray) -> dict[str, tuple[str, str, float, float]]:
         high, wide = rows[-1] - rows[0] + 1, columns[-1] - columns[0] + 1
         inside = mask[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
         kind = kind_of(inside)
-        size = "large" if max(high, wide) > 17 else "small"
+        size = "large" if high > 17 else "small"
         found[colour] = (kind, size, columns[0] + wide / 2, rows[0] + high / 2)
     return found
 
 
 def kind_of(inside: np.ndarray) -> str:
-    """By the share of its box that a thing fills, and by how much wider it is below than above."""
-    half = len(inside) // 3
-    if inside[-half:].sum() > 1.8 * inside[:half].sum():
+    """By how much wider a thing is below than above, by its corners, and by the share of its box that it fills."""
+    third = len(inside) // 3
+    if inside[-third:].sum() > 1.8 * inside[:third].sum():
         return "triangle"
-    share = inside.mean()
-    return "square" if share > 0.9 else "circle" if share > 0.7 else "cross"
+    if inside[1:-1, 1:-1][np.ix_([0, -1], [0, -1])].all():  # pixels on the very edge are only half covered
+        return "square"
+    return "circle" if inside.mean() > 0.68 else "cross"
 
 
 def said_of(things: dict[str, tuple[str, str, float, float]]) -> set[str]:

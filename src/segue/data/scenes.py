@@ -44,7 +44,7 @@ NOISE = 6
 """Each value of a pixel is changed by at most so much."""
 
 KINDS = ("circle", "square", "triangle", "cross")
-SIZES = {"small": (5.5, 6.5), "large": (11.0, 12.0)}
+SIZES = {"small": (6.25, 7.0), "large": (11.0, 12.0)}
 """From the centre of a thing to its edge: the least and the most."""
 COLOURS = {
     "red": (215, 40, 40),
