@@ -40,11 +40,13 @@ def encode(
     folder: Path,
     limit: int = 0,
     done: Callable[[int], None] = lambda rows: None,
+    together: int = 0,
 ) -> Encoded:
-    """Write the rows that `to_columns` makes of examples, group by group. Tokens beyond `limit` count as cut."""
+    """Write the rows that `to_columns` makes of examples, group by group. Tokens beyond `limit` count as cut.
+    `together`: most rows of a group (0: a megabyte of text)."""
     writer: StoreWriter | None = None
     unknown = cut = rows = 0
-    for group in grouped(examples):
+    for group in grouped(examples, together):
         columns = to_columns(group)
         if writer is None:
             widths = {name: column.width for name, column in columns.items() if column.width > 1}
@@ -120,12 +122,14 @@ def encode_mixed(
     return Encoded(writer.close(), writer.sizes["text"], unknown, 0)
 
 
-def grouped(examples: Iterable[Example]) -> Iterator[list[Example]]:
-    """Group examples until they have about a megabyte; pieces of a long unit are never grouped with whole units."""
+def grouped(examples: Iterable[Example], together: int = 0) -> Iterator[list[Example]]:
+    """Group examples until they have about a megabyte, or are so many; pieces of a long unit are never grouped with
+    whole units."""
     group: list[Example] = []
     size = 0
     for example in examples:
-        if group and (size >= _GROUP or example.ends != group[0].ends):
+        full = size >= _GROUP or len(group) == together
+        if group and (full or example.ends != group[0].ends):
             yield group
             group, size = [], 0
         group.append(example)

@@ -14,7 +14,7 @@ from segue.data.shapes import LABELLED, PARALLEL, TAGGED, TEXT, Shape
 from segue.errors import InputError
 
 LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idlelib", "__pycache__", "pydoc_data"}
-MADE = ("grammar", "clauses", "copy")
+MADE = ("grammar", "clauses", "copy", "tones", "shapes")
 """Corpora that are made, not read, a sentence a line: their best possible score is known."""
 
 
@@ -44,6 +44,8 @@ def describe() -> list[Row]:
             (PARALLEL,),
             "functions of the standard library, each with the first line of its docstring; whole modules are held out",
         ),
+        Row("tones", (PARALLEL,), "sounds, and the words that they spell; the best possible score is known"),
+        Row("shapes", (PARALLEL,), "drawn scenes, and sentences about them; the best possible score is known"),
         Row("copy", (TEXT,), "a letter, a clock, the same letter again; the best possible score is known"),
     ]
 

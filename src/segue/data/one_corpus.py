@@ -17,8 +17,8 @@ from segue.data.config import Config
 from segue.data.example import Example
 from segue.data.ledger import Ledger
 from segue.data.permute import permute
-from segue.data.shapes import Shape
-from segue.data.sources import Progress, open_source
+from segue.data.shapes import PARALLEL, Shape
+from segue.data.sources import Progress, open_source, source_of
 from segue.data.splits import Plan, plan
 from segue.errors import InputError
 
@@ -32,6 +32,8 @@ class Part:
         """Find the files, but read nothing yet."""
         self.name, self.weight = name, weight
         """The weight that data.path gives, if it gives one."""
+        if config.source == "auto" and shape is PARALLEL:
+            config = replace(config, source=source_of(name, config.format, config.encoding))
         self.config, self.shape, self.ledger = replace(config, path=name), shape, ledger
         self.source = open_source(name, config, shape, ledger)
 

@@ -32,6 +32,7 @@ from segue.data.example import Example
 from segue.data.files import LONGEST_LINE, Tick, blocks, lines
 from segue.data.iob import SCHEMES, SchemeReader
 from segue.data.ledger import Ledger
+from segue.data.media import MEDIA, resolved
 from segue.data.shapes import Shape, Values, json_object, question_values
 from segue.data.tables import DOCUMENT_MARK, LEAST_ROWS, csv_rows, fasttext_row, json_rows, peek, see_delimiter
 from segue.data.units import units
@@ -168,6 +169,8 @@ class Reader:
             self.ledger.blank_lines += 1
             return
         made, fault = self.shape.example(values, self.config), ""
+        if isinstance(made, Example) and self.config.source in MEDIA:
+            made = made._replace(text=resolved(made.text, path))
         if isinstance(made, Example) and spans is not None:
             tags, fault = spans.read(made.tags, lines)
             made = made._replace(tags=tags)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from segue.data.config import Config, Format
 from segue.data.example import Example, joined, names_of
+from segue.data.media import media_in
 from segue.data.tables import Kind, is_conll, is_fasttext, json_rows, kinds_of, see_delimiter
 from segue.data.units import tidy
 from segue.errors import InputError
@@ -336,6 +337,8 @@ def _looks_parallel(extension: str, lines: list[str]) -> bool:
     names = {name.strip().lower() for name in listed}
     if any(set(shape.keys) <= set(listed) for shape in (LABELLED, TAGGED)):
         return False
+    if extension in (*_TABLES, *_OBJECTS) and len(listed) > 1 and lines[1:] and all(map(media_in, lines[1:])):
+        return True
     if set(PARALLEL.keys) <= set(listed) or (len(languages(listed)) == 2 and len(names) <= 3):
         return True
     return not names.isdisjoint(_SOURCE_NAMES) and not names.isdisjoint(_TARGET_NAMES)

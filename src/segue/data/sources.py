@@ -12,9 +12,9 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
-from segue.data import builtin, copy_task, docstrings, downloads, grammar
+from segue.data import builtin, copy_task, docstrings, downloads, grammar, media
 from segue.data.config import Config, Format
 from segue.data.example import Example
 from segue.data.files import blocks, describe_file, extension, lines
@@ -27,7 +27,7 @@ from segue.errors import InputError, nearest
 
 Progress = Callable[[str, float], None]
 
-BUILTIN = ("pydoc", "stdlib", "grammar", "clauses", "docstrings", "copy")
+BUILTIN = ("pydoc", "stdlib", "grammar", "clauses", "docstrings", "copy", "tones", "shapes")
 NOT_TEXT = frozenset(
     f".{name}"
     for names in (
@@ -129,11 +129,11 @@ def open_source(path: str, config: Config, shape: Shape, ledger: Ledger) -> Sour
     """Find what a path names, and decide how its files are written; reads nothing yet."""
     if (path == "copy" and shape.running) or (path == "grammar" and shape.name in grammar.BY_SHAPE):
         return Made(path, config, shape)
-    if path == "clauses" and shape == PARALLEL:
+    if path in ("clauses", *media.CORPORA) and shape == PARALLEL:
         return Made(path, config, shape)
     if path == "docstrings" and shape == PARALLEL:
         return Docstrings()
-    if path in ("grammar", "clauses", "docstrings"):
+    if path in ("grammar", "clauses", "docstrings", *media.CORPORA):
         raise InputError(f"the corpus '{path}' has no such rows. Expected {shape.expected}.")
     if path in BUILTIN or path in downloads.NAMED:
         if not shape.running:
@@ -150,7 +150,7 @@ def guess_shape(path: str, form: Format = "auto", encoding: str = "utf-8") -> Sh
 
     In a folder or a glob, one file of each extension is looked into; it is running text if they do not agree.
     """
-    if _is_pair(path) or path in ("clauses", "docstrings"):
+    if _is_pair(path) or path in ("clauses", "docstrings", *media.CORPORA):
         return PARALLEL
     if path in BUILTIN or path in downloads.NAMED:
         return TEXT
@@ -161,6 +161,18 @@ def guess_shape(path: str, form: Format = "auto", encoding: str = "utf-8") -> Sh
     files = {extension(file) if form == "auto" else f".{form}": file for file in reversed(found)}
     shapes = [guess(kind, _first_lines(file, encoding)) for kind, file in files.items()]
     return shapes[0] if all(shape is shapes[0] for shape in shapes) else TEXT
+
+
+def source_of(path: str, form: Format = "auto", encoding: str = "utf-8") -> media.Media | Literal["text"]:
+    """What the sources of pairs are: text, or names of sounds or pictures, by the first lines of a file."""
+    if path in media.CORPORA:
+        return media.CORPORA[path]
+    if path in BUILTIN or path in downloads.NAMED:
+        return "text"
+    file = Path(path.partition(",")[0] if _is_pair(path) else path)
+    found = {media.media_in(line) for line in _first_lines(file, encoding, 20)[1:]}
+    (first, *others) = found or {None}
+    return "text" if first is None or others else first
 
 
 def _first_lines(path: Path, encoding: str, count: int = 200) -> list[str]:
@@ -274,6 +286,9 @@ class Made:
         """The best possible score on these very examples."""
         if self.name == "copy":
             return copy_task.best(examples)
+        if self.name in media.CORPORA:
+            best: dict[str, float] = media.corpus(self.name).best(examples)
+            return best
         return grammar.best(_data_set(self.name, self.shape.name), examples)
 
 
@@ -290,6 +305,8 @@ def _described(name: str, examples: Iterable[Example]) -> dict[str, Any]:
 @lru_cache(maxsize=4)
 def _made(name: str, shape: str, seed: int) -> tuple[Example, ...]:
     """All examples of a seed. Cached, since a run reads these few megabytes several times."""
+    if name in media.CORPORA:
+        return tuple(media.corpus(name).examples(seed))
     return tuple(copy_task.lines(seed=seed) if name == "copy" else grammar.sentences(_data_set(name, shape), seed=seed))
 
 

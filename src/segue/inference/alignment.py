@@ -59,7 +59,8 @@ def attends(model: Any) -> bool:
     if not isinstance(model, EncoderDecoder):
         return False
     one = np.zeros((1, 1), np.int64)
-    batch = Batch(one, one, one == 0, None, one, one == 0)
+    source = np.zeros((1, 1, model.sizes.frame), np.uint8) if model.sizes.frame else one
+    batch = Batch(one, one, one == 0, None, source, one == 0)
     return _alpha(model, batch, next(iter(model.parameters())).device) is not None  # type: ignore[attr-defined]
 
 

@@ -232,7 +232,8 @@ class Rows:
             self.state = self.model.start(len(prompts), capacity, *extra)
         if self._covers and extra:
             self.state = self.state.covering()
-            self.mask_RS = torch.ones_like(extra[0], dtype=torch.bool) if extra[1] is None else extra[1]
+            mask_RS = extra[0].new_ones(extra[0].shape[:2], dtype=torch.bool) if extra[1] is None else extra[1]
+            self.mask_RS = self.model.source_mask(mask_RS) if extra[0].dim() == 3 else mask_RS
         if self.config.no_repeat:
             last = [[NONE] * (longest - 1 - len(prompt)) + list(prompt) for prompt in prompts]
             self.text_BT = torch.tensor(last, dtype=torch.long, device=self.device).view(len(prompts), -1)
@@ -382,8 +383,8 @@ def _at_rest(parts: Sequence[nn.Module]) -> Iterator[None]:
 
 
 def _lengths(rows: int, source: Any, source_mask: Any) -> list[int | None]:
-    """The tokens of each source; None where there is none."""
-    if source is None:
+    """The tokens of each source; None where there is none, or where it is no text."""
+    if source is None or source.ndim == 3:
         return [None] * rows
     if source_mask is None:
         return [len(row) for row in source]

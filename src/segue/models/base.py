@@ -213,6 +213,11 @@ class EncoderDecoder(LanguageModel):
         teacher forcing; rows sum to 1, padding of the source gets 0. None: the model has no attention."""
         return None
 
+    def source_mask(self, mask_BS: Array) -> Array:
+        """Return the mask of the places that attention sees, from that of the source: of text they are its tokens; of
+        sound and pictures a model makes other places of their frames."""
+        return mask_BS
+
     def sentence_vectors(self, source_BS: Array, source_mask_BS: Array) -> Array | None:
         """Compute x_BD, one vector for each source: what the decoder starts from, or else the mean of what it attends
         to. None: the model has none."""

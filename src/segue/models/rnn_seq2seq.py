@@ -44,6 +44,7 @@ from segue.batches.state import State
 from segue.layers.alignment import Alignment, SourceStates, contexts, coverage_loss, fixed_weights, widened
 from segue.layers.probe import probe, recording
 from segue.layers.recurrent import Cell, Parts, Recurrent, RecurrentState, RecurrentStep
+from segue.layers.sources import stem
 from segue.models.base import EncoderDecoder, Loss, ModelConfig, Sizes, Term
 from segue.models.network import Network, dropout_by_epochs, smoothed_loss
 
@@ -182,12 +183,18 @@ class RnnSeq2seq(Network, EncoderDecoder):
         """Weight tying: source and target share a table of vectors (sides); it is the output weights too (all)."""
         label_smoothing: float = 0.0
         """Label smoothing: the share of each target's probability that all tokens of the vocabulary get."""
+        patch: int = 0
+        """Pictures: pixels a side of a patch, each a place of the source; 0: 2D convolutions read the picture."""
+        ctc: float = 0.0
+        """Sound: weight of CTC's loss on the encoder's output, beside the decoder's; 0: none."""
         embeddings: str = ""
         """Begin with the vectors of a word2vec run or file (train.freeze=vectors keeps them fixed if tied)."""
 
         def __post_init__(self) -> None:
             if self.width < 1 or self.layers < 1:
                 raise ValueError(f"width = {self.width}, layers = {self.layers}: both must be 1 or more")
+            if self.patch < 0 or not 0 <= self.ctc <= 1:
+                raise ValueError(f"patch = {self.patch}, ctc = {self.ctc}: must be 0 or more, and 0 to 1")
             if not 0 <= self.dropout < 1:
                 raise ValueError(f"dropout = {self.dropout}: must be at least 0 and less than 1")
             if not 0 <= self.label_smoothing < 1:
@@ -222,6 +229,8 @@ class RnnSeq2seq(Network, EncoderDecoder):
         super().__init__(config, sizes)
         width, ways = config.width, 2 if config.bidirectional else 1
         self.vectors = self._table(sizes.ids)
+        self.stem = stem(sizes, width, config.patch)
+        """What reads sound and pictures; None: the source is text, and has vectors."""
         self.source_vectors = self.vectors if self._one_table else self._table(sizes.source_ids)
         self.drop = nn.Dropout(config.dropout)
         shape = (config.layers, config.dropout)
@@ -240,7 +249,7 @@ class RnnSeq2seq(Network, EncoderDecoder):
     @property
     def _one_table(self) -> bool:
         """Whether source and target share their vectors; a source with a vocabulary of its own cannot."""
-        return self.config.tied != "none" and not self.sizes.source_vocab_size
+        return self.stem is not None or (self.config.tied != "none" and not self.sizes.source_vocab_size)
 
     def _table(self, ids: int) -> nn.Embedding:
         """Vectors of deviation 0.4; with large ones (2) a small translation is learnt much more slowly."""
@@ -258,9 +267,9 @@ class RnnSeq2seq(Network, EncoderDecoder):
     def tied(self) -> bool:
         return self.config.tied == "all"
 
-    def read(self, source_BS: Tensor, source_mask_BS: Tensor | None) -> Decoding:
+    def read(self, source: Tensor, source_mask_BS: Tensor | None) -> Decoding:
         """The encoder: what the decoder begins with. Padding changes nothing."""
-        x_BSD = self.drop(self.source_vectors(source_BS))
+        x_BSD, source_mask_BS = self._places(source, source_mask_BS)
         if self.config.reverse_source:
             mask_BS = None if source_mask_BS is None else source_mask_BS.flip(1)
             h_BSD, end = self.encoder(x_BSD.flip(1), mask_BS)
@@ -270,11 +279,21 @@ class RnnSeq2seq(Network, EncoderDecoder):
         if self.config.bidirectional:
             end = RecurrentState(*(torch.cat([part[::2], part[1::2]], -1) for part in end.parts()))
         if self.config.attention != "none":
-            everywhere_BS = torch.ones_like(source_BS, dtype=torch.bool)
+            everywhere_BS = x_BSD.new_ones(x_BSD.shape[:2], dtype=torch.bool)
             return self._attending(self.drop(h_BSD), everywhere_BS if source_mask_BS is None else source_mask_BS, end)
         if self.config.feeds == "start":
             return Decoding(end, None, {})
-        return Decoding(self.decoder.zero_state(len(source_BS)), None, {"context": end.h_LBD[-1]})
+        return Decoding(self.decoder.zero_state(len(source)), None, {"context": end.h_LBD[-1]})
+
+    def _places(self, source: Tensor, source_mask_BS: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """x_BSD of the source, tokens or frames, and its mask; None: every place is real."""
+        if self.stem is None:
+            return self.drop(self.source_vectors(source)), source_mask_BS
+        every_BF = source.new_ones(source.shape[:2], dtype=torch.bool) if source_mask_BS is None else source_mask_BS
+        return self.drop(self.stem(source, every_BF)), self.stem.mask(every_BF)
+
+    def source_mask(self, mask_BS: Tensor) -> Tensor:
+        return mask_BS if self.stem is None else self.stem.mask(mask_BS)
 
     def _attending(self, h_BSD: Tensor, mask_BS: Tensor, end: RecurrentState) -> Decoding:
         """The state before the target, of a decoder with attention."""

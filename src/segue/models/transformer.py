@@ -42,6 +42,7 @@ from segue.layers.losses import target_logprobs
 from segue.layers.one_token import Stack, Stacked, loops_for
 from segue.layers.position import Position, Positions
 from segue.layers.probe import recording
+from segue.layers.sources import stem
 from segue.layers.transformer import Activation, Block, FeedForward, LayerNorm
 from segue.models.base import EncoderDecoder, Loss, ModelConfig, Sizes
 from segue.models.network import Network, smoothed_loss
@@ -207,6 +208,10 @@ class Transformer(Network, EncoderDecoder, Stacked):
         """Dropout inside the feed-forward network."""
         label_smoothing: float = 0.0
         """Label smoothing: the share of a target's probability that is spread over the vocabulary, in training."""
+        patch: int = 8
+        """Pictures: pixels a side of a patch, each a place of the source; 0: 2D convolutions read the picture."""
+        ctc: float = 0.0
+        """Sound: weight of CTC's loss on the encoder's output, beside the decoder's; 0: none."""
         output_bias: bool = False
         """As Marian: add a bias to each token's logit, and begin a target with a vector of zeros, not with STOP's."""
         embeddings: str = ""
@@ -218,7 +223,9 @@ class Transformer(Network, EncoderDecoder, Stacked):
             for name in ("layers", "width", "heads", "context"):
                 if getattr(self, name) < 1:
                     raise ValueError(f"{name} = {getattr(self, name)}: must be 1 or more")
-            for name in ("decoder_layers", "feed"):
+            if not 0 <= self.ctc <= 1:
+                raise ValueError(f"ctc = {self.ctc}: must be 0 to 1")
+            for name in ("decoder_layers", "feed", "patch"):
                 if getattr(self, name) < 0:
                     raise ValueError(f"{name} = {getattr(self, name)}: must be 0 or more")
             for name in ("dropout", "attention_dropout", "activation_dropout", "label_smoothing"):
@@ -263,7 +270,10 @@ class Transformer(Network, EncoderDecoder, Stacked):
         width, both = config.width, not sizes.source_vocab_size
         # The vector of a mark `start` is zeros and does not learn. Without the mark STOP, id 0, begins a target.
         self.vectors = nn.Embedding(sizes.ids, width, padding_idx=sizes.start or None)
-        self.source_vectors = self.vectors if config.tied == "all" and both else nn.Embedding(sizes.source_ids, width)
+        self.stem = stem(sizes, width, config.patch)
+        """What reads sound and pictures; None: the source is text, and has vectors."""
+        shared = (config.tied == "all" and both) or self.stem is not None
+        self.source_vectors = self.vectors if shared else nn.Embedding(sizes.source_ids, width)
         places = (config.width, config.heads, config.head_width)
         self.source_positions = Positions(config.position, config.context, *places, both=True)
         self.positions = Positions(config.position, config.context + 1, *places)  # one more for the first STOP
@@ -326,27 +336,39 @@ class Transformer(Network, EncoderDecoder, Stacked):
 
     # The source
 
-    def encoded(self, source_BS: Tensor, mask: Tensor | None) -> Tensor:
-        """The encoder: m_BSD. `mask`: (B, 1, 1, S), True at real tokens; None: all are."""
-        length = source_BS.shape[1]
+    def encoded(self, source: Tensor, source_mask_BS: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """The encoder: m_BSD, and its mask (B, 1, 1, S), True at real places; None: all are."""
+        x_BSD, mask_BS = self._places(source, source_mask_BS)
+        mask = None if mask_BS is None else mask_BS[:, None, None, :]
+        length = x_BSD.shape[1]
         if length > self.config.context:
             raise InputError(
                 f"A source has {length:,} tokens, and this model sees {self.config.context:,} (model.context). "
                 f"Set batches.length={self.config.context} or less, or model.context={length} or more."
             )
-        places = torch.arange(length, device=source_BS.device)
+        places = torch.arange(length, device=x_BSD.device)
         bias, rotation = self.source_positions.bias(places, length), self.source_positions.rotation(places)
-        x_BSD = self.drop(self.source_positions.add(self._scaled(self.source_vectors(source_BS)), places))
+        x_BSD = self.drop(self.source_positions.add(x_BSD, places))
         for block in self.encoder:
             with self._as_compiled():
                 x_BSD = block(x_BSD, mask, bias, rotation)
         out: Tensor = self.norm_encoder(x_BSD)
-        return out
+        return out, mask
 
-    def memories(self, source_BS: Tensor, source_mask_BS: Tensor | None) -> tuple[Memory, ...]:
+    def _places(self, source: Tensor, source_mask_BS: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """x_BSD of the source, tokens or frames, and its mask; None: every place is real."""
+        if self.stem is None:
+            return self._scaled(self.source_vectors(source)), source_mask_BS
+        every_BF = source.new_ones(source.shape[:2], dtype=torch.bool) if source_mask_BS is None else source_mask_BS
+        x_BSD = self.stem(source, every_BF)
+        return x_BSD, None if source_mask_BS is None else self.stem.mask(source_mask_BS)
+
+    def source_mask(self, mask_BS: Tensor) -> Tensor:
+        return mask_BS if self.stem is None else self.stem.mask(mask_BS)
+
+    def memories(self, source: Tensor, source_mask_BS: Tensor | None) -> tuple[Memory, ...]:
         """Keys and values of the source for each layer of the decoder; without a mask no token is padding."""
-        mask = None if source_mask_BS is None else source_mask_BS[:, None, None, :]
-        m_BSD = self.encoded(source_BS, mask)
+        m_BSD, mask = self.encoded(source, source_mask_BS)
         return tuple(_cross(block).memory(m_BSD, mask) for block in self.decoder)
 
     def _scaled(self, x_BTD: Tensor) -> Tensor:
@@ -406,8 +428,8 @@ class Transformer(Network, EncoderDecoder, Stacked):
 
     def sentence_vectors(self, source_BS: Tensor, source_mask_BS: Tensor) -> Tensor:
         """The mean of the encoder's outputs over the real tokens of each source."""
-        m_BSD = self.encoded(source_BS, source_mask_BS[:, None, None, :])
-        real_BS1 = source_mask_BS[..., None]
+        m_BSD, _ = self.encoded(source_BS, source_mask_BS)
+        real_BS1 = self.source_mask(source_mask_BS)[..., None]
         return (m_BSD * real_BS1).sum(1) / real_BS1.sum(1)
 
     def _forced(self, batch: Batch, weights: list[Tensor] | None = None) -> Tensor:

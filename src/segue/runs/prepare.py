@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from segue.batches.codec import Codec, Sizes
+from segue.batches.frames import frame_width
 from segue.batches.store import Store
 from segue.data.atomic import atomic_file
 from segue.data.corpus import Corpus
 from segue.data.example import Example
 from segue.data.files import describe_file
 from segue.data.ledger import elapsed
+from segue.data.media import MEDIA
 from segue.errors import InputError
 from segue.inference.evaluation import Evaluation
 from segue.models.base import Counted
@@ -170,6 +172,8 @@ def _codec(
     unknown: Any = "here" if tokenizer.closed else "never"
     marks = recipe.model_class.marks(recipe.model)
     sizes = Sizes(tokenizer.vocab_size, classes, label, marks, unknown, recipe.data.carry)
+    if width := frame_width(recipe.data):
+        sizes = replace(sizes, source=recipe.data.source, frame=width)
     if source:
         sizes = replace(sizes, source_vocab_size=source.vocab_size)
     return Codec(tokenizer, labels, recipe.data, sizes, speller, source, recipe.tokens.dropout)
@@ -233,6 +237,8 @@ def _of_init(recipe: Recipe) -> tuple[Tokenizer, Tokenizer | None]:
 
 def _learnt(recipe: Recipe, corpus: Corpus, progress: Progress) -> tuple[Tokenizer, Tokenizer | None]:
     progress("learning the tokens", 0.0)
+    if recipe.data.source in MEDIA:
+        return Tokenizer.train(recipe.tokens, _texts(recipe, corpus, lambda one: Example(one.target))), None
     both = recipe.tokens.sides == "both"
     source = None if both else Tokenizer.train(recipe.tokens, _texts(recipe, corpus, lambda one: Example(one.text)))
     own = (lambda one: one) if both else (lambda one: Example(one.target))

@@ -20,11 +20,14 @@ from segue.batches.batches import Config as BatchConfig
 from segue.batches.codec import Codec
 from segue.batches.collate import mask_of, pad
 from segue.batches.encode import Encoded, encode
+from segue.batches.frames import frames_column
 from segue.batches.rows import Rows
 from segue.batches.store import BEGINS, Column, Columns, Store, id_dtype
+from segue.data.config import Config as Data
 from segue.data.corpus import Corpus
 from segue.data.example import Example
 from segue.data.shapes import PARALLEL, Shape
+from segue.data.sources import source_of
 from segue.errors import InputError
 from segue.inference.by_length import by_tokens, windows
 from segue.inference.decode_settings import Config as Decode
@@ -50,6 +53,8 @@ _ROWS, _GPU_ROWS = 64, 1024
 """Rows that are scored together, or sorted by length at first."""
 _TOKENS, _GPU_TOKENS = 1 << 13, 1 << 17
 """Tokens of sources, times the beam, that are decoded together."""
+_DECODED = 64
+"""Sounds or pictures that are decoded together: they are in memory at once."""
 _CELLS, _GPU_CELLS = 1 << 25, 1 << 28
 """Most logits that are made at once."""
 
@@ -122,7 +127,10 @@ class Seq2seq(Task):
         """All of [tokens] is for pairs."""
 
     def encode(self, group: Sequence[Example], codec: Codec, labelled: bool = True) -> Columns:
-        columns = {"source": _column([example.text for example in group], codec.source_tokenizer)}
+        if codec.data.source in ("sound", "picture"):
+            columns = {"source": frames_column(group, codec.data)}
+        else:
+            columns = {"source": _column([example.text for example in group], codec.source_tokenizer)}
         if labelled:
             columns["text"] = _column([example.target for example in group], codec.tokenizer)
         return columns
@@ -136,6 +144,9 @@ class Seq2seq(Task):
         limit: int = 0,
         done: Callable[[int], None] = lambda rows: None,
     ) -> Encoded:
+        if codec.sizes.frame:
+            columns = partial(self.encode, codec=codec)
+            return encode(corpus.examples(split), columns, codec.tokenizer, folder, limit, done, _DECODED)
         if split != "train" or not codec.dropout:
             return super().store(corpus, split, codec, folder, limit, done)
         examples, columns = corpus.examples(split), partial(self._with_begins, codec=codec)
@@ -181,10 +192,19 @@ class Seq2seq(Task):
     def defaults(self, values: Values, model: type[Model]) -> None:
         """Write no empty target, and with a beam, unless the recipe draws; rank summaries by ROUGE-L."""
         values["decode"].setdefault("empty", False)
+        self._settle_source(values)
         if str(values["data"].get("path")) == "docstrings":
             values["data"].setdefault("metric", "rougeL")
         if not {"temperature", "top_k", "top_p"} & values["decode"].keys():
             values["decode"].setdefault("beam", BEAM)
+
+    def _settle_source(self, values: Values) -> None:
+        """Say what the sources are, as their names tell, and rank what is heard by its word error rate."""
+        data = values["data"]
+        if data.get("source", "auto") == "auto":
+            data["source"] = source_of(str(data.get("path", Data.path)))
+        if data["source"] == "sound":
+            data.setdefault("metric", "wer")
 
     def to_validate(self, store: Store, config: BatchConfig, limit: int) -> NDArray[np.int64]:
         """Return the first rows with about `limit` predictions, sorted by length, so that little is padded."""
@@ -309,7 +329,9 @@ def _column(texts: Sequence[str], tokenizer: Tokenizer) -> Column:
 
 def _sources(column: Column, limit: int) -> list[NDArray[Any]]:
     """List the sources, each cut at `limit`; one that ends with STOP, as SentencePiece's do, still ends with it."""
-    rows = column.rows()
+    rows = column.rows(limit) if column.width > 1 else column.rows()
+    if column.width > 1:
+        return rows
     return [
         np.append(row[: limit - 1], row[-1:]) if len(row) > limit and row[-1] == STOP else row[:limit] for row in rows
     ]

@@ -1,0 +1,52 @@
+"""Frames of a source that is not text: what the store holds of a sound or of a picture.
+
+Sound has a frame of 80 log-mels each 10 ms, float32; a picture has one frame of its pixels, uint8, or several if it
+moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segue.batches.store import Column
+from segue.data.config import Config
+from segue.data.example import Example
+from segue.data.media import decoded
+from segue.errors import BadSourceError, InputError
+
+MELS = 80
+
+
+def frame_width(config: Config) -> int:
+    """Return the numbers in a frame; 0: sources are text."""
+    return {"sound": MELS, "picture": 3 * config.pixels**2}.get(config.source, 0)
+
+
+def frames_of(name: str, config: Config) -> NDArray[Any]:
+    """Decode a sound or a picture to (S, W) frames."""
+    found = decoded(name, config)
+    if config.source == "sound":
+        from segue.batches.log_mel import log_mel
+
+        return log_mel(found, config.rate)
+    return found.reshape(len(found), -1)
+
+
+def frames_column(group: Sequence[Example], config: Config) -> Column:
+    """Decode the sources of some examples."""
+    rows = [_of_example(example, config) for example in group]
+    width = frame_width(config)
+    flat = np.concatenate([row.reshape(-1) for row in rows]) if rows else np.empty(0, np.float32)
+    return Column(flat, np.cumsum([len(row) for row in rows], dtype=np.int64), width)
+
+
+def _of_example(example: Example, config: Config) -> NDArray[Any]:
+    try:
+        return frames_of(example.text, config)
+    except BadSourceError as error:
+        where = f"{example.path}, line {example.line}: " if example.path else ""
+        raise InputError(f"{where}{example.text[:200]} {error}.") from None

@@ -1,0 +1,108 @@
+"""Read frames of a source that is not text: log-mels of sound, or pixels of pictures, as places that attention sees.
+
+    sound                 two convolutions over time, each of stride 2, and a linear layer: S frames give S / 4 places
+    picture, patch = p    a linear layer of each patch of p x p pixels (Dosovitskiy et al. 2021)
+    picture, patch = 0    three convolutions of stride 2 over the plane: a place for each 8 x 8 pixels
+
+A place of a picture gets a vector for its row, its column and its frame, since their order in the sequence does not say
+how near two are. Padding changes nothing: it is 0 before each convolution, as what lies beyond the last frame is.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from segue.batches.codec import Sizes
+
+MOST_FRAMES = 16
+"""Frames of a moving picture that have a vector of their own; those after them share the last one's."""
+_STRIDE = 8
+"""Pixels between two places of a picture that is read by convolutions."""
+
+
+class Stem(nn.Module):
+    """Makes places of frames."""
+
+    @abstractmethod
+    def forward(self, frames: Tensor, mask_BF: Tensor) -> Tensor:
+        """(B, F, W) frames to x_BSD; `mask_BF` is True on real frames."""
+
+    @abstractmethod
+    def mask(self, mask_BF: Tensor) -> Tensor:
+        """mask_BS: which places come from real frames."""
+
+
+class SoundStem(Stem):
+    """Convolutions over time."""
+
+    def __init__(self, frame: int, width: int) -> None:
+        super().__init__()
+        self.first = nn.Conv1d(frame, width, 3, stride=2, padding=1)
+        self.second = nn.Conv1d(width, width, 3, stride=2, padding=1)
+        self.linear = nn.Linear(width, width)
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, frames: Tensor, mask_BF: Tensor) -> Tensor:
+        x_BCF = (frames * mask_BF[..., None]).to(self.linear.weight.dtype).mT
+        x_BCF = torch.relu(self.first(x_BCF)) * mask_BF[:, None, ::2]
+        x_BCF = torch.relu(self.second(x_BCF))
+        x_BSD: Tensor = self.norm(self.linear(x_BCF.mT))
+        return x_BSD
+
+    def mask(self, mask_BF: Tensor) -> Tensor:
+        return mask_BF[:, ::2][:, ::2]
+
+
+class PictureStem(Stem):
+    """Patches, or convolutions over the plane, with a vector for each place's row, column and frame."""
+
+    def __init__(self, frame: int, width: int, patch: int) -> None:
+        super().__init__()
+        self.side, self.patch = math.isqrt(frame // 3), patch
+        self.grid = self.side // patch if patch else math.ceil(self.side / _STRIDE)
+        """Places in a row, and in a column."""
+        if patch:
+            self.read: nn.Module = nn.Linear(patch * patch * 3, width)
+        else:
+            sizes = (3, max(8, width // 4), max(8, width // 2), width)
+            parts = [part for a, b in pairwise(sizes) for part in (nn.Conv2d(a, b, 3, stride=2, padding=1), nn.ReLU())]
+            self.read = nn.Sequential(*parts[:-1])
+        self.norm = nn.LayerNorm(width)
+        self.rows, self.columns = nn.Embedding(self.grid, width), nn.Embedding(self.grid, width)
+        self.frames = nn.Embedding(MOST_FRAMES, width)
+
+    def forward(self, frames: Tensor, mask_BF: Tensor) -> Tensor:
+        batch, count = frames.shape[:2]
+        pixels = frames.to(self.norm.weight.dtype).view(batch * count, self.side, self.side, 3) / 127.5 - 1
+        x_BFGD = self.norm(self._read(pixels)).view(batch, count, self.grid * self.grid, -1)
+        every = torch.arange(self.grid, device=frames.device)
+        plane_GD = (self.rows(every)[:, None] + self.columns(every)[None]).flatten(0, 1)
+        moments = torch.arange(count, device=frames.device).clamp(max=MOST_FRAMES - 1)
+        x_BFGD = x_BFGD + plane_GD + self.frames(moments)[:, None]
+        x_BSD: Tensor = x_BFGD.flatten(1, 2)
+        return x_BSD
+
+    def _read(self, pixels: Tensor) -> Tensor:
+        """(N, G, D) of N frames."""
+        if not self.patch:
+            out: Tensor = self.read(pixels.permute(0, 3, 1, 2)).flatten(2).mT
+            return out
+        n, p = self.grid, self.patch
+        cut = pixels[:, : n * p, : n * p].reshape(-1, n, p, n, p, 3).transpose(2, 3)
+        patches: Tensor = self.read(cut.reshape(len(cut), n * n, p * p * 3))
+        return patches
+
+    def mask(self, mask_BF: Tensor) -> Tensor:
+        return mask_BF.repeat_interleave(self.grid * self.grid, 1)
+
+
+def stem(sizes: Sizes, width: int, patch: int) -> Stem | None:
+    """Make the layer that reads the frames of a source; None: the source is text."""
+    if sizes.source == "text":
+        return None
+    return SoundStem(sizes.frame, width) if sizes.source == "sound" else PictureStem(sizes.frame, width, patch)
