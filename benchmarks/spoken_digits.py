@@ -9,7 +9,7 @@
               test recordings
 
 A sample of the training recordings, or strings, is held out to choose the best weights. Settings were chosen with
-`--tune`, which never reads the test: digits and strings are scored on recordings 5 to 9, which it takes out of training;
+`--tune`, which never reads the test: digits and strings are scored on recordings 5 to 9, taken out of training;
 speakers on two of the six, each left out in turn, so that the figure of all six is a little favoured by two of them.
 Keys are given to `segue train`. The peer is what others give for these data: 99.67 % of the official test, and 70 to
 95 % of a speaker who was never heard.
@@ -113,8 +113,7 @@ def tasks(case: str, tune: bool, folder: Path) -> Iterator[Task]:
     learnt, scored = split(every, tune)
     if case == "strings":
         learnt, scored = (
-            list(joined(some, STRINGS[part], seed))
-            for some, part, seed in ((learnt, "train", 0), (scored, "test", 1))
+            list(joined(some, STRINGS[part], seed)) for some, part, seed in ((learnt, "train", 0), (scored, "test", 1))
         )
     yield Task(case, table(learnt, folder / "learnt.tsv"), table(scored, folder / "scored.tsv"))
 
@@ -136,7 +135,7 @@ def main() -> None:
         for task in tasks(asked.case, asked.tune, folder):
             for seed in map(int, asked.seeds.split(",")):
                 begun = time.perf_counter()
-                keys = {**KEYS, "train.seconds": asked.seconds, "train.seed": seed, "data.test": str(task.scored), **own}
+                keys = KEYS | {"train.seconds": asked.seconds, "train.seed": seed, "data.test": str(task.scored)} | own
                 run = segue.train(asked.recipe, str(task.learnt), folder / f"{task.name}-{seed}", keys)
                 result = read_json(run.path / "result.json")
                 found.setdefault(seed, []).append(result)
