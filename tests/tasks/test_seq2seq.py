@@ -196,7 +196,7 @@ def test_a_recipe_has_a_beam_unless_it_draws() -> None:
     for decode, beam in (({}, BEAM), ({"beam": 2}, 2), ({"temperature": 0.5}, None)):
         values: dict[str, dict[str, Any]] = {"decode": dict(decode), "data": {}}
         TASK.defaults(values, RnnSeq2seq)
-        assert values["decode"].get("beam") == beam and not values["data"] and values["decode"]["empty"] is False
+        assert values["decode"].get("beam") == beam and values["data"] == {"source": "text"} and values["decode"]["empty"] is False
 
 
 def test_summaries_of_functions_are_ranked_by_rouge() -> None:

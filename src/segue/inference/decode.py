@@ -233,7 +233,7 @@ class Rows:
         if self._covers and extra:
             self.state = self.state.covering()
             mask_RS = extra[0].new_ones(extra[0].shape[:2], dtype=torch.bool) if extra[1] is None else extra[1]
-            self.mask_RS = self.model.source_mask(mask_RS)
+            self.mask_RS = self.model.source_mask(mask_RS) if extra[0].dim() == 3 else mask_RS
         if self.config.no_repeat:
             last = [[NONE] * (longest - 1 - len(prompt)) + list(prompt) for prompt in prompts]
             self.text_BT = torch.tensor(last, dtype=torch.long, device=self.device).view(len(prompts), -1)

@@ -193,8 +193,8 @@ class RnnSeq2seq(Network, EncoderDecoder):
         def __post_init__(self) -> None:
             if self.width < 1 or self.layers < 1:
                 raise ValueError(f"width = {self.width}, layers = {self.layers}: both must be 1 or more")
-            if self.patch < 0 or self.ctc < 0:
-                raise ValueError(f"patch = {self.patch}, ctc = {self.ctc}: both must be 0 or more")
+            if self.patch < 0 or not 0 <= self.ctc <= 1:
+                raise ValueError(f"patch = {self.patch}, ctc = {self.ctc}: must be 0 or more, and 0 to 1")
             if not 0 <= self.dropout < 1:
                 raise ValueError(f"dropout = {self.dropout}: must be at least 0 and less than 1")
             if not 0 <= self.label_smoothing < 1:

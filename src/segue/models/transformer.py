@@ -223,7 +223,9 @@ class Transformer(Network, EncoderDecoder, Stacked):
             for name in ("layers", "width", "heads", "context"):
                 if getattr(self, name) < 1:
                     raise ValueError(f"{name} = {getattr(self, name)}: must be 1 or more")
-            for name in ("decoder_layers", "feed", "patch", "ctc"):
+            if not 0 <= self.ctc <= 1:
+                raise ValueError(f"ctc = {self.ctc}: must be 0 to 1")
+            for name in ("decoder_layers", "feed", "patch"):
                 if getattr(self, name) < 0:
                     raise ValueError(f"{name} = {getattr(self, name)}: must be 0 or more")
             for name in ("dropout", "attention_dropout", "activation_dropout", "label_smoothing"):
