@@ -46,7 +46,7 @@ class Alignment(NamedTuple):
         """The attention that each word of the source gets from all words of the target (Tu et al. 2016)."""
         return np.asarray(self.alpha_TS.sum(0))
 
-    def links(self) -> list[tuple[int, int]] | list[dict[str, Any]]:
+    def links(self) -> list[Any]:
         """For each word of the target the pair (source word, target word) with the most attention, counted from 0; of a
         sound or a picture the word, and where it was heard or seen."""
         words, others = (len(side) - (side[-1:] == (END,)) for side in (self.target, self.source))
@@ -59,7 +59,7 @@ class Alignment(NamedTuple):
     def line(self) -> str:
         """Write the links in one line; of words in Pharaoh's format: "0-0 1-2"."""
         if self.places is not None:
-            return self.places.line([link for link in self.links() if isinstance(link, dict)])
+            return self.places.line(self.links())
         return " ".join(f"{source}-{target}" for source, target in self.links())
 
 
