@@ -25,7 +25,7 @@ SOURCE = DOCS.parent / "src" / "segue"
 SHARED = ("data", "tokens", "batches", "train", "decode")
 BEGIN, END = "<!-- made by `make docs`: begin -->\n", "<!-- end -->\n"
 FOLDERS = {
-    "output": "what reaches the terminal: the standard streams, and control characters made visible",
+    "output": "what reaches a reader: the standard streams, visible control characters, files of pictures and sound",
     "data": "files and corpora -> examples, divided into training, validation and test",
     "tokens": "strings <-> ids",
     "batches": "ids -> batches",

@@ -1,10 +1,11 @@
-"""Metrics of written texts against sacrebleu, rouge-score, and cases worked by hand."""
+"""Metrics of written texts against sacrebleu, rouge-score, jiwer, and cases worked by hand."""
 
 from __future__ import annotations
 
 import pydoc_data.topics
 import typing
 
+import jiwer
 import numpy as np
 import pytest
 import sacrebleu
@@ -14,7 +15,7 @@ from rouge_score.rouge_scorer import RougeScorer
 
 from segue.data.config import Metric
 from segue.inference.evaluation import LOWER_IS_BETTER, MEANINGS, NAMES, Evaluation, compare
-from segue.inference.text_metrics import METRICS, answer_words, distinct, lcs_length, signature
+from segue.inference.text_metrics import METRICS, answer_words, confusions, distinct, edits, lcs_length, signature
 
 WORDS = ["a", "The", "cow", "cows", "eats", "grass", "grass.", ",", "Kühe", "don't", "2.5", "."]
 TEXT = st.lists(st.sampled_from(WORDS), max_size=9).map(" ".join)
@@ -41,7 +42,7 @@ OUTPUTS[:2] = "", "word"
 def test_every_metric_can_rank_and_is_explained() -> None:
     assert tuple(METRICS) == typing.get_args(Metric)
     assert set(METRICS) | {"distinct1", "distinct2"} <= set(NAMES) & set(MEANINGS)
-    assert set(METRICS) & LOWER_IS_BETTER == {"repeats"}
+    assert set(METRICS) & LOWER_IS_BETTER == {"wer", "cer", "repeats"}
 
 
 # BLEU and chrF
@@ -179,6 +180,48 @@ def test_answers_as_squad_judges_them(output: str, reference: str, exact: float,
 
 def test_words_of_an_answer() -> None:
     assert answer_words("The cow, a Cow and  the-cow's") == ["cow", "cow", "and", "thecows"]
+
+
+# Error rates
+
+
+def test_error_rates_are_those_of_jiwer() -> None:
+    outputs, references = OUTPUTS[:100], [f" {line}  x\ty" for line in REFERENCES[:100]]
+    found = jiwer.process_words(references, outputs)
+    assert METRICS["wer"].score(outputs, references) == pytest.approx(found.wer, rel=1e-12)
+    assert METRICS["cer"].score(outputs, references) == pytest.approx(jiwer.cer(references, outputs), rel=1e-12)
+    assert edits(METRICS["wer"].table(outputs, references)) == {
+        kind: getattr(found, kind) for kind in ("substitutions", "deletions", "insertions")
+    }
+
+
+@given(PAIRS)
+@settings(max_examples=100, deadline=None)
+def test_error_rates_of_any_text(pairs: list[tuple[str, str]]) -> None:
+    """Of empty outputs and references too. Where no reference has a word there is no rate; jiwer counts insertions."""
+    outputs, references = ([pair[i] for pair in pairs] for i in range(2))
+    for name, oracle in (("wer", jiwer.wer), ("cer", jiwer.cer)):
+        expected = oracle(references, outputs) if any(references) else np.nan
+        assert METRICS[name].score(outputs, references) == pytest.approx(expected, rel=1e-12, nan_ok=True)
+
+
+@pytest.mark.parametrize(("output", "rate"), [("four two", 0.0), ("four", 0.5), ("four two two two two", 1.5)])
+@pytest.mark.parametrize("name", ["wer", "cer"])
+def test_the_interval_of_an_error_rate(name: str, output: str, rate: float) -> None:
+    """No errors in forty texts do not show that there never are any, and an error rate may be above 1."""
+    references = ["four two"] * 40
+    evaluation = Evaluation({"figure": name}, METRICS[name].table([output] * 40, references), share=True)
+    low, high = evaluation.interval()
+    assert low <= evaluation.value <= high
+    assert evaluation.value == pytest.approx(rate) if name == "wer" else (evaluation.value > 0) == (rate > 0)
+    assert (low, high > 0.05) == (0.0, True) if rate == 0 else low > 0
+
+
+def test_words_that_are_taken_for_others() -> None:
+    references = ["one two", "nine one", "one", "five nine"]
+    outputs = ["one two two", "five one", "nine", "nine nine"]
+    assert confusions(outputs, references) == [("nine", "five", 1), ("one", "nine", 1), ("five", "nine", 1)]
+    assert confusions(outputs * 2, references + ["nine one"] * 4, most=1) == [("nine", "five", 2)]
 
 
 # Repetition and variety

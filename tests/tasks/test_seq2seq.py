@@ -196,7 +196,8 @@ def test_a_recipe_has_a_beam_unless_it_draws() -> None:
     for decode, beam in (({}, BEAM), ({"beam": 2}, 2), ({"temperature": 0.5}, None)):
         values: dict[str, dict[str, Any]] = {"decode": dict(decode), "data": {}}
         TASK.defaults(values, RnnSeq2seq)
-        assert values["decode"].get("beam") == beam and values["data"] == {"source": "text"} and values["decode"]["empty"] is False
+        assert values["decode"].get("beam") == beam and values["decode"]["empty"] is False
+        assert values["data"] == {"source": "text"}
 
 
 def test_summaries_of_functions_are_ranked_by_rouge() -> None:
@@ -381,6 +382,30 @@ def test_translations_are_shown_right_or_wrong() -> None:
     assert len(shown) == 4
 
 
+def test_other_right_targets_count_as_right() -> None:
+    rows = [Example("x", target="a red ball", also=("one red ball",)), Example("y", target="a cow", also=("one cow",))]
+    result = Told(["one red ball", "cow"]).judged(opened(lambda sizes: None), rows).result
+    assert result["exact"] == 1.0 and result["wer"] == 1 / 5  # "cow" is not as right: it is held against the target
+    assert result["bleu"] == sacrebleu.corpus_bleu(["one red ball", "cow"], [["one red ball", "a cow"]]).score
+
+
+def test_word_errors_are_counted() -> None:
+    result = translated(WRITTEN, REFERENCES, "wer").result
+    assert result["wer"] == 4 / 20 and result["edits"] == {"substitutions": 1, "deletions": 2, "insertions": 1}
+    assert result["confusions"] == [("the", "a", 1)]
+    assert translated(WRITTEN, REFERENCES, "cer").result["confusions"] == [("the", "a", 1)]
+    assert not {"edits", "confusions"} & translated(WRITTEN, REFERENCES).result.keys()
+
+
+def test_bits_per_byte_of_targets() -> None:
+    """Of two tokens of 1 and 3 bits a target, and its bytes with the end."""
+    targets = ["zero", "one two"]
+    found = Told(targets).judged(opened(lambda sizes: None), [Example("x", target=target) for target in targets])
+    assert found.result["bits_per_byte"] == pytest.approx(8 / (5 + 8))
+    # Characters that no token spells have no bits.
+    assert "bits_per_byte" not in translated(["Kühe"], ["Kühe"]).result
+
+
 def test_compare_translations() -> None:
     gap = compare([translated(REFERENCES, REFERENCES)], [translated(WRITTEN, REFERENCES)])
     expected = sacrebleu.corpus_bleu(WRITTEN, [REFERENCES]).score
@@ -397,7 +422,8 @@ def test_data_metric_names_the_figure_that_ranks(name: str) -> None:
     assert low <= evaluation.value <= high
     by_bleu = translated(WRITTEN * 10, REFERENCES * 10).result
     assert {key: evaluation.result[key] for key in TASK.metrics} == pytest.approx({k: by_bleu[k] for k in TASK.metrics})
-    assert TASK.shown(name)[0] == name and set(TASK.shown(name)) <= set(evaluation.result)
+    # The tokens of these tests do not know all letters of the targets, so that they have no bits per byte.
+    assert TASK.shown(name)[0] == name and set(TASK.shown(name)) <= {*evaluation.result, "bits_per_byte"}
 
 
 def test_figures_by_length_of_the_source() -> None:

@@ -9,10 +9,13 @@ epoch, place) alone. So a resumed run, a run in parts and a run on several GPUs 
 
 from __future__ import annotations
 
+import hashlib
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+from segue.data.permute import mix
 
 Noise = Literal["none", "blank"]
 _BLANK = 7
@@ -23,3 +26,12 @@ def blank_places(share: float, seed: int, epoch: int, place: int, shape: tuple[i
     """Draw where UNK is read in the update at a place of an epoch."""
     draw = np.random.default_rng((seed % (1 << 64), epoch, place, _BLANK))
     return draw.random(shape, np.float32) < share
+
+
+def row_draws(seed: int, epoch: int, rows: NDArray[np.int64], count: int) -> NDArray[np.float64]:
+    """(N, count) numbers between 0 and 1 for each row, which follow from seed, epoch and row alone, whatever batch the
+    row is in."""
+    digest = hashlib.blake2b(repr((seed, epoch, "frames")).encode(), digest_size=8).digest()
+    keys_N = mix(mix(rows.astype(np.uint64)) ^ np.frombuffer(digest, "<u8"))
+    steps = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)  # SplitMix64's, near 2^64 / 1.618
+    return (mix(keys_N[:, None] + steps) >> np.uint64(11)).astype(np.float64) * 2.0**-53

@@ -26,7 +26,7 @@ from segue.inference.statistics import (
     ratio,
     share_interval,
 )
-from segue.inference.text_metrics import METRICS
+from segue.inference.text_metrics import METRICS, edits
 
 Floats = NDArray[np.float64]
 
@@ -51,6 +51,8 @@ NAMES = {
     "rougeL": "ROUGE-L",
     "exact": "exact match",
     "f1": "token F1",
+    "wer": "word error rate",
+    "cer": "character error rate",
     "repeats": "repeated bigrams",
     "distinct1": "distinct words",
     "distinct2": "distinct bigrams",
@@ -92,6 +94,8 @@ MEANINGS = {
     "rougeL": "F1 of the longest sequence of words that stands in output and reference in this order, from 0 to 100",
     "exact": "outputs that equal the reference, but for case, punctuation and English articles",
     "f1": "F1 of the words that output and reference share, without case, punctuation and English articles",
+    "wer": "words to change, leave out or add to make the output the reference, over the reference's words",
+    "cer": "characters to change, leave out or add to make the output the reference, over the reference's characters",
     "repeats": "pairs of words that an output repeats, more often than its reference has them: fewer are better",
     "distinct1": "different words of all outputs, over all their words: low where a model always says the same",
     "distinct2": "different pairs of neighbouring words of all outputs, over all their pairs",
@@ -100,7 +104,8 @@ MEANINGS = {
 """What a figure is, in one line, where its name does not say it."""
 HIDDEN_ZEROS = {"unknown_tokens", "spelling_bits_per_byte", "zero_probability_tokens", "tokens_cut"}
 """Figures that are only shown to people if there is something to tell."""
-LOWER_IS_BETTER = {"bits_per_byte", "perplexity", "mean_squared_error", "repeats"}
+ERROR_RATES = {"wer", "cer"}
+LOWER_IS_BETTER = {*ERROR_RATES, "bits_per_byte", "perplexity", "mean_squared_error", "repeats"}
 
 
 @dataclass(frozen=True)
@@ -140,7 +145,9 @@ class Evaluation:
         """Return a copy with figure and interval computed from the pieces, if it has a figure."""
         if self.figure not in self.result:
             return self
-        new = {self.figure: self.value, f"{self.figure}_ci": list(self.interval())}
+        new: dict[str, Any] = {self.figure: self.value, f"{self.figure}_ci": list(self.interval())}
+        if self.figure == "wer":
+            new["edits"] = edits(self.pieces_NK)
         return replace(self, result=self.result | new | self.by_length())
 
     def by_length(self) -> dict[str, Any]:
@@ -199,8 +206,10 @@ def interval(seeds: Sequence[Evaluation]) -> tuple[float, float]:
         rest = replace(first, pieces_NK=pieces[finite])
         return (rest.interval()[0] if finite.any() else math.inf), math.inf
     value, chance = float(np.mean([one.value for one in seeds])), chance_of_both([_seeds(seeds)], first.ordered)
-    if first.share:
-        return share_interval(value, int((pieces[:, 1] > 0).sum()), chance)
+    rate = first.figure in ERROR_RATES
+    if first.share and (value < 1 or not rate):
+        low, high = share_interval(value, int((pieces[:, 1] > 0).sum()), chance)
+        return low, max(high, value + chance.half) if rate else high  # added words make an error rate more than 1
     least, most = (0.0, 100.0) if first.figure in METRICS else (-math.inf, math.inf)  # BLEU is never below 0
     return max(least, value - chance.half), min(most, value + chance.half)
 

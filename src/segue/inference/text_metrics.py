@@ -1,15 +1,18 @@
-"""Metrics of written texts against references: BLEU, chrF, ROUGE, exact match, token F1, distinct n-grams, repeats.
+"""Metrics of written texts against references: BLEU, chrF, ROUGE, exact match, token F1, error rates, repeats.
 
     bleu, bleu_lower         Papineni et al. 2002, as sacrebleu counts: cased, and as papers on tokenised text give it
     chrf                     Popović 2015: chrF2 of 1 to 6 characters, as sacrebleu counts
     rouge1, rouge2, rougeL   Lin 2004: F1 of words, of bigrams, of the longest common subsequence; the mean over texts,
                              as the package rouge-score computes it without stems
     exact, f1                Rajpurkar et al. 2016 (SQuAD): equal texts; F1 of words; without case and articles
+    wer, cer                 word and character error rate: the edit distance over the reference's length, both summed
+                             over all texts, as the package jiwer counts: cased, with punctuation
     repeats                  the share of an output's bigrams that repeat one, more often than its reference has it
     distinct                 Li et al. 2016: different n-grams of all outputs, over all their n-grams
 
 A metric counts a row of numbers for each text; its figure is a function of their column sums. So every metric has
-intervals and paired tests (inference/statistics.py). BLEU, chrF and ROUGE run from 0 to 100, the others from 0 to 1.
+intervals and paired tests (inference/statistics.py). BLEU, chrF and ROUGE run from 0 to 100, the others from 0 to 1, an
+error rate beyond it where words are added.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from segue.inference.edit_distance import aligned, edit_distance
 from segue.inference.statistics import ratio
 from segue.tokens.split import looks_tokenised
 
@@ -43,7 +47,7 @@ class Metric(NamedTuple):
     of_sums: Callable[[Floats], Floats] = ratio
     """Sums of the columns, (R, K), to R figures: by default the first over the second."""
     share: bool = False
-    """Whether it runs from 0 to 1."""
+    """Whether it is a share, from 0 to 1; an error rate is one too, though words that are added can make it more."""
 
     def table(self, outputs: Texts, references: Texts) -> Floats:
         """Count each text."""
@@ -231,6 +235,54 @@ def _token_f1(outputs: Texts, references: Texts) -> Floats:
     return _mean(map(f1, outputs, references))
 
 
+# Error rates
+
+
+_SPACES = re.compile(r"\s\s+")
+
+
+def spoken_words(text: str) -> list[str]:
+    """Cut a text into words as jiwer does: at blanks, and at any run of white space."""
+    return [word for word in _SPACES.sub(" ", text).strip().split(" ") if word]
+
+
+def _wer(outputs: Texts, references: Texts) -> Floats:
+    """Count, for each text, the edits and the words of the reference; then words that are changed, left out, added. A
+    reference without words has none to divide by: what is added there counts in the sum over all texts."""
+
+    def row(output: list[str], reference: list[str]) -> list[int]:
+        pairs = aligned(reference, output)
+        deleted, inserted = sum(said is None for _, said in pairs), sum(word is None for word, _ in pairs)
+        changed = sum(word != said for word, said in pairs) - deleted - inserted
+        return [changed + deleted + inserted, len(reference), changed, deleted, inserted]
+
+    pairs = zip(map(spoken_words, outputs), map(spoken_words, references), strict=True)
+    return np.array([row(*pair) for pair in pairs], np.float64)
+
+
+def _cer(outputs: Texts, references: Texts) -> Floats:
+    def row(output: str, reference: str) -> tuple[int, int]:
+        return edit_distance(reference, output), len(reference)
+
+    pairs = zip(outputs, references, strict=True)
+    return np.array([row(output.strip(), reference.strip()) for output, reference in pairs], np.float64)
+
+
+def edits(table: Floats) -> dict[str, int]:
+    """Sum the words that are changed, left out and added, of the table of wer."""
+    sums = map(round, table[:, 2:].sum(0).tolist())  # a mean over seeds has fractions
+    return dict(zip(("substitutions", "deletions", "insertions"), sums, strict=True))
+
+
+def confusions(outputs: Texts, references: Texts, most: int = 10) -> list[tuple[str, str, int]]:
+    """List the words that were most often written for another: the reference's, the output's, how often."""
+    found: Counter[tuple[str, str]] = Counter()
+    for output, reference in zip(outputs, references, strict=True):
+        pairs = aligned(spoken_words(reference), spoken_words(output))
+        found.update((word, said) for word, said in pairs if word is not None and said is not None and word != said)
+    return [(word, said, count) for (word, said), count in found.most_common(most)]
+
+
 # What an output is like in itself
 
 
@@ -276,6 +328,8 @@ METRICS = {
     "rougeL": Metric(_rouge_l),
     "exact": Metric(_exact, share=True),
     "f1": Metric(_token_f1, share=True),
+    "wer": Metric(_wer, share=True),
+    "cer": Metric(_cer, share=True),
     "repeats": Metric(_repeats, share=True),
 }
 """The metrics by name, as data.metric names them."""

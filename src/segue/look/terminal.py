@@ -67,6 +67,11 @@ def interval(pair: Sequence[float | None] | None, key: str = "") -> str:
     return f"{pair[0]:.3f}–{pair[1]:.3f}"
 
 
+def best_told(best: dict[str, float]) -> str:
+    """The best possible figures: 0.075 bits per byte."""
+    return ", ".join(f"{written(value, key)} {NAMES.get(key, key)}" for key, value in best.items())
+
+
 def _sure(pair: Sequence[float | None], key: str) -> str:
     """The interval of a figure, or how much data one takes."""
     if any(end is not None and math.isfinite(end) for end in pair):
@@ -112,6 +117,8 @@ def print_comparison(result: dict[str, Any]) -> None:
     console.print(table)
     if result.get("best_possible") is not None:
         console.print(f"The best possible on this text is {written(result['best_possible'], result['figure'])}.")
+    if result.get("best"):
+        console.print(f"The best possible on this text is {best_told(result['best'])}.")
     for sentence in (*result["left_out"], *(f"{name} failed: {why}" for name, why in result["failed"].items())):
         console.print(Text(sentence))
     console.print(f"\n{result['verdict']}")
@@ -228,6 +235,7 @@ def _print_profile(profile: dict[str, Any]) -> None:
 
 _NO_FIGURES = {"task", "figure", "confusion", "calibration", "labels", "static", "by_corpus", "sections"}
 _NO_FIGURES |= {"amount", "sha256", "had_a_say", "leak", "run", "data", "types", "span_counts", "by_type", "by_length"}
+_NO_FIGURES |= {"confusions"}
 
 
 def print_figures(result: dict[str, Any]) -> None:
@@ -272,6 +280,10 @@ def figures_told(result: dict[str, Any]) -> tuple[list[list[str]], list[str]]:
         name = NAMES.get(key, key)
         if key == "decode":
             words.append("decode: " + ", ".join(f"{name}={setting}" for name, setting in value.items()))
+        elif key == "best":
+            words.append(f"best possible: {best_told(value)}")
+        elif key == "edits":
+            words.append("word errors: " + ", ".join(f"{count:,} {kind}" for kind, count in value.items()))
         elif isinstance(value, dict):
             words += [f"weight {part:.3f} of {name}" for name, part in value.items()]
         elif isinstance(value, str):

@@ -302,6 +302,7 @@ def page_of(
         entries=entries,
         prompt=passage.prompt if passage else "",
         best=best.result.get("best_possible"),
+        best_others={NAMES.get(name, name): value for name, value in best.result.get("best", {}).items()},
         ledger=ledger,
         corpora=[{**row, "bits_per_byte": bits.get(row["corpus"])} for row in mixed],
         command=command_line(),
@@ -321,7 +322,7 @@ def curves_of(run: Run, result: dict[str, Any], figures: dict[str, Any]) -> tupl
     training = training_of(run.path)
     if curve.metric == "loss":
         return replace(curve, training=training), None
-    if (convert := _bits_of_nats(figures)) is not None:
+    if run.task.curve[0] == "bits_per_byte" and (convert := _bits_of_nats(figures)) is not None:
         a, b = convert
         return replace(curve, training=replace(training, values=[a * nats + b for nats in training.values])), None
     loss = replace(curve_of(run.path, ("loss", "loss")), kept=curve.kept, training=training)

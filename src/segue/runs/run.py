@@ -629,9 +629,12 @@ def evaluate_opened(
     limit = _most_validation(recipe) if split == "validation" else 0
     what = f"evaluating {recipe.name}"
     evaluation = task.evaluate(opened, corpus, split, lambda share: progress(what, share), limit, **how)
-    best = corpus.best(split)
-    if best and evaluation.figure in best:
+    best = corpus.best(split) or {}
+    if evaluation.figure in best:
         evaluation.result["best_possible"] = best[evaluation.figure]
+    others = best.keys() & evaluation.result.keys() - {evaluation.figure}
+    if others:
+        evaluation.result["best"] = {name: best[name] for name in sorted(others)}
     return evaluation
 
 

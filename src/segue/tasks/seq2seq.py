@@ -31,10 +31,10 @@ from segue.data.sources import source_of
 from segue.errors import InputError
 from segue.inference.by_length import by_tokens, windows
 from segue.inference.decode_settings import Config as Decode
-from segue.inference.evaluation import Evaluation
+from segue.inference.evaluation import ERROR_RATES, Evaluation
 from segue.inference.opened import Opened
 from segue.inference.score import Floats, Line, perplexity_of
-from segue.inference.text_metrics import METRICS, distinct, signature
+from segue.inference.text_metrics import METRICS, confusions, distinct, signature
 from segue.models.base import Model
 from segue.tasks.base import Task, Values
 from segue.tokens.file_format import STOP
@@ -270,8 +270,10 @@ class Seq2seq(Task):
             yield Line(f"{row.text}\t{row.target}", [*surfaces, ""], logp_T.tolist(), bits_T.tolist(), *totals)
 
     def figures(self, opened: Opened, rows: Sequence[Example], predictions: Sequence[Any]) -> Evaluation:
-        """Compute every metric of the outputs, first the one that data.metric names, which ranks."""
-        written, references = [p.text for p in predictions], [row.target for row in rows]
+        """Compute every metric of the outputs, first the one that data.metric names, which ranks. An output that is one
+        of the other right targets of its row is compared with itself."""
+        written = [p.text for p in predictions]
+        references = [said if said in row.also else row.target for row, said in zip(rows, written, strict=True)]
         main = opened.codec.data.metric
         ranks = METRICS[main]
         lengths_N = np.array([len(row.text.split()) for row in rows])
@@ -283,10 +285,12 @@ class Seq2seq(Task):
             others,
             distinct1=distinct(written, 1),
             distinct2=distinct(written, 2),
-            perplexity=self._perplexity(opened, rows),
+            **self._surprise(opened, rows),
             sentences=len(rows),
             signature=signature(references),
         )
+        if main in ERROR_RATES:
+            evaluation.result["confusions"] = confusions(written, references)
         evaluation.examples.extend(
             {"source": row.text, "reference": row.target, "output": w}
             for row, w in list(zip(rows, written, strict=True))[:SHOWN]
@@ -294,15 +298,23 @@ class Seq2seq(Task):
         return evaluation
 
     def shown(self, figure: str) -> tuple[str, ...]:
-        """Return the figures of the same use: of translations, of summaries, or of answers."""
+        """Return the figures of the same use: of translations, of summaries, of answers, or of what was heard."""
+        if figure in ERROR_RATES:
+            return tuple(dict.fromkeys((figure, "wer", "cer", "exact", "bits_per_byte")))
         uses = (("rouge1", "rouge2", "rougeL"), ("exact", "f1"))
         beside = next((use for use in uses if figure in use), self.beside)
         return tuple(dict.fromkeys((figure, *beside, "repeats", "perplexity")))
 
-    def _perplexity(self, opened: Opened, rows: Sequence[Example]) -> float:
-        """Compute the perplexity of the references given their sources, per token; the end of each is one."""
+    def _surprise(self, opened: Opened, rows: Sequence[Example]) -> dict[str, float]:
+        """Compute the perplexity of the targets given their sources, per token, and their bits per byte; the end of a
+        target is a token and a byte. Tokens that lose text, or do not know some of it, have no bits per byte."""
         logp = np.concatenate(list(self.target_logprobs(opened, rows)))
-        return perplexity_of(float(-logp.mean()))
+        found = {"perplexity": perplexity_of(float(-logp.mean()))}
+        tokenizer, targets = opened.codec.tokenizer, [row.target for row in rows]
+        if tokenizer.lossless and not (tokenizer.closed and (_column(targets, tokenizer).flat == tokenizer.unk).any()):
+            size = sum(len(target.encode()) + 1 for target in targets)
+            found["bits_per_byte"] = -math.fsum(logp) / math.log(2) / size
+        return found
 
 
 def _sides(codec: Codec) -> dict[str, Tokenizer]:

@@ -365,11 +365,12 @@ def common_scale(values: Sequence[tuple[float | None, Bounds]], metric: str, bes
     if near is not None and near[1] > near[0] and full[1] - full[0] > 3 * (near[1] - near[0]):
         full = near
     low, high = full
+    most = max(1.0, high)  # an error rate may be above 1
     # Values that differ by rounding alone are one value.
     apart = high - low > 1e-6 * abs(high)
     margin = 0.04 * (high - low) if apart else 0.05 * abs(high) or 0.5
     low, high = low - margin, high + margin
-    return Scale(max(low, 0.0), min(high, 1.0), metric, best) if is_share(metric) else Scale(low, high, metric, best)
+    return Scale(max(low, 0.0), min(high, most), metric, best) if is_share(metric) else Scale(low, high, metric, best)
 
 
 def _extent(values: Sequence[tuple[float | None, Bounds]], best: float | None) -> tuple[float, float] | None:

@@ -18,7 +18,7 @@ _INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]"
 HUES = 8
 """Colours of the style sheet."""
 _LOWER_IS_BETTER = ("bits", "perplexity", "loss", "ter", "error", "repeated")
-_SHARES = ("accuracy", "f1", "precision", "recall", "share", "exact match", "repeated", "distinct")
+_SHARES = ("accuracy", "f1", "precision", "recall", "share", "exact match", "error rate", "repeated", "distinct")
 
 
 def text(raw: str) -> str:

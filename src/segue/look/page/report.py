@@ -136,6 +136,8 @@ class Page:
     """Of the page of a classifier that counts: labels, and the n-grams that speak most for each, with their weights."""
     split: str = "test"
     """The part of the data that the figures are of."""
+    best_others: dict[str, float] = field(default_factory=dict)
+    """The best possible values of other metrics, where they are known."""
 
 
 @dataclass(frozen=True)
@@ -411,6 +413,9 @@ def _below_table(page: Page, ranked: str, scale: charts.Scale | None) -> str:
         said.append("An arrow points to a figure beyond the scale.")
     if page.best is not None:
         said.append(f"The dotted line is the best possible, {figure(page.best, ranked)}.")
+    if page.best_others:
+        others = ", ".join(f"{figure(value, name)} {text(name)}" for name, value in page.best_others.items())
+        said.append(f"The best possible is {others}.")
     return f'<p class="aside">{" ".join(said)}</p>' if said else ""
 
 

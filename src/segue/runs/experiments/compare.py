@@ -413,6 +413,7 @@ def _joined(folds: list[Evaluation]) -> Evaluation:
         if any(name in fold.result for fold in folds)
     }
     result = folds[0].result | sums | _averages(folds, [fold.size for fold in folds])
+    result.pop("confusions", None)  # the most frequent of each fold are not those of all
     if "span_counts" in result:
         result |= metrics.by_type(result["types"], result["span_counts"])
     pieces = np.concatenate([fold.pieces_NK for fold in folds])
@@ -439,14 +440,20 @@ _SUMMED = (
     *("unknown_tokens", "zero_probability_tokens", "tokens_cut"),
 )
 _AVERAGED = (
-    *("macro_f1", "micro_f1", "span_f1", "precision", "recall", "accuracy", "perplexity"),
+    *("macro_f1", "micro_f1", "span_f1", "precision", "recall", "accuracy", "perplexity", "bits_per_byte"),
     *(*METRICS, "distinct1", "distinct2"),
     *("spelling_bits_per_byte", "best_possible", "mean_absolute_error", "pearson", "spearman"),
 )
 
 
-def _averages(evaluations: Sequence[Evaluation], weights: Sequence[float]) -> dict[str, float]:
-    found = {name: [e.result.get(name) for e in evaluations] for name in _AVERAGED}
+def _averages(evaluations: Sequence[Evaluation], weights: Sequence[float]) -> dict[str, Any]:
+    averages = _means([e.result for e in evaluations], weights)
+    best = _means([e.result.get("best", {}) for e in evaluations], weights)
+    return averages | ({"best": best} if best else {})
+
+
+def _means(figures: Sequence[dict[str, Any]], weights: Sequence[float]) -> dict[str, Any]:
+    found = {name: [one.get(name) for one in figures] for name in _AVERAGED}
     return {
         name: float(np.average([float(v) for v in values if v is not None], weights=weights))
         for name, values in found.items()
@@ -514,6 +521,7 @@ def _report(
         "task": task.name,
         "figure": main_figure(trials[0].evaluation.result),
         "best_possible": trials[0].evaluation.result.get("best_possible"),
+        "best": trials[0].evaluation.result.get("best"),
         "column": column,
         "rows": rows,
         "same_tokens": all(trial.runs[0].tokenizer.content == trials[0].runs[0].tokenizer.content for trial in trials),
@@ -526,8 +534,9 @@ def _report(
 
 
 _BESIDE = (
-    *("perplexity", "accuracy", "precision", "recall", "by_type", "micro_f1", "macro_f1", "calibration_error"),
-    *("mean_absolute_error", "pearson", "spearman", *METRICS, "distinct1", "distinct2", "by_length"),
+    *("perplexity", "bits_per_byte", "accuracy", "precision", "recall", "by_type", "micro_f1", "macro_f1"),
+    *("calibration_error", "mean_absolute_error", "pearson", "spearman"),
+    *(*METRICS, "distinct1", "distinct2", "by_length", "edits"),
 )
 
 
