@@ -43,7 +43,7 @@ class Stem(nn.Module):
 class SoundStem(Stem):
     """Convolutions over time."""
 
-    stride = 4
+    stride = STRIDE
     """Frames between two places."""
 
     def __init__(self, frame: int, width: int) -> None:
@@ -73,7 +73,7 @@ class PictureStem(Stem):
         check_source("picture", self.side, patch)
         self.grid = self.side // patch if patch else math.ceil(self.side / _PIXELS)
         """Places in a row, and in a column."""
-        self.pixels = patch or _STRIDE
+        self.pixels = patch or _PIXELS
         """Pixels between two places."""
         if patch:
             self.read: nn.Module = nn.Linear(patch * patch * 3, width)

@@ -44,8 +44,8 @@ def _heard(opened: Opened, frames: NDArray[Any], places: Times, title: str, pane
     return View(
         kind="heat",
         title=title,
-        note=f"A column is {each * places.seconds:.2f} s, named by when it begins; attention is summed in it, so that each "
-        "row sums to 1. Above it is the sound: low frequencies at the bottom, loud ones dark.",
+        note=f"A column is {each * places.seconds:.2f} s, named by when it begins; attention is summed in it, so that "
+        "each row sums to 1. Above it is the sound: low frequencies at the bottom, loud ones dark.",
         panels=tuple(panels),
         rows=first.target,
         columns=columns,
