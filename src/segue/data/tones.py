@@ -100,7 +100,8 @@ def sound(seed: int, number: int, rate: int) -> NDArray[np.float32]:
     tones = (np.sin(phases) + 0.5 * np.sin(2 * phases)) * swell
     noise = np.random.RandomState(draw.getrandbits(32)).random_sample(tones.size)  # its numbers are fixed for ever
     samples = tones.reshape(-1) + NOISE * (2 * noise - 1)
-    return (samples * 0.5 * QUIETEST ** draw.random()).astype(np.float32)
+    made: NDArray[np.float32] = (samples * 0.5 * QUIETEST ** draw.random()).astype(np.float32)
+    return made
 
 
 def best(examples: Iterable[Example]) -> dict[str, float]:
