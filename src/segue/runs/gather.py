@@ -161,7 +161,8 @@ def entry_of(
     """Gather what the page shows for one run; `result` is that of its training."""
     figures = evaluation.result
     main = main_figure(figures)
-    names = [name for name in run.task.shown(main) if figures.get(name) is not None or name == main]
+    asked = dict.fromkeys((*run.task.shown(main), *figures.get("best", {})))
+    names = [name for name in asked if figures.get(name) is not None or name == main]
     interval = figures.get(f"{main}_ci")
     curve, loss = curves_of(run, result, figures)
     return Entry(
@@ -181,10 +182,9 @@ def entry_of(
         surprisal=word_bits(run, passage.units) if passage else [],
         confusion=(figures["labels"], figures["confusion"]) if "confusion" in figures else None,
         types=figures.get("by_type", []),
-        lengths=[
-            Part(row["from"], row["to"], row["mean"], row["rows"], row[main], tuple(row[f"{main}_ci"]))
-            for row in figures.get("by_length", [])
-        ],
+        lengths=[_part(row, main) for row in figures.get("by_length", [])],
+        edits=figures.get("edits", {}),
+        confusions=figures.get("confusions", []),
         examples=evaluation.examples,
         calibration=figures.get("calibration", []),
         run=str(run.path.relative_to(Path.cwd()) if run.path.is_relative_to(Path.cwd()) else run.path),
@@ -193,6 +193,11 @@ def entry_of(
         rung=_rung(run),
         guesses=_guesses(run, passage.asked[0]) if passage and passage.asked else [],
     )
+
+
+def _part(row: dict[str, Any], main: str) -> Part:
+    low, high = row[f"{main}_ci"]
+    return Part(row["from"], row["to"], row["mean"], row["rows"], row[main], (low, high), row.get("unit", "words"))
 
 
 def write_run_page(run: Run, evaluation: Evaluation, corpus: Corpus, split: str, result: dict[str, Any]) -> None:
