@@ -1,7 +1,8 @@
-"""Draw a source that is not text as a PNG: a picture as it is, its frames side by side, and sound as a spectrogram."""
+"""A source that is not text as a picture: the spectrogram of a sound, or the frames of a picture side by side."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,18 +15,39 @@ from segue.data.media import decoded
 from segue.output.png import data_uri, png
 from segue.output.wav import wav
 
-COLUMNS = 256
-"""Columns of a spectrogram at the most; a longer sound has several frames to a column."""
 _BACKGROUND = 0.3
 """The quietest share of a spectrogram, which is white."""
+COLUMNS = 256
+"""Frames of a sound that a page shows at the most: of a longer one it shows means of neighbours."""
 STRIP = 8
-"""Frames of a moving picture that are shown."""
+"""Frames of a moving picture that a page shows at the most, taken evenly."""
 MOST_BYTES = 22_000
-"""A larger file is drawn again at half the size: a page holds many."""
+"""A page shows a picture whose file would be larger at half the size: it has many."""
 PLAYED = 10
 """Seconds of a sound that a page can play."""
 MOST_PLAYED = 600_000
 """Characters of all sounds of one model that a page holds; those after them are only drawn."""
+
+
+def picture_of(frames: NDArray[Any], sizes: Sizes) -> bytes:
+    """The PNG file of a source's frames: a pixel for each frame and each mel of a sound, the low ones at the bottom and
+    the loud ones dark; the frames of a picture that moves stand side by side."""
+    if sizes.source == "sound":
+        return png(_dark(frames.T[::-1]))
+    return png(np.concatenate(list(_square(frames)), 1))
+
+
+def _dark(values: NDArray[Any]) -> NDArray[np.uint8]:
+    """Greys from white, the quiet background, to black, the greatest value."""
+    low, high = float(np.quantile(values, _BACKGROUND)), float(values.max())
+    span = high - low or 1.0
+    return (255 - 255 * np.clip((values - low) / span, 0, 1)).astype(np.uint8)
+
+
+def _square(frames: NDArray[Any]) -> NDArray[np.uint8]:
+    """(F, P, P, 3) the pixels of a picture."""
+    side = math.isqrt(frames.shape[1] // 3)
+    return frames.reshape(-1, side, side, 3)
 
 
 def shown_sources(names: Sequence[str], codec: Codec) -> Iterator[dict[str, str]]:
@@ -33,51 +55,32 @@ def shown_sources(names: Sequence[str], codec: Codec) -> Iterator[dict[str, str]
     itself."""
     data, room = codec.data, MOST_PLAYED
     for name in names:
-        shown = {"picture": data_uri(picture_of(frames_of(name, data), codec.sizes), "image/png")}
+        shown = {"picture": data_uri(small_picture(frames_of(name, data), codec.sizes), "image/png")}
         if codec.sizes.source == "sound":
             samples = decoded(name, data)
             shown["seconds"] = f"{len(samples) / data.rate:.2f}"
-            if len(samples) <= PLAYED * data.rate and 8 * len(samples) / 3 <= room:
+            if len(samples) <= PLAYED * data.rate and 8 * len(samples) / 3 + 100 <= room:
                 shown["sound"] = data_uri(wav(samples, data.rate), "audio/wav")
                 room -= len(shown["sound"])
         yield shown
 
 
-def picture_of(frames: NDArray[Any], sizes: Sizes) -> bytes:
-    """Draw (S, W) frames, as batches/frames.py makes them, as a PNG."""
-    return png(spectrogram(frames)) if sizes.source == "sound" else _strip(frames)
-
-
-def spectrogram(frames_SM: NDArray[Any]) -> NDArray[np.uint8]:
-    """Draw log-mels, (S, M), as grey (M, S): the louder the darker, low frequencies at the bottom."""
-    columns = -(-len(frames_SM) // -(-len(frames_SM) // COLUMNS))
-    mels_SM = np.stack([part.mean(0) for part in np.array_split(np.asarray(frames_SM, np.float64), columns)])
-    low, high = np.quantile(mels_SM, _BACKGROUND), mels_SM.max()
-    shades_SM = np.clip((high - mels_SM) / (high - low), 0, 1) if high > low else np.ones_like(mels_SM)
-    return np.rint(255 * shades_SM).astype(np.uint8).T[::-1].copy()
-
-
-def _strip(frames: NDArray[np.uint8]) -> bytes:
-    """Draw up to STRIP frames, taken evenly, side by side."""
-    side = round((frames.shape[1] / 3) ** 0.5)
-    places = np.unique(np.linspace(0, len(frames) - 1, min(STRIP, len(frames))).round().astype(int))
-    shown_FPPC = frames[places].reshape(len(places), side, side, 3)
-    written = png(_beside(shown_FPPC))
-    while len(written) > MOST_BYTES and shown_FPPC.shape[1] > 1:
-        shown_FPPC = _halved(shown_FPPC)
-        written = png(_beside(shown_FPPC))
+def small_picture(frames: NDArray[Any], sizes: Sizes) -> bytes:
+    """Draw a source small enough for a page that has many."""
+    if sizes.source == "sound":
+        columns = min(len(frames), COLUMNS)
+        return picture_of(np.stack([part.mean(0) for part in np.array_split(frames, columns)]), sizes)
+    frames = frames[np.linspace(0, len(frames) - 1, min(STRIP, len(frames))).round().astype(int)]
+    written = picture_of(frames, sizes)
+    while len(written) > MOST_BYTES and len(frames[0]) >= 12:
+        frames = _halved(frames)
+        written = picture_of(frames, sizes)
     return written
 
 
-def _beside(pixels_FPPC: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Put frames side by side, with a white line between them."""
-    gap = np.full((pixels_FPPC.shape[1], 1, 3), 255, np.uint8)
-    first, *others = pixels_FPPC
-    return np.concatenate([first, *(part for frame in others for part in (gap, frame))], 1)
-
-
-def _halved(pixels_FPPC: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def _halved(frames: NDArray[Any]) -> NDArray[np.uint8]:
     """Average squares of 2 x 2 pixels; a last odd row and column are left out."""
-    frames, side = len(pixels_FPPC), pixels_FPPC.shape[1] // 2
-    even = pixels_FPPC[:, : 2 * side, : 2 * side].reshape(frames, side, 2, side, 2, 3)
-    return np.rint(even.mean((2, 4))).astype(np.uint8)
+    pixels = _square(frames)
+    count, side = len(pixels), pixels.shape[1] // 2
+    even = pixels[:, : 2 * side, : 2 * side].reshape(count, side, 2, side, 2, 3)
+    return np.rint(even.mean((2, 4))).astype(np.uint8).reshape(count, -1)
