@@ -32,7 +32,7 @@ def test_frames_of_a_moving_picture_stand_side_by_side() -> None:
     frames = np.repeat(np.arange(20, dtype=np.uint8)[:, None], 12, 1)
     assert pixels_of(picture_of(frames, PICTURE))[0, ::2, 0].tolist() == list(range(20))
     shown = pixels_of(small_picture(frames, PICTURE))
-    assert shown.shape == (2, 8 * 2, 3)
+    assert shown.shape == (2, 8 * 2, 3) and (shown[:, 1:-1:2] == 255).all()  # a line between two
     firsts = shown[0, ::2, 0].tolist()
     assert (firsts[0], firsts[-1]) == (0, 19) and firsts == sorted(set(firsts))
 

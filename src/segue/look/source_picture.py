@@ -71,6 +71,7 @@ def small_picture(frames: NDArray[Any], sizes: Sizes) -> bytes:
         columns = min(len(frames), COLUMNS)
         return picture_of(np.stack([part.mean(0) for part in np.array_split(frames, columns)]), sizes)
     frames = frames[np.linspace(0, len(frames) - 1, min(STRIP, len(frames))).round().astype(int)]
+    _square(frames)[:-1, :, -1] = 255  # a white line between two
     written = picture_of(frames, sizes)
     while len(written) > MOST_BYTES and len(frames[0]) >= 12:
         frames = _halved(frames)

@@ -45,7 +45,7 @@ _SAMPLE = 400
 _INSIDE = 24
 """Characters of held-out text whose attention or gates are drawn."""
 _ALIGNED, _ALIGNED_WORDS = 2, (5, 14)
-"""Held-out sentences whose alignment is drawn, and how many words such a source has."""
+"""Held-out sentences whose alignment is drawn, and how many words such a source has, or what was written of it."""
 _GIVEN, _CONTINUED = 70, 240
 """About how many characters the quiz shows first, and how many follow."""
 _OTHERS = 3
@@ -278,12 +278,17 @@ def inside(run: Run, units: Iterable[str]) -> list[View]:
 
 
 def alignments(run: Run, examples: Sequence[dict[str, str]]) -> list[View]:
-    """How what a model wrote looks at its source: the alignment of some held-out sentences, where the model attends."""
+    """How what a model wrote looks at its source: the alignment of some held-out sentences, sounds or pictures, where
+    the model attends."""
     if "alignment" not in views_of(run.model):
         return []
-    fit = [one for one in examples if _ALIGNED_WORDS[0] <= len(one["source"].split()) <= _ALIGNED_WORDS[1]]
+    least, most = _ALIGNED_WORDS
+    side = "output" if run.sizes.frame else "source"
+    fit = [one for one in examples if least <= len(one[side].split()) <= most]
     pairs = [(one["source"], one["output"] if one["output"].strip() else one["reference"]) for one in fit[:_ALIGNED]]
     views = [look(run.opened, "alignment", source, target) for source, target in pairs]
+    if run.sizes.frame:
+        return [view._replace(title=f"{run.recipe.name}: {view.title}") for view in views]
     title = f"{run.recipe.name}: the source in columns, what it wrote in rows"
     return [view._replace(title=title, note=view.note.partition("\n")[0]) for view in views]
 
