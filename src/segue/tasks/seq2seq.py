@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, tee
@@ -202,8 +203,12 @@ class Seq2seq(Task):
         """Say what the sources are, as their names tell, and rank what is heard by its word error rate."""
         data = values["data"]
         if data.get("source", "auto") == "auto":
-            data["source"] = source_of(str(data.get("path", Data.path)))
-        if data["source"] == "sound":
+            told = {
+                key: str(data[key]) for key in ("path", "format", "delimiter", "columns", "encoding") if key in data
+            }
+            with suppress(ValueError):  # a wrong value is refused where the section is made
+                data["source"] = source_of(Data(**told))  # type: ignore[arg-type]
+        if data.get("source") == "sound":
             data.setdefault("metric", "wer")
 
     def to_validate(self, store: Store, config: BatchConfig, limit: int) -> NDArray[np.int64]:
