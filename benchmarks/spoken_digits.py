@@ -40,7 +40,7 @@ RATE = 8000
 TUNED_ON = ("jackson", "theo")
 """The speakers on whom settings are chosen."""
 STRINGS = {"train": 6000, "test": 300}
-KEYS = {"data.rate": RATE, "data.validation": 0.05, "tokens.kind": "words"}
+KEYS = {"data.rate": RATE, "data.validation": 0.05, "tokens.kind": "word"}
 
 
 class Clip(NamedTuple):
@@ -127,7 +127,7 @@ def main() -> None:
     parser.add_argument("--recipe", default="rnn_seq2seq/speech")
     parser.add_argument("--out", type=Path)
     parser.add_argument("keys", nargs="*")
-    asked = parser.parse_args()
+    asked = parser.parse_intermixed_args()
     own: dict[str, Any] = dict(key.split("=", 1) for key in asked.keys)
     with tempfile.TemporaryDirectory() as beside:
         folder = asked.out or Path(beside)
