@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from segue.data.config import Config, Format
 from segue.data.example import Example, joined, names_of
-from segue.data.media import media_among
+from segue.data.media import MEDIA, media_among
 from segue.data.tables import Kind, is_conll, is_fasttext, json_rows, kinds_of, see_delimiter
 from segue.data.units import tidy
 from segue.errors import InputError
@@ -327,8 +327,10 @@ TAGGED = Shape(
 
 
 def _parallel_example(values: Values, config: Config) -> Example:
-    source, target = (_tidied(value, config) for value in values)
-    return Example(source, target=target)
+    source, target = values
+    if config.source not in MEDIA:  # the name of a file may have any blanks
+        source = _tidied(source, config)
+    return Example(source, target=_tidied(target, config))
 
 
 def _looks_parallel(extension: str, lines: list[str]) -> bool:

@@ -3,8 +3,8 @@
 A table gives its column of texts (columns.py), whether or not it has labels; JSON objects give their key, any other
 file its lines. A file is read twice, so that a row that cannot be read is found before the first answer is written.
 
-Where a run reads sound or pictures, rows name them, from the folder of the file that they stand in. A sound or a picture
-may also be given itself, an item of a built-in corpus (tones:17), or a folder or a glob of them.
+Where a run reads sound or pictures, rows name them, from the folder of the file that they stand in. A sound or a
+picture may also be given itself, an item of a built-in corpus (tones:17), or a folder or a glob of them.
 """
 
 from __future__ import annotations
