@@ -43,6 +43,9 @@ class Stem(nn.Module):
 class SoundStem(Stem):
     """Convolutions over time."""
 
+    stride = STRIDE
+    """Frames between two places."""
+
     def __init__(self, frame: int, width: int) -> None:
         super().__init__()
         self.first = nn.Conv1d(frame, width, 3, stride=2, padding=1)
@@ -70,6 +73,8 @@ class PictureStem(Stem):
         check_source("picture", self.side, patch)
         self.grid = self.side // patch if patch else math.ceil(self.side / _PIXELS)
         """Places in a row, and in a column."""
+        self.pixels = patch or _PIXELS
+        """Pixels between two places."""
         if patch:
             self.read: nn.Module = nn.Linear(patch * patch * 3, width)
         else:
