@@ -97,15 +97,15 @@ def test_columns_are_sums_of_the_models_places() -> None:
     np.testing.assert_allclose(whole.values_PRC[0, 0], expected.sum(0))
 
 
-def test_a_planted_patch_is_the_light_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_planted_patch_is_the_clear_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four rows of four patches: place 6 is in row 2, column 3, place 12 in row 4, column 1."""
     some = planted("picture", [6, 6, 12, 12, 0], monkeypatch, patch=4)
     shown = look(some, "alignment", "shapes:1", TARGET)
     assert shown.kind == "patches" and shown.panels == ("ab", "c", "</s>")
     assert [tuple(np.argwhere(one == 1)[0]) for one in shown.values_PRC] == [(1, 2), (3, 0), (0, 0)]
     np.testing.assert_array_equal(shown.values_PRC.sum((1, 2)), 1)
-    light = re.findall(r'fill-opacity="0.000"><title>(\S+) · row (\d), column (\d)', shown.svg())
-    assert light == [("ab", "2", "3"), ("c", "4", "1"), ("&lt;/s&gt;", "1", "1")]
+    clear = re.findall(r'fill-opacity="0.000"><title>(\S+) · (\d), (\d)', shown.svg())
+    assert clear == [("ab", "2", "3"), ("c", "4", "1"), ("&lt;/s&gt;", "1", "1")]
     assert shown.svg().count("data:image") == 1 and shown.svg().count("<use ") == 4
     ElementTree.fromstring(shown.svg())
     head, *rows = shown.terminal().split("\n")[2:7]

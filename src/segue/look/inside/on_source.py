@@ -24,7 +24,7 @@ _WHITE = 255
 
 
 def on_source(opened: Opened, text: str, title: str, panels: Mapping[str, Alignment]) -> View:
-    """A matrix of words and times, the spectrogram above it; or the picture for each word, lit where it looks."""
+    """A matrix of words and times, the spectrogram above it; or the picture for each word, clear where it looks."""
     frames = pair_batch(opened, [(text, "")]).source[0]
     places = next(iter(panels.values())).places
     if isinstance(places, Times):
@@ -75,8 +75,8 @@ def _seen(opened: Opened, frames: NDArray[Any], places: Patches, title: str, pan
     return View(
         kind="patches",
         title=title,
-        note="The lighter a patch, the more the word looks at it; what each word looks at sums to 1."
-        + (" The frames stand side by side." if moves else ""),
+        note="The clearer a patch, the more the word looks at it (in characters: the denser); a word's attention sums to "
+        "1." + (" The frames stand side by side." if moves else ""),
         panels=tuple(values),
         rows=tuple(sides),
         columns=tuple(f"{frame + 1}.{side}" if moves else side for frame in range(len(frames)) for side in sides),
