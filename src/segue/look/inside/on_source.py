@@ -75,8 +75,8 @@ def _seen(opened: Opened, frames: NDArray[Any], places: Patches, title: str, pan
     return View(
         kind="patches",
         title=title,
-        note="The clearer a patch (in characters: the denser), the more the word looks at it; a word looks at 1 in all."
-        + (" The frames stand side by side." if moves else ""),
+        note="The clearer a patch (in characters: the denser), the more the word looks at it. "
+        "The attention of each word sums to 1." + (" The frames stand side by side." if moves else ""),
         panels=tuple(values),
         rows=tuple(sides),
         columns=tuple(f"{frame + 1}.{side}" if moves else side for frame in range(len(frames)) for side in sides),
