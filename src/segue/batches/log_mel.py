@@ -41,7 +41,7 @@ def log_mel(samples: Floats, rate: int) -> Floats:
     scaled = samples / np.abs(samples).max()  # first, since squares of small numbers would be 0
     logs = log_power(scaled / np.sqrt(np.square(scaled).mean()), rate)
     logs -= logs.mean()
-    logs /= max(float(logs.std()), 1e-5)
+    logs /= max(float(np.sqrt(np.square(logs).mean())), 1e-5)
     return logs
 
 
@@ -49,7 +49,7 @@ def log_power(samples: Floats, rate: int) -> Floats:
     """Compute the logarithm of the power in each mel filter, (S, 80): block by block, to bound the memory."""
     window, step = round(rate * WINDOW), round(rate * STEP)
     size = 1 << (window - 1).bit_length()
-    padded = np.pad(samples, window // 2, mode="reflect")
+    padded = _reflected(samples, window // 2)
     frames = sliding_window_view(padded, window)[::step]
     hann, mel = _hann(window), _mel_filters(rate, size)
     logs = np.empty((len(frames), MELS), np.float32)
@@ -63,6 +63,13 @@ def log_power(samples: Floats, rate: int) -> Floats:
         logs[first : first + rows] = product(power.astype(np.float32, copy=False), mel)
     np.maximum(logs, FLOOR, out=logs)
     return np.log(logs, out=logs)
+
+
+def _reflected(samples: Floats, count: int) -> Floats:
+    """Mirror so many samples at each end; np.pad, which is slow, knows how to in sounds that have no more."""
+    if len(samples) <= count:
+        return np.pad(samples, count, mode="reflect")
+    return np.concatenate((samples[count:0:-1], samples, samples[-2 : -count - 2 : -1]))
 
 
 @lru_cache(maxsize=4)
