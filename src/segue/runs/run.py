@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from segue.batches.codec import Codec, Sizes
 from segue.batches.encode import STOP_BYTES, HeldOutText, encode_split
+from segue.batches.frames import frame_width
 from segue.data.config import Config as Data
 from segue.data.corpus import Corpus, Example
 from segue.data.from_list import has_names, named_questions, write_rows
@@ -702,8 +703,9 @@ def _sizes(config: dict[str, Any], path: Path, recipe: Recipe, tokenizer: Tokeni
         )
     data = recipe.data
     classes, marks = 1 if data.label == "number" else len(config["labels"]), recipe.model_class.marks(recipe.model)
-    followed = (classes, data.label, marks, data.carry)
-    if (sizes.classes, sizes.label, sizes.marks, sizes.carry) != followed:
+    width = frame_width(data)
+    followed = (classes, data.label, marks, data.carry, data.source if width else "text", width)
+    if (sizes.classes, sizes.label, sizes.marks, sizes.carry, sizes.source, sizes.frame) != followed:
         raise InputError(
             f"The run in {path} is damaged: the sizes in config.json do not follow from its labels and recipe.toml. "
             "Restore the files, or train the run again."
