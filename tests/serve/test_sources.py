@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import re
 import tracemalloc
 import wave
 from pathlib import Path
@@ -16,8 +17,10 @@ import pytest
 from fastapi.testclient import TestClient
 
 import segue
+from segue.data import scenes, tones
+from segue.data.media import MEDIA, decoded
 from segue.output.wav import wav
-from segue.serve.app import create_app
+from segue.serve.app import STATIC, create_app
 from segue.serve.engine import MAX_SOURCE_BODY, Engine
 from segue.serve.sources import MAX_CHARACTERS, MAX_ENCODED, MAX_SECONDS
 
@@ -82,6 +85,29 @@ def test_answers_are_those_of_the_run(client: TestClient, engine: Engine, tmp_pa
     assert scored["logprob"] == pytest.approx(line.logprob) and scored["unknown"] == ["é"]
 
 
+def test_a_source_is_shown_as_the_model_reads_it(client: TestClient, engine: Engine) -> None:
+    encoded = uri(0.3)
+    shown = ask(client, "source", run="heard", text=encoded)
+    assert shown["seconds"] == pytest.approx(0.3)
+    heard = decoded(shown["sound"], engine["heard"].run.codec.data)
+    np.testing.assert_allclose(heard, decoded(encoded, engine["heard"].run.codec.data), atol=1e-4)
+    assert client.get("/").headers["content-security-policy"].count("data:") == 2  # pictures and sounds, no scripts
+    (picture,) = ask(client, "source", run="seen", text="shapes:3").values()
+    data = engine["seen"].run.codec.data
+    np.testing.assert_array_equal(decoded(picture, data), decoded("shapes:3", data))
+    assert "reads text" in refused(client, "source", run="read", text="a")
+
+
+def test_the_page_knows_the_sources_and_their_limits() -> None:
+    script = (STATIC / "app.js").read_text(encoding="utf-8")
+    table = re.search(r"const SOURCES = {(.*?)\n};", script, re.DOTALL)
+    assert table and set(re.findall(r"^  (\w+): {", table[1], re.MULTILINE)) == set(MEDIA)
+    most = re.search(r"const MOST_BYTES = ([\d_]+);", script)
+    assert most and int(most[1]) * 4 / 3 <= MAX_ENCODED
+    unseen = re.search(r"const UNSEEN = ([\d_]+);", script)
+    assert unseen and int(unseen[1]) > max(tones.SENTENCES, scenes.SENTENCES)
+
+
 FILES = ("/etc/passwd", "a.wav", "../a.wav", "{file}", "file://{file}", "tones:1\t{file}", "{file}|tones:1", " {file}")
 NAMES = ("", "tones:", "tones:1234567890", "data:text/plain;base64,AAAA", "data:audio/wav;base64,AAAA|{file}")
 
@@ -94,6 +120,7 @@ def test_no_file_is_opened(client: TestClient, tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     text = name.replace("{file}", str(file))
     assert "texts.1: " in refused(client, "predict", run="heard", texts=["tones:1", text])
+    assert "text: " in refused(client, "source", run="heard", text=text)
     if text:
         refused(client, "look", run="heard", text=text, view="sentence_map")
         refused(client, "look", run="heard", text=text, view="teacher_forcing", target="ab")
