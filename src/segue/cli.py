@@ -426,8 +426,8 @@ def predict(
             typer.echo(line)
     if predicted.file.ledger.bad_rows:
         typer.echo(f"{predicted.file.ledger.bad_rows:,} rows were left out: they could not be read.", err=True)
-    if predicted.cut:
-        typer.echo(f"{predicted.cut:,} tokens beyond {loaded.recipe.batches.length:,} a line were not read.", err=True)
+    if unread := predicted.unread():
+        typer.echo(unread, err=True)
 
 
 @app.command("challenge")

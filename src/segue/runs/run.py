@@ -548,7 +548,7 @@ class Run:
         if not isinstance(texts, str) and has_names(texts):
             rows = named_questions(texts, self.recipe.shape, data)
             return map(self.example_of, rows)
-        if isinstance(texts, str):
+        if isinstance(texts, str) and not self.sizes.frame:
             refuse_file_name(texts, f"Give Path({texts!r}) to read it, or [{texts!r}] if it is the text.")
         return (
             self.example_of(Question(0, text, _given(text))) for text in ([texts] if isinstance(texts, str) else texts)
@@ -565,7 +565,8 @@ class Run:
             example = Example(text=" ".join(first), words=tuple(first))
         if not self.recipe.data.canonical:
             return example
-        return example._replace(text=tidy(example.text), target=tidy(example.target))
+        text = example.text if self.sizes.frame else tidy(example.text)
+        return example._replace(text=text, target=tidy(example.target))
 
     def decoding(self, settings: Settings = ()) -> dict[str, Any]:
         """Return the values of [decode] by which `predict` writes with these settings; empty: it writes no text."""
@@ -731,8 +732,8 @@ def refuse_file_name(text: str, what: str) -> None:
 
 def _given(row: Any) -> list[Any]:
     """The values of a row that the caller gives: a text, a pair of texts, or a list of words."""
-    if isinstance(row, str):
-        return [row]
+    if isinstance(row, str | Path):
+        return [str(row)]
     if isinstance(row, tuple) and len(row) == 2 and all(isinstance(text, str) for text in row):
         return list(row)
     if isinstance(row, list) and all(isinstance(word, str) for word in row):

@@ -20,6 +20,7 @@ from segue.batches.batches import Batches
 from segue.batches.batches import Config as BatchConfig
 from segue.batches.codec import Codec
 from segue.batches.encode import Encoded, encode
+from segue.batches.noise import OF_SOURCES
 from segue.batches.rows import Rows
 from segue.batches.store import Columns, Store
 from segue.data.config import Config as Data
@@ -116,7 +117,8 @@ class Task(ABC):
         if config.vary:
             raise ValueError(f"vary=true draws the lengths of running text, and {self.name} reads rows")
         if config.noise != "none":
-            raise ValueError(f"noise={config.noise} is for running text, and {self.name} reads rows")
+            what = f"{OF_SOURCES[config.noise]}s" if config.noise in OF_SOURCES else "running text"
+            raise ValueError(f"noise={config.noise} is for {what}, and {self.name} reads rows of text")
 
     def settle_tokens(self, config: TokenConfig) -> None:
         """Refuse settings of [tokens] that only pairs of a source and a target have."""
