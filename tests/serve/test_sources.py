@@ -78,6 +78,11 @@ def test_answers_are_those_of_the_run(client: TestClient, engine: Engine, tmp_pa
     assert [row["translation"] for row in rows] == [
         one.text for one in engine["heard"].run.predict([str(file), "tones:17"])
     ]
+    run = engine["heard"].run
+    ways = [file, file.read_bytes(), decoded(encoded, run.codec.data)]  # as Python may give it
+    assert {one.text for one in run.predict(ways)} == {rows[0]["translation"]}
+    (by_name,), (by_bytes,) = run.score(f"{file}\tab"), run.score([(ways[1], "ab")])
+    assert by_name.logprob == by_bytes.logprob
     (row,) = ask(client, "predict", run="seen", texts=["shapes:17"], n_best=2)["predictions"]
     assert len(row["best"]) == 2
     scored = ask(client, "score", run="heard", text=f"{encoded}\tab é")
