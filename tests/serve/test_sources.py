@@ -7,8 +7,10 @@ import base64
 import io
 import json
 import re
+import struct
 import tracemalloc
 import wave
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +160,18 @@ def test_a_header_that_promises_much_takes_no_memory(client: TestClient) -> None
     given = "data:audio/wav;base64," + base64.b64encode(promising).decode()
     tracemalloc.start()
     refused(client, "predict", run="heard", texts=[given])
+    assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    tracemalloc.stop()
+
+
+def test_a_small_file_with_a_large_picture_is_refused(client: TestClient) -> None:
+    header = struct.pack(">2I5B", 20_000, 20_000, 8, 2, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(bytes(1000))), (b"IEND", b""))
+    parts = (struct.pack(">I", len(d)) + n + d + struct.pack(">I", zlib.crc32(n + d)) for n, d in chunks)
+    bomb = "data:image/png;base64," + base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"".join(parts)).decode()
+    tracemalloc.start()
+    said = refused(client, "predict", run="seen", texts=["shapes:1", bomb])
+    assert said.startswith("texts.1: this picture") and "20,000" in said
     assert tracemalloc.get_traced_memory()[1] < 10_000_000
     tracemalloc.stop()
 
