@@ -499,7 +499,7 @@ def look(
 
     segue look runs/transformer-pairs "the cow eats" --target "die Kuh frisst" --view alignment
 
-    segue look runs/rnn_seq2seq-clips clip.wav --html heard.html     (when each word was heard; of a picture, where seen)
+    segue look runs/rnn_seq2seq-clips clip.wav --html heard.html    (when each word was heard; of a picture, where seen)
     """
     from segue.look.terminal import print_view
     from segue.models.base import LanguageModel
