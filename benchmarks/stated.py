@@ -266,6 +266,7 @@ ELSEWHERE = {
     "translate_speed.py": "seconds, also on a GPU",
     "marian_agreement.py": "minutes, against transformers and CTranslate2",
     "longest3.py": "SAMSum",
+    "sound_reading.py": "seconds, against transformers",
 }
 """What the other figures need: run the script itself."""
 

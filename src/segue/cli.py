@@ -492,13 +492,15 @@ def look(
     from segue.runs.folder import write_atomic
     from segue.runs.run import load, refuse_file_name
 
-    refuse_file_name(text, f'Give what is in it: "$(cat {text})".')
     given = {"target": target, "layer": layer, "head": head, "top": top}
     options = {key: value for key, value in given.items() if value is not None}
     opened = [load(path, device, trust, threads) for path in (run, *([other] if other else []))]
+    reads_text = not opened[0].sizes.frame
+    if reads_text:
+        refuse_file_name(text, f'Give what is in it: "$(cat {text})".')
     shown = opened[0].look(text, view, opened[1] if other else None, **options)
     for one in opened:
-        if isinstance(one.model, LanguageModel) and view != "sentence_map":
+        if reads_text and isinstance(one.model, LanguageModel) and view != "sentence_map":
             _warn_unknown(one, text.partition("\t")[0])
     if json:
         typer.echo(shown.json())

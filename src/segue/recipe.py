@@ -270,6 +270,10 @@ def _build(kind: str, name: str, values: dict[str, Any]) -> Recipe:
     parts = {section: make(_section_class(section, cls), values[section], section) for section in SECTIONS}
     tasks.task(cls.task).settle_tokens(parts["tokens"])
     try:
+        cls.check_data(parts["model"], parts["data"])
+    except ValueError as error:
+        raise InputError(_impossible(str(error), {}, "model")) from None
+    try:
         parts["batches"] = _settled_batches(parts["batches"], tasks.task(cls.task))
     except ValueError as error:
         raise InputError(f"batches: {error}. Leave one of them out.") from None

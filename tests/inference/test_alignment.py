@@ -13,7 +13,7 @@ from segue.batches.batch import Batch
 from segue.batches.codec import Codec, Sizes
 from segue.data.config import Config as Data
 from segue.errors import InputError
-from segue.inference.alignment import END, Alignment, aligned, attends, pharaoh, word_numbers
+from segue.inference.alignment import END, Alignment, aligned, attends, word_numbers
 from segue.inference.decode_settings import Config as Decode
 from segue.inference.opened import Opened
 from segue.models.base import EncoderDecoder
@@ -70,7 +70,7 @@ def test_words_of_letters_by_hand() -> None:
     np.testing.assert_allclose(found.alpha_TS, [[1, 0], [1 / 3, 2 / 3], [0, 1]])
     np.testing.assert_allclose(found.coverage, [4 / 3, 5 / 3])
     assert found.links() == [(0, 0), (1, 1)]
-    assert pharaoh(found.links()) == "0-0 1-1"
+    assert found.line() == "0-0 1-1"
 
 
 @pytest.mark.parametrize("kind", ["char", "byte", "space", "word", "bpe", "wordpiece"])

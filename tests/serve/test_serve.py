@@ -33,8 +33,8 @@ from segue.inference import decode
 from segue.models.base import TaskName
 from segue.serve import connection
 from segue.serve import engine as limits
-from segue.serve.app import MAX_BODY, STATIC, _counted, create_app
-from segue.serve.engine import Engine, Growth, Served
+from segue.serve.app import STATIC, _counted, create_app
+from segue.serve.engine import MAX_BODY, Engine, Growth, Served
 
 TEXTS = ["the cows eat grass", "the dog sees a cow", "a café für die Ärzte €", "grass is green"] * 8
 SMALL = {"model.width": 8, "train.steps": 3, "data.validation": 0}
@@ -592,7 +592,7 @@ def test_what_arrives_is_counted_whatever_was_said() -> None:
         return parts.pop()
 
     async def read() -> None:
-        counted = _counted(receive)
+        counted = _counted(receive, MAX_BODY)
         await counted()
         await counted()
         with pytest.raises(HTTPException, match="bytes"):

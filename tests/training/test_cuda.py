@@ -25,7 +25,7 @@ from segue.models.rnn_lm import RnnLm
 from segue.models.rnn_seq2seq import RnnSeq2seq
 from segue.tasks.seq2seq import TASK
 from segue.training import cuda
-from segue.training.cuda import LONG, MOST, PACE, Compiler, Graphs, may_record, sent, shapes_of
+from segue.training.cuda import LONG, MOST, PACE, Compiler, Graphs, ahead, may_record, sent, shapes_of
 from segue.training.trainer import Config, Trainer
 
 STREAMS: Any = SimpleNamespace(config=SimpleNamespace(size=4, length=8), shapes=1)
@@ -254,3 +254,10 @@ def test_replayed_steps_train_as_others_do(
     found, again = trained(kind, tmp_path, replays=True)
     assert len(graphs) > 1 and again == losses
     assert all(torch.equal(found[name], weight) for name, weight in expected.items())
+
+
+def test_large_batches_wait_for_the_device_in_fewer_copies() -> None:
+    """32 copies of a batch of sound would take gigabytes."""
+    assert ahead([np.zeros((64, 40), np.int64), np.zeros(3)]) == 32
+    assert ahead([np.zeros((64, 100, 80), np.float32)]) == (1 << 25) // (64 * 100 * 80 * 4)
+    assert ahead([np.zeros((64, 3000, 80), np.float32)]) == 2

@@ -5,6 +5,8 @@ Of words (what stands between blanks) it has
 
     sum over the tokens of a source word     what a word gets is what its parts get together
     mean over the tokens of a target word    so that each row sums to 1 again
+
+Of a sound or a picture the columns are the places that the model makes of it (inference/places.py).
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from segue.batches.batch import Batch
 from segue.data.example import Example
 from segue.errors import InputError
 from segue.inference.opened import Opened
+from segue.inference.places import Places, places_of
 from segue.models.base import EncoderDecoder
 
 Floats = NDArray[np.float64]
@@ -29,29 +32,35 @@ _ROWS = 64
 
 
 class Alignment(NamedTuple):
-    """How much of its attention each word of a target pays to each word of its source."""
+    """How much of its attention each word of a target pays to each word or place of its source."""
 
     source: tuple[str, ...]
     target: tuple[str, ...]
     """The words; the last may be END."""
     alpha_TS: Floats
+    places: Places | None = None
+    """Where the columns are in a sound or a picture; None: they are words."""
 
     @property
     def coverage(self) -> Floats:
         """The attention that each word of the source gets from all words of the target (Tu et al. 2016)."""
         return np.asarray(self.alpha_TS.sum(0))
 
-    def links(self) -> list[tuple[int, int]]:
-        """For each word of the target the pair (source word, target word) with the most attention, counted from 0."""
+    def links(self) -> list[Any]:
+        """For each word of the target the pair (source word, target word) with the most attention, counted from 0; of a
+        sound or a picture the word, and where it was heard or seen."""
         words, others = (len(side) - (side[-1:] == (END,)) for side in (self.target, self.source))
         if not others:
             return []
+        if self.places is not None:
+            return [self.places.link(self.target[t], self.alpha_TS[t]) for t in range(words)]
         return [(int(self.alpha_TS[t, :others].argmax()), t) for t in range(words)]
 
-
-def pharaoh(links: Iterable[tuple[int, int]]) -> str:
-    """Write pairs in Pharaoh's format: "0-0 1-2"."""
-    return " ".join(f"{source}-{target}" for source, target in links)
+    def line(self) -> str:
+        """Write the links in one line; of words in Pharaoh's format: "0-0 1-2"."""
+        if self.places is not None:
+            return self.places.line(self.links())
+        return " ".join(f"{source}-{target}" for source, target in self.links())
 
 
 def attends(model: Any) -> bool:
@@ -89,10 +98,17 @@ def _aligned(opened: Opened, pairs: Sequence[tuple[str, str]]) -> Iterator[Align
     if not pairs:
         return
     batch = pair_batch(opened, pairs)
-    alpha_BTS = _alpha(opened.model, batch, opened.device)
+    alpha_BTS, real_BS = _alpha(opened.model, batch, opened.device), real_places(opened, batch)
     assert alpha_BTS is not None  # it attends
     for row, (text, target) in enumerate(pairs):
-        yield of_words(opened, text, target, alpha_BTS[row][batch.mask_BT[row]][:, batch.source_mask[row]])
+        yield of_words(opened, text, target, alpha_BTS[row][batch.mask_BT[row]][:, real_BS[row]])
+
+
+def real_places(opened: Opened, batch: Batch) -> NDArray[np.bool_]:
+    """mask_BS: which places that attention sees are no padding."""
+    import torch
+
+    return np.asarray(opened.model.source_mask(torch.from_numpy(batch.source_mask)).numpy())
 
 
 def pair_batch(opened: Opened, pairs: Sequence[tuple[str, str]]) -> Batch:
@@ -102,13 +118,19 @@ def pair_batch(opened: Opened, pairs: Sequence[tuple[str, str]]) -> Batch:
 
 
 def of_words(opened: Opened, text: str, target: str, alpha_TS: Floats) -> Alignment:
-    """Make the alignment of words from that of tokens."""
-    _, sources = opened.codec.source_tokenizer.pieces(text)
+    """Make the alignment of words from that of tokens; places of a sound or a picture stay as they are."""
     _, targets = opened.codec.tokenizer.pieces(target)
-    columns, rows = _grouped(text, sources, alpha_TS.shape[1]), _grouped(target, targets, alpha_TS.shape[0])
-    by_word = np.array([alpha_TS[:, tokens].sum(1) for _, tokens in columns]).reshape(len(columns), len(alpha_TS))
-    alpha = np.array([by_word[:, tokens].mean(1) for _, tokens in rows]).reshape(len(rows), len(columns))
-    return Alignment(tuple(word for word, _ in columns), tuple(word for word, _ in rows), alpha)
+    rows = _grouped(target, targets, alpha_TS.shape[0])
+    if opened.codec.sizes.frame:
+        places, by_word = places_of(opened.model), alpha_TS.T
+        names = places.names(len(by_word)) if places else ()
+    else:
+        _, sources = opened.codec.source_tokenizer.pieces(text)
+        columns = _grouped(text, sources, alpha_TS.shape[1])
+        by_word = np.array([alpha_TS[:, tokens].sum(1) for _, tokens in columns]).reshape(len(columns), len(alpha_TS))
+        places, names = None, tuple(word for word, _ in columns)
+    alpha = np.array([by_word[:, tokens].mean(1) for _, tokens in rows]).reshape(len(rows), len(by_word))
+    return Alignment(names, tuple(word for word, _ in rows), alpha, places)
 
 
 def _grouped(text: str, surfaces: Sequence[str], read: int) -> list[tuple[str, list[int]]]:

@@ -38,10 +38,10 @@ def rounded(places: int) -> int:
 def padded(source: Tensor, source_mask: Tensor | None, most: int) -> tuple[Tensor, Tensor]:
     """Sources and their mask with as many places as graphs are recorded for, but no more than a model reads (0: any
     number)."""
-    mask = source.new_ones(source.shape[:2], dtype=torch.bool) if source_mask is None else source_mask
+    mask = torch.ones_like(source, dtype=torch.bool) if source_mask is None else source_mask
     length = source.shape[1]
     more = max(0, (min(most, rounded(length)) if most else rounded(length)) - length)
-    return F.pad(source, (0, 0) * (source.dim() - 2) + (0, more)), F.pad(mask, (0, more))
+    return F.pad(source, (0, more)), F.pad(mask, (0, more))
 
 
 class RecordedBeams:

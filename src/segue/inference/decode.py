@@ -40,7 +40,7 @@ from segue.batches.state import OneToken
 from segue.errors import InputError
 from segue.inference.beam import NONE, broken, coverage, repeats, search
 from segue.inference.beam import Generated as Generated
-from segue.inference.beam_graphs import padded, search_recorded
+from segue.inference.beam_graphs import padded, rounded, search_recorded
 from segue.inference.cuda_graphs import BLOCK, BROKEN, DEAD, Recorder, Writer, may_record, recorder
 from segue.inference.decode_settings import Config
 from segue.models.base import LanguageModel, Sizes
@@ -62,7 +62,8 @@ DEAD_END = (
 )
 
 
-# `source` and `source_mask` are (rows, S), as in a Batch; `forbid` are ids that are never written.
+# `source` and `source_mask` are (rows, S), as in a Batch, or `source` is (rows, S, W), frames; `forbid` are ids that
+# are never written.
 
 
 def generate(
@@ -224,16 +225,19 @@ class Rows:
             tokens[row, : 1 + len(prompt)] = [self.sizes.start, *prompt]
             mask[row, : 1 + len(prompt)] = True
         extra: tuple[Any, ...] = () if source is None else (self._moved(source), self._moved(source_mask))
-        if extra and (self.writer or self.recorder):
+        recorded, frames = bool(self.writer or self.recorder), bool(extra) and extra[0].dim() == 3
+        if extra and recorded and not frames:
             extra = padded(extra[0], extra[1], self.model.window_of(self.model.config))
         self.limits = [self.config.limit(size) for size in _lengths(len(prompts), source, source_mask)]
-        capacity = longest if self.writer or self.recorder else _rounded(longest + max(self.limits))
+        capacity = longest if recorded else _rounded(longest + max(self.limits))
         with _at_rest(self._parts):
             self.state = self.model.start(len(prompts), capacity, *extra)
+        if recorded and frames:  # a model makes other places of frames, and these are padded
+            self.state = self.state.widened(rounded(self.state.source_places))
         if self._covers and extra:
             self.state = self.state.covering()
             mask_RS = extra[0].new_ones(extra[0].shape[:2], dtype=torch.bool) if extra[1] is None else extra[1]
-            self.mask_RS = self.model.source_mask(mask_RS) if extra[0].dim() == 3 else mask_RS
+            self.mask_RS = self.model.source_mask(mask_RS) if frames else mask_RS
         if self.config.no_repeat:
             last = [[NONE] * (longest - 1 - len(prompt)) + list(prompt) for prompt in prompts]
             self.text_BT = torch.tensor(last, dtype=torch.long, device=self.device).view(len(prompts), -1)

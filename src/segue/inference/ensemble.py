@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from segue.batches.batch import IGNORE, Batch
 from segue.batches.state import State
+from segue.inference.alignment import attends
 from segue.models.base import EncoderDecoder
 from segue.models.network import Network
 
@@ -20,8 +21,7 @@ class EnsembleState(State):
 
     def __init__(self, parts: Sequence[Any]) -> None:
         self.parts = list(parts)
-        sums = [part.attended_BS for part in parts if part.attended_BS is not None]
-        self.attended_BS = torch.stack(sums).mean(0) if sums else None
+        self.attended_BS = _of_same_places([part.attended_BS for part in parts])
 
     @property
     def rows(self) -> Tensor:
@@ -60,9 +60,14 @@ class Ensemble(Network, EncoderDecoder):
         return logp_BT.masked_fill(batch.targets == IGNORE, 0.0), None
 
     def alignment(self, batch: Batch) -> Tensor | None:
-        """The mean of those parts that have attention."""
-        found = [alpha for part in self._models() if (alpha := part.alignment(batch)) is not None]
-        return torch.stack(found).mean(0) if found else None
+        """The mean of those parts that have attention, and see the same places as the first of them."""
+        return _of_same_places([part.alignment(batch) for part in self._models()])
+
+    def source_mask(self, mask_BS: Tensor) -> Tensor:
+        """That of the first part with attention: of its places are the coverage and the alignment."""
+        seeing = next((part for part in self._models() if attends(part)), self._models()[0])
+        found: Tensor = seeing.source_mask(mask_BS)
+        return found
 
     @property
     def window(self) -> int:
@@ -77,6 +82,13 @@ class Ensemble(Network, EncoderDecoder):
 
     def _models(self) -> list[EncoderDecoder]:
         return [part for part in self.parts if isinstance(part, EncoderDecoder)]
+
+
+def _of_same_places(found: Sequence[Tensor | None]) -> Tensor | None:
+    """The mean of what parts say of the places of a source; those that make other places of a picture than the first
+    are left out. None: no part has attention."""
+    there = [one for one in found if one is not None]
+    return torch.stack([one for one in there if one.shape == there[0].shape]).mean(0) if there else None
 
 
 def _mean(logits: Sequence[Tensor]) -> Tensor:

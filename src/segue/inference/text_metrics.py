@@ -5,10 +5,10 @@
     rouge1, rouge2, rougeL   Lin 2004: F1 of words, of bigrams, of the longest common subsequence; the mean over texts,
                              as the package rouge-score computes it without stems
     exact, f1                Rajpurkar et al. 2016 (SQuAD): equal texts; F1 of words; without case and articles
-    wer, cer                 word and character error rate: the edit distance over the reference's length, both summed
-                             over all texts, as the package jiwer counts: cased, with punctuation
+    wer, cer                 word error rate, character error rate: edit distance over the reference's length, both
+                             summed over all texts, as the package jiwer counts: cased, with punctuation
     repeats                  the share of an output's bigrams that repeat one, more often than its reference has it
-    distinct                 Li et al. 2016: different n-grams of all outputs, over all their n-grams
+    distinct                 Li et al. 2016: distinct n-grams of all outputs, over all their n-grams
 
 A metric counts a row of numbers for each text; its figure is a function of their column sums. So every metric has
 intervals and paired tests (inference/statistics.py). BLEU, chrF and ROUGE run from 0 to 100, the others from 0 to 1, an

@@ -18,10 +18,13 @@ import torch
 from torch import Tensor, nn
 
 from segue.batches.codec import Sizes
+from segue.data.config import Source
 
 MOST_FRAMES = 16
 """Frames of a moving picture that have a vector of their own; those after them share the last one's."""
-_STRIDE = 8
+STRIDE = 4
+"""Frames of sound for each place."""
+_PIXELS = 8
 """Pixels between two places of a picture that is read by convolutions."""
 
 
@@ -29,8 +32,8 @@ class Stem(nn.Module):
     """Makes places of frames."""
 
     @abstractmethod
-    def forward(self, frames: Tensor, mask_BF: Tensor) -> Tensor:
-        """(B, F, W) frames to x_BSD; `mask_BF` is True on real frames."""
+    def forward(self, frames: Tensor, mask_BF: Tensor | None) -> Tensor:
+        """(B, F, W) frames to x_BSD; `mask_BF` is True on real frames, None: all are."""
 
     @abstractmethod
     def mask(self, mask_BF: Tensor) -> Tensor:
@@ -40,6 +43,9 @@ class Stem(nn.Module):
 class SoundStem(Stem):
     """Convolutions over time."""
 
+    stride = STRIDE
+    """Frames between two places."""
+
     def __init__(self, frame: int, width: int) -> None:
         super().__init__()
         self.first = nn.Conv1d(frame, width, 3, stride=2, padding=1)
@@ -47,15 +53,15 @@ class SoundStem(Stem):
         self.linear = nn.Linear(width, width)
         self.norm = nn.LayerNorm(width)
 
-    def forward(self, frames: Tensor, mask_BF: Tensor) -> Tensor:
-        x_BCF = (frames * mask_BF[..., None]).to(self.linear.weight.dtype).mT
-        x_BCF = torch.relu(self.first(x_BCF)) * mask_BF[:, None, ::2]
-        x_BCF = torch.relu(self.second(x_BCF))
+    def forward(self, frames: Tensor, mask_BF: Tensor | None) -> Tensor:
+        x_BCF = frames.to(self.linear.weight.dtype).mT
+        x_BCF = torch.relu(self.first(x_BCF if mask_BF is None else x_BCF * mask_BF[:, None]))
+        x_BCF = torch.relu(self.second(x_BCF if mask_BF is None else x_BCF * mask_BF[:, None, ::2]))
         x_BSD: Tensor = self.norm(self.linear(x_BCF.mT))
         return x_BSD
 
     def mask(self, mask_BF: Tensor) -> Tensor:
-        return mask_BF[:, ::2][:, ::2]
+        return mask_BF[:, ::STRIDE]
 
 
 class PictureStem(Stem):
@@ -64,8 +70,11 @@ class PictureStem(Stem):
     def __init__(self, frame: int, width: int, patch: int) -> None:
         super().__init__()
         self.side, self.patch = math.isqrt(frame // 3), patch
-        self.grid = self.side // patch if patch else math.ceil(self.side / _STRIDE)
+        check_source("picture", self.side, patch)
+        self.grid = self.side // patch if patch else math.ceil(self.side / _PIXELS)
         """Places in a row, and in a column."""
+        self.pixels = patch or _PIXELS
+        """Pixels between two places."""
         if patch:
             self.read: nn.Module = nn.Linear(patch * patch * 3, width)
         else:
@@ -76,9 +85,9 @@ class PictureStem(Stem):
         self.rows, self.columns = nn.Embedding(self.grid, width), nn.Embedding(self.grid, width)
         self.frames = nn.Embedding(MOST_FRAMES, width)
 
-    def forward(self, frames: Tensor, mask_BF: Tensor) -> Tensor:
+    def forward(self, frames: Tensor, mask_BF: Tensor | None) -> Tensor:
         batch, count = frames.shape[:2]
-        pixels = frames.to(self.norm.weight.dtype).view(batch * count, self.side, self.side, 3) / 127.5 - 1
+        pixels = (frames.float() / 127.5 - 1).to(self.norm.weight.dtype).view(-1, self.side, self.side, 3)
         x_BFGD = self.norm(self._read(pixels)).view(batch, count, self.grid * self.grid, -1)
         every = torch.arange(self.grid, device=frames.device)
         plane_GD = (self.rows(every)[:, None] + self.columns(every)[None]).flatten(0, 1)
@@ -93,7 +102,7 @@ class PictureStem(Stem):
             out: Tensor = self.read(pixels.permute(0, 3, 1, 2)).flatten(2).mT
             return out
         n, p = self.grid, self.patch
-        cut = pixels[:, : n * p, : n * p].reshape(-1, n, p, n, p, 3).transpose(2, 3)
+        cut = pixels.view(-1, n, p, n, p, 3).transpose(2, 3)
         patches: Tensor = self.read(cut.reshape(len(cut), n * n, p * p * 3))
         return patches
 
@@ -103,6 +112,17 @@ class PictureStem(Stem):
 
 def stem(sizes: Sizes, width: int, patch: int) -> Stem | None:
     """Make the layer that reads the frames of a source; None: the source is text."""
-    if sizes.source == "text":
-        return None
-    return SoundStem(sizes.frame, width) if sizes.source == "sound" else PictureStem(sizes.frame, width, patch)
+    if sizes.source == "sound":
+        return SoundStem(sizes.frame, width)
+    return PictureStem(sizes.frame, width, patch) if sizes.source == "picture" else None
+
+
+def check_source(source: Source, pixels: int, patch: int, ctc: float = 0.0) -> None:
+    """Raise a ValueError if a model with these keys cannot read such sources."""
+    if ctc and source != "sound":
+        raise ValueError(f"ctc = {ctc} is for sound, and a source is {'a ' * (source != 'text')}{source}: leave it out")
+    if source == "picture" and patch and pixels % patch:
+        near = ", ".join(str(n) for n in range(2, pixels + 1) if pixels % n == 0)
+        raise ValueError(
+            f"patch = {patch} does not divide data.pixels = {pixels}: {near} do; or set data.pixels to a multiple of it"
+        )

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, NoReturn
 from segue.batches.codec import Sizes as Sizes
 from segue.batches.scorer import Scorer
 from segue.batches.state import OneToken
+from segue.data.config import Config as Data
 from segue.data.config import Label
 from segue.errors import InputError
 
@@ -98,6 +99,11 @@ class Model(ABC):
     def marks(cls, config: Any) -> tuple[str, ...]:
         """Names of the special ids beyond the vocabulary that it needs."""
         return ()
+
+    @classmethod  # noqa: B027
+    def check_data(cls, config: Any, data: Data) -> None:
+        """Raise a ValueError if a model with this config cannot read such data, as pictures that its patches do not
+        divide."""
 
     @classmethod
     def window_of(cls, config: Any) -> int:

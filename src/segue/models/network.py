@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 from segue.batches.batch import IGNORE, Batch
 from segue.batches.scorer import Scorer
 from segue.errors import SegueError
+from segue.layers.ctc import ctc_loss
 from segue.layers.losses import cross_entropy, linear_cross_entropy, smoothed_cross_entropy, target_logprobs
 from segue.models.base import Loss, Model, Sizes, Term
 
@@ -83,6 +84,12 @@ def smoothed_loss(x: Tensor, weight_VD: Tensor, targets: Tensor, bias_V: Tensor 
         return Loss((Term("cross_entropy", *linear_cross_entropy(x, weight_VD, targets, bias_V)),))
     total, added, count = smoothed_cross_entropy(x, weight_VD, targets, bias_V, smoothing)
     return Loss((Term("cross_entropy", total, count), Term("label_smoothing", added, count, smoothing)))
+
+
+def ctc_term(logits_BSV: Tensor, mask_BS: Tensor, targets_BT: Tensor, count: Any, weight: float) -> Term:
+    """The loss of CTC of the encoder's outputs, as a term beside the decoder's; `count`: of the decoder's targets, so
+    that both are means of a token."""
+    return Term("ctc", ctc_loss(logits_BSV, mask_BS, targets_BT).sum(), count, weight)
 
 
 class Judged(NamedTuple):

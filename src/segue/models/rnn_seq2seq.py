@@ -19,6 +19,10 @@ With attention and "start" the recurrence does not depend on alpha, so that it i
 attention over all t comes after it. "every" is Bahdanau's way and "attentional" is Luong's input feeding: c_t goes into
 the recurrence, and training is slower, since one time is computed after the other.
 
+A source may also be sound or a picture: "listen, attend and spell" (Chan et al. 2016), "show, attend and tell" (Xu et
+al. 2015). The x_s are then what layers/sources.py makes of its frames, in place of E[x_s]. With ctc = w the encoder's
+outputs also predict the target without the decoder, by CTC (layers/ctc.py), and w times that loss is added.
+
 Each target token and the STOP at the end is predicted from the source and the target's tokens before it.
 
 Departures: A bidirectional encoder has width / 2 units each way, so that h_s, both side by side, is as wide as d_t, and
@@ -26,6 +30,8 @@ the decoder starts from both ends side by side; Bahdanau et al. compute d_0 = ta
 has a maxout layer and reads E'[y_t] too. "every" without attention shows the decoder the last layer's h and starts it
 from zero, where Cho et al. also compute d_0 from the context. tied = "all" needs outputs as wide as a vector: where
 they are [d_t; c_t], the output is softmax(E' tanh(W [d_t; c_t]) + b). The forget gate's bias begins at 1.
+Chan et al. shorten the sound by pairs of outputs in each layer, where convolutions do so here; Xu et al. attend to the
+places of a picture as they are, where the encoder reads them once more here.
 Given vectors (embeddings) go into both tables, rescaled to the model's own spread; train.freeze=vectors keeps a shared
 table fixed, train.freeze=vectors,source_vectors keeps two.
 """
@@ -41,12 +47,13 @@ from torch import Tensor, nn
 
 from segue.batches.batch import IGNORE, Batch
 from segue.batches.state import State
+from segue.data.config import Config as Data
 from segue.layers.alignment import Alignment, SourceStates, contexts, coverage_loss, fixed_weights, widened
 from segue.layers.probe import probe, recording
 from segue.layers.recurrent import Cell, Parts, Recurrent, RecurrentState, RecurrentStep
-from segue.layers.sources import stem
+from segue.layers.sources import check_source, stem
 from segue.models.base import EncoderDecoder, Loss, ModelConfig, Sizes, Term
-from segue.models.network import Network, dropout_by_epochs, smoothed_loss
+from segue.models.network import Network, ctc_term, dropout_by_epochs, smoothed_loss
 
 
 @dataclass(frozen=True)
@@ -144,6 +151,16 @@ class Decoding(State):
         return replace(self, decoder=decoder, own=own)
 
 
+class Encoded(NamedTuple):
+    """What the encoder makes of the sources."""
+
+    h_BSD: Tensor
+    mask_BS: Tensor
+    """True at real places."""
+    end: RecurrentState
+    """After the last place, both ways side by side."""
+
+
 class Read(NamedTuple):
     """What the decoder makes of some tokens of the target."""
 
@@ -158,6 +175,7 @@ class RnnSeq2seq(Network, EncoderDecoder):
 
     family = "RNN"
     records = True
+    head_names = ("head.", "ctc_head.")
 
     @dataclass(frozen=True)
     class Config(ModelConfig):
@@ -225,6 +243,10 @@ class RnnSeq2seq(Network, EncoderDecoder):
     def dropout_for(cls, config: Config, epochs: float) -> float | None:
         return dropout_by_epochs(0.1, 0.35, epochs)
 
+    @classmethod
+    def check_data(cls, config: Config, data: Data) -> None:
+        check_source(data.source, data.pixels, config.patch, config.ctc)
+
     def __init__(self, config: Config, sizes: Sizes) -> None:
         super().__init__(config, sizes)
         width, ways = config.width, 2 if config.bidirectional else 1
@@ -245,6 +267,7 @@ class RnnSeq2seq(Network, EncoderDecoder):
         self.head = nn.Linear(2 * width if both and not narrows else width, sizes.vocab_size)
         if config.tied == "all":
             self.head.weight = self.vectors.weight
+        self.ctc_head = nn.Linear(width, sizes.vocab_size) if config.ctc else None
 
     @property
     def _one_table(self) -> bool:
@@ -268,29 +291,30 @@ class RnnSeq2seq(Network, EncoderDecoder):
         return self.config.tied == "all"
 
     def read(self, source: Tensor, source_mask_BS: Tensor | None) -> Decoding:
-        """The encoder: what the decoder begins with. Padding changes nothing."""
-        x_BSD, source_mask_BS = self._places(source, source_mask_BS)
+        """What the decoder begins with. Padding changes nothing."""
+        return self._begin(self.encoded(source, source_mask_BS))
+
+    def encoded(self, source: Tensor, source_mask_BS: Tensor | None) -> Encoded:
+        """The encoder."""
+        x_BSD = self.drop(self.source_vectors(source) if self.stem is None else self.stem(source, source_mask_BS))
+        mask_BS = None if source_mask_BS is None else self.source_mask(source_mask_BS)
         if self.config.reverse_source:
-            mask_BS = None if source_mask_BS is None else source_mask_BS.flip(1)
-            h_BSD, end = self.encoder(x_BSD.flip(1), mask_BS)
+            h_BSD, end = self.encoder(x_BSD.flip(1), None if mask_BS is None else mask_BS.flip(1))
             h_BSD = h_BSD.flip(1)
         else:
-            h_BSD, end = self.encoder(x_BSD, source_mask_BS)
+            h_BSD, end = self.encoder(x_BSD, mask_BS)
         if self.config.bidirectional:
             end = RecurrentState(*(torch.cat([part[::2], part[1::2]], -1) for part in end.parts()))
-        if self.config.attention != "none":
-            everywhere_BS = x_BSD.new_ones(x_BSD.shape[:2], dtype=torch.bool)
-            return self._attending(self.drop(h_BSD), everywhere_BS if source_mask_BS is None else source_mask_BS, end)
-        if self.config.feeds == "start":
-            return Decoding(end, None, {})
-        return Decoding(self.decoder.zero_state(len(source)), None, {"context": end.h_LBD[-1]})
+        every_BS = x_BSD.new_ones(x_BSD.shape[:2], dtype=torch.bool) if mask_BS is None else mask_BS
+        return Encoded(h_BSD, every_BS, end)
 
-    def _places(self, source: Tensor, source_mask_BS: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """x_BSD of the source, tokens or frames, and its mask; None: every place is real."""
-        if self.stem is None:
-            return self.drop(self.source_vectors(source)), source_mask_BS
-        every_BF = source.new_ones(source.shape[:2], dtype=torch.bool) if source_mask_BS is None else source_mask_BS
-        return self.drop(self.stem(source, every_BF)), self.stem.mask(every_BF)
+    def _begin(self, encoded: Encoded) -> Decoding:
+        """The state before the target."""
+        if self.config.attention != "none":
+            return self._attending(self.drop(encoded.h_BSD), encoded.mask_BS, encoded.end)
+        if self.config.feeds == "start":
+            return Decoding(encoded.end, None, {})
+        return Decoding(self.decoder.zero_state(len(encoded.h_BSD)), None, {"context": encoded.end.h_LBD[-1]})
 
     def source_mask(self, mask_BS: Tensor) -> Tensor:
         return mask_BS if self.stem is None else self.stem.mask(mask_BS)
@@ -312,18 +336,23 @@ class RnnSeq2seq(Network, EncoderDecoder):
         return self.head(self._output(self._forced(batch).out_BTD)), None
 
     def loss(self, batch: Batch, state: None = None) -> Loss:
-        """The cross-entropy, without all logits at once where the vocabulary is large, and the loss of coverage."""
-        read = self._forced(batch)
+        """The cross-entropy, without all logits at once where the vocabulary is large, and the losses of coverage and
+        of CTC."""
+        encoded = self.encoded(batch.source, batch.source_mask)
+        read = self._read_target(batch.tokens_BT, self._begin(encoded))
         out_BTD = self._output(read.out_BTD)
         weights = self.head.weight, batch.targets, self.head.bias
         (first, *added), state = smoothed_loss(out_BTD, *weights, self.config.label_smoothing)
         if self.config.coverage == "loss" and read.alpha_BTS is not None:
             added.append(Term("coverage", coverage_loss(read.alpha_BTS, batch.targets != IGNORE), first.count))
+        if self.ctc_head is not None:
+            logits_BSV = self.ctc_head(self.drop(encoded.h_BSD))
+            added.append(ctc_term(logits_BSV, encoded.mask_BS, batch.targets, first.count, self.config.ctc))
         return Loss((first, *added), state)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         config = self.config
-        added = {"label_smoothing": config.label_smoothing > 0, "coverage": config.coverage == "loss"}
+        added = {"label_smoothing": config.label_smoothing, "coverage": config.coverage == "loss", "ctc": config.ctc}
         return dict.fromkeys(("cross_entropy", *(name for name, there in added.items() if there)), batch.count)
 
     @torch.inference_mode()

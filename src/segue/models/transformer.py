@@ -12,6 +12,10 @@ sqrt(D) where the vectors of places are fixed (sinusoidal, onehot), else 1. The 
 the decoder needs of it, its keys and values, is kept (Memory) beside the KV cache of the target. Beams of one text
 share them. `alignment` is the mean of the heads of the last layer's attention to the source.
 
+A source may also be sound or a picture: x_s^0 is then what layers/sources.py makes of its frames, and P[s]. With
+ctc = w the encoder's outputs m also predict the target without the decoder, by CTC (layers/ctc.py), and w times that
+loss is added.
+
 A relative position has T5's buckets: of both sides in the encoder, of what came before in the decoder, and none in the
 attention to the source. Training adds label smoothing to the cross-entropy, as a term of its own. A target that is
 longer than `context` is read through a window, as gpt.py says.
@@ -35,6 +39,7 @@ from torch import Tensor, nn
 
 from segue.batches.batch import Batch
 from segue.batches.state import State
+from segue.data.config import Config as Data
 from segue.errors import InputError
 from segue.layers.attention import CrossAttention, Memory, SelfAttention
 from segue.layers.kv_cache import Slots, TransformerStep, Window, read_tokens
@@ -42,10 +47,10 @@ from segue.layers.losses import target_logprobs
 from segue.layers.one_token import Stack, Stacked, loops_for
 from segue.layers.position import Position, Positions
 from segue.layers.probe import recording
-from segue.layers.sources import stem
+from segue.layers.sources import check_source, stem
 from segue.layers.transformer import Activation, Block, FeedForward, LayerNorm
 from segue.models.base import EncoderDecoder, Loss, ModelConfig, Sizes
-from segue.models.network import Network, smoothed_loss
+from segue.models.network import Network, ctc_term, smoothed_loss
 
 
 class Shape(NamedTuple):
@@ -174,7 +179,7 @@ class Transformer(Network, EncoderDecoder, Stacked):
 
     family = "Transformer"
     records = True
-    head_names = ("head.", "bias")
+    head_names = ("head.", "bias", "ctc_head.")
 
     @dataclass(frozen=True)
     class Config(ModelConfig):
@@ -265,6 +270,10 @@ class Transformer(Network, EncoderDecoder, Stacked):
 
     config: Config
 
+    @classmethod
+    def check_data(cls, config: Config, data: Data) -> None:
+        check_source(data.source, data.pixels, config.patch, config.ctc)
+
     def __init__(self, config: Config, sizes: Sizes) -> None:
         super().__init__(config, sizes)
         width, both = config.width, not sizes.source_vocab_size
@@ -288,6 +297,7 @@ class Transformer(Network, EncoderDecoder, Stacked):
         self.norm = LayerNorm(width) if config.norm == "pre" else nn.Identity()
         self.head = nn.Linear(width, sizes.vocab_size, bias=False) if config.tied == "none" else None
         self.bias = nn.Parameter(torch.zeros(sizes.vocab_size)) if config.output_bias else None
+        self.ctc_head = nn.Linear(width, sizes.vocab_size) if config.ctc else None
         self._initialise()
 
     def _initialise(self) -> None:
@@ -338,14 +348,11 @@ class Transformer(Network, EncoderDecoder, Stacked):
 
     def encoded(self, source: Tensor, source_mask_BS: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """The encoder: m_BSD, and its mask (B, 1, 1, S), True at real places; None: all are."""
-        x_BSD, mask_BS = self._places(source, source_mask_BS)
-        mask = None if mask_BS is None else mask_BS[:, None, None, :]
+        x_BSD = self._scaled(self.source_vectors(source)) if self.stem is None else self.stem(source, source_mask_BS)
+        mask = None if source_mask_BS is None else self.source_mask(source_mask_BS)[:, None, None, :]
         length = x_BSD.shape[1]
         if length > self.config.context:
-            raise InputError(
-                f"A source has {length:,} tokens, and this model sees {self.config.context:,} (model.context). "
-                f"Set batches.length={self.config.context} or less, or model.context={length} or more."
-            )
+            raise InputError(self._too_long(source.shape[1], length))
         places = torch.arange(length, device=x_BSD.device)
         bias, rotation = self.source_positions.bias(places, length), self.source_positions.rotation(places)
         x_BSD = self.drop(self.source_positions.add(x_BSD, places))
@@ -355,20 +362,22 @@ class Transformer(Network, EncoderDecoder, Stacked):
         out: Tensor = self.norm_encoder(x_BSD)
         return out, mask
 
-    def _places(self, source: Tensor, source_mask_BS: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """x_BSD of the source, tokens or frames, and its mask; None: every place is real."""
+    def _too_long(self, frames: int, length: int) -> str:
+        context = self.config.context
         if self.stem is None:
-            return self._scaled(self.source_vectors(source)), source_mask_BS
-        every_BF = source.new_ones(source.shape[:2], dtype=torch.bool) if source_mask_BS is None else source_mask_BS
-        x_BSD = self.stem(source, every_BF)
-        return x_BSD, None if source_mask_BS is None else self.stem.mask(source_mask_BS)
+            what, most = f"{length:,} tokens", context
+        else:
+            what, most = f"{frames:,} frames, which make {length:,} places", context * frames // length
+        return (
+            f"A source has {what}, and this model sees {context:,} (model.context). "
+            f"Set batches.length={most} or less, or model.context={length} or more."
+        )
 
     def source_mask(self, mask_BS: Tensor) -> Tensor:
         return mask_BS if self.stem is None else self.stem.mask(mask_BS)
 
-    def memories(self, source: Tensor, source_mask_BS: Tensor | None) -> tuple[Memory, ...]:
-        """Keys and values of the source for each layer of the decoder; without a mask no token is padding."""
-        m_BSD, mask = self.encoded(source, source_mask_BS)
+    def memories(self, m_BSD: Tensor, mask: Tensor | None) -> tuple[Memory, ...]:
+        """Keys and values of the encoded source for each layer of the decoder."""
         return tuple(_cross(block).memory(m_BSD, mask) for block in self.decoder)
 
     def _scaled(self, x_BTD: Tensor) -> Tensor:
@@ -410,20 +419,27 @@ class Transformer(Network, EncoderDecoder, Stacked):
 
     def forward(self, batch: Batch, state: None = None) -> tuple[Tensor, None]:
         """logits_BTV. Nothing is carried from one batch to the next."""
-        return self.logits(self._forced(batch)), None
+        return self.logits(self._forced(batch, *self._source(batch))), None
 
     def loss(self, batch: Batch, state: None = None) -> Loss:
-        x_BTD = self.norm(self._forced(batch))
-        return smoothed_loss(x_BTD, self._out, batch.targets, self.bias, self.config.label_smoothing)
+        m_BSD, mask = self._source(batch)
+        x_BTD = self.norm(self._forced(batch, m_BSD, mask))
+        loss = smoothed_loss(x_BTD, self._out, batch.targets, self.bias, self.config.label_smoothing)
+        if self.ctc_head is None:
+            return loss
+        every_BS = m_BSD.new_ones(m_BSD.shape[:2], dtype=torch.bool) if mask is None else mask[:, 0, 0]
+        count = loss.terms[0].count
+        term = ctc_term(self.ctc_head(m_BSD), every_BS, batch.targets, count, self.config.ctc)
+        return Loss((*loss.terms, term))
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        names = ("cross_entropy", "label_smoothing") if self.config.label_smoothing else ("cross_entropy",)
-        return dict.fromkeys(names, batch.count)
+        added = {"label_smoothing": self.config.label_smoothing, "ctc": self.config.ctc}
+        return dict.fromkeys(("cross_entropy", *(name for name, there in added.items() if there)), batch.count)
 
     def alignment(self, batch: Batch) -> Tensor:
         """alpha_BTS: the last layer's attention to the source, the mean of its heads."""
         weights: list[Tensor] = []
-        self._forced(batch, weights)
+        self._forced(batch, *self._source(batch), weights)
         return weights[0]
 
     def sentence_vectors(self, source_BS: Tensor, source_mask_BS: Tensor) -> Tensor:
@@ -432,15 +448,18 @@ class Transformer(Network, EncoderDecoder, Stacked):
         real_BS1 = self.source_mask(source_mask_BS)[..., None]
         return (m_BSD * real_BS1).sum(1) / real_BS1.sum(1)
 
-    def _forced(self, batch: Batch, weights: list[Tensor] | None = None) -> Tensor:
+    def _source(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        return self.encoded(batch.source, None if batch.source_unpadded else batch.source_mask)
+
+    def _forced(self, batch: Batch, m_BSD: Tensor, mask: Tensor | None, weights: list[Tensor] | None = None) -> Tensor:
+        """Read the right tokens of the target, given the encoded source."""
         length = batch.tokens_BT.shape[1]
         if length > self.window:
             raise InputError(
                 f"A target has {length - 1:,} tokens, and this model sees {self.config.context:,} (model.context). "
                 f"Set batches.length={self.config.context} or less, or model.context={length - 1} or more."
             )
-        memories = self.memories(batch.source, None if batch.source_unpadded else batch.source_mask)
-        return self.decoded(batch.tokens_BT, memories, weights=weights)
+        return self.decoded(batch.tokens_BT, self.memories(m_BSD, mask), weights=weights)
 
     @property
     def _out(self) -> Tensor:
@@ -479,7 +498,7 @@ class Transformer(Network, EncoderDecoder, Stacked):
         config, places = self.config, max(1, min(capacity, self.window))
         parts = len(self.decoder), config.heads, config.head_width
         window = Window.empty(rows, places, self.vectors.weight, config.width, *parts)
-        return SourceWindow(window, self.memories(source, source_mask))
+        return SourceWindow(window, self.memories(*self.encoded(source, source_mask)))
 
     @torch.inference_mode()
     def step(self, tokens_BT: Tensor, mask_BT: Tensor, state: SourceWindow) -> tuple[Tensor, SourceWindow]:

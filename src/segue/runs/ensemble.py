@@ -67,5 +67,6 @@ def _check(runs: Sequence[Run]) -> None:
                 f"{first.path} and {run.path} have other tokens, so that their probabilities are of other things. "
                 "Expected runs that were trained on the same pairs with the same [tokens]."
             )
-        if run.recipe.data.canonical != first.recipe.data.canonical:
-            raise InputError(f"{first.path} and {run.path} differ in data.canonical. Expected one value.")
+        for key in ("canonical", "source", "rate", "pixels"):
+            if vars(run.recipe.data)[key] != vars(first.recipe.data)[key]:
+                raise InputError(f"{first.path} and {run.path} differ in data.{key}. Expected one value.")

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from segue.data.readers import Question, Questions
 from segue.data.tables import fasttext_row
 from segue.errors import InputError
-from segue.inference.alignment import aligned, check_attends, pharaoh
+from segue.inference.alignment import Alignment, aligned, check_attends
 from segue.look.explain.leave_one_out import Mattered, most_moving
 from segue.look.terminal import explained_line
 from segue.runs.folder import to_json
@@ -36,15 +36,16 @@ class Answered(NamedTuple):
     answer: Any
     words: Sequence[Mattered] | None
     """The words that mattered, if they were asked for."""
-    links: list[tuple[int, int]] | None = None
-    """The alignment, if it was asked for: pairs of a source word and a target word."""
+    alignment: Alignment | None = None
+    """The alignment with the source, if it was asked for."""
 
     def line(self) -> str:
         """The prediction as a line."""
         if self.words is not None:
             return explained_line(self.answer, self.words)
         line: str = self.answer.line()
-        return f"{line} ||| {pharaoh(self.links)}" if self.links else line
+        links = self.alignment.line() if self.alignment else ""
+        return f"{line} ||| {links}" if links else line
 
 
 class PredictedFile:
@@ -106,7 +107,7 @@ class PredictedFile:
         rows, again = tee(rows)
         found = aligned(self.run.opened, ((each.example.text, answer.text) for each, (answer, _) in again))
         for (each, (answer, words)), alignment in zip(rows, found, strict=True):
-            yield Answered(each.question, answer, words, alignment.links())
+            yield Answered(each.question, answer, words, alignment)
 
     def _counted(self, asked: Iterator[Asked]) -> Iterator[Asked]:
         for each in asked:
@@ -120,8 +121,8 @@ class PredictedFile:
         new = row.answer.json()
         if row.words is not None:
             new["words"] = [word._asdict() for word in row.words]
-        if row.links is not None:
-            new["alignment"] = row.links
+        if row.alignment is not None:
+            new["alignment"] = row.alignment.links()
         if self.decoding:
             new["decode"] = self.decoding
         shape = self.run.recipe.shape
@@ -136,8 +137,8 @@ class PredictedFile:
             new = self.run.task.cells(row.answer)
             if row.words is not None:
                 new[REASONS] = most_moving(row.words)
-            if row.links is not None:
-                new["alignment"] = pharaoh(row.links)
+            if row.alignment is not None:
+                new["alignment"] = row.alignment.line()
             if found.header is not None and not begun:
                 yield _line(found, [*found.header, *_free_names(found.header, new)])
             begun = True

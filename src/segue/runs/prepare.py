@@ -198,7 +198,8 @@ def _check(recipe: Recipe, corpus: Corpus, progress: Progress) -> None:
         progress(f"{recipe.data.path}: {remark}.", 0.0)
         corpus.ledger.note(remark, recipe.data.path)
     window, length = recipe.model_class.window_of(recipe.model), recipe.batches.length
-    if window > length and not recipe.train.init:
+    frames = frame_width(recipe.data) > 0  # a source is cut at `length` frames, and a target never comes near it
+    if window > length and not recipe.train.init and not frames:
         progress(
             f"batches.length is {length:,} and model.context {window:,}: places from {length + 1:,} on are never "
             f"trained, but read and written with. Set batches.length={window}, or model.context={length}.",

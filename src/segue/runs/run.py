@@ -440,8 +440,11 @@ class Run:
         return config
 
     def unknown(self, text: str) -> list[str]:
-        """List the parts of a text outside the vocabulary, which the model reads as UNK."""
+        """List the parts of a text outside the vocabulary, which the model reads as UNK; of a sound or a picture with
+        its target, those of the target."""
         tokenizer = self.codec.source_tokenizer
+        if self.sizes.frame:
+            text = text.partition("\t")[2]
         return tokenizer.unknown(text, tokenizer.encode(text)) if tokenizer.closed else []
 
     def next_tokens(self, context: str, top: int = 10) -> list[tuple[str, float]]:

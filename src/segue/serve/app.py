@@ -31,8 +31,6 @@ from segue.serve.engine import Answer, Engine
 STATIC = Path(__file__).parent / "static"
 LOOK = Path(page.__file__).parent / "page.css"
 """The style sheet of the reports, so that the page looks like them."""
-MAX_BODY = 2_000_000
-"""Most bytes of a request: what the longest text can take in JSON, and some more."""
 MAX_HEADERS = 100
 """Most header lines of a request: browsers send about 20."""
 _LOCAL = ("localhost", "127.0.0.1", "::1")
@@ -46,6 +44,8 @@ _HEADERS = {
 }
 
 Text = Annotated[str, Field(max_length=limits.MAX_CHARACTERS)]
+Source = Annotated[str, Field(max_length=limits.MAX_ENCODED)]
+"""A text or, for a run whose sources are sounds or pictures, a data URI: the engine knows how long it may be."""
 
 
 class Question(BaseModel):
@@ -79,7 +79,7 @@ class Generate(Stream):
 class Score(Question):
     """A text to score token by token."""
 
-    text: Text
+    text: Source
 
 
 class Next(Question):
@@ -92,7 +92,7 @@ class Next(Question):
 class Look(Question):
     """A look into a model while it reads a text; null leaves an option as the view has it."""
 
-    text: Text = ""
+    text: Source = ""
     view: Annotated[str, Field(description="One of the run's views (/api/runs); by default the first.")] = ""
     beside: Annotated[str | None, Field(alias="with", description="Another run, to be shown beside it.")] = None
     target: Annotated[Text | None, Field(description="Translators: the target of the source.")] = None
@@ -115,7 +115,14 @@ class Nearest(Question):
 class Predict(Question):
     """Texts to label, tag or translate."""
 
-    texts: Annotated[list[Text], Field(max_length=limits.MAX_ROWS)]
+    texts: Annotated[
+        list[Source],
+        Field(
+            max_length=limits.MAX_ROWS,
+            description="Texts or, where /api/runs gives the run another source, data:audio/wav;base64,…, "
+            "data:image/png;base64,… or items of a built-in corpus (tones:17).",
+        ),
+    ]
     explain: Annotated[bool, Field(description="Classifiers: also how much each word mattered.")] = False
     alignment: Annotated[bool, Field(description="Translations: also pairs [source word, target word].")] = False
     beam: Annotated[int | None, Field(ge=0, le=limits.MAX_BEAM, description="Of translations; 0 draws.")] = None
@@ -159,7 +166,7 @@ def create_app(engine: Engine, local: bool = True) -> FastAPI:
         redoc_url=None,
         responses={"4XX": {"model": Problem}},
     )
-    app.add_middleware(Guard, local=local)
+    app.add_middleware(Guard, local=local, most=engine.max_body)
     _add_errors(app)
     _add_routes(app, engine)
 
@@ -178,7 +185,8 @@ def create_app(engine: Engine, local: bool = True) -> FastAPI:
 def _add_routes(app: FastAPI, engine: Engine) -> None:
     @app.get("/api/runs")
     async def runs() -> StrictJSON:
-        """List the runs: name, task, model, kind of tokens, labels, figures, and default settings of decoding."""
+        """List the runs: name, task, model, kind of tokens, labels, figures, default settings of decoding, and what a
+        source is: text, sound (with its rate) or picture (with its pixels)."""
         return StrictJSON(engine.describe())
 
     @app.post("/api/generate")
@@ -241,8 +249,6 @@ def _add_routes(app: FastAPI, engine: Engine) -> None:
         Translations also come with decode: the settings that they were written with; those of n_best with best:
         [{translation, logprob, score}]; with alignment also alignment: [[source word, target word]], counted from 0.
         """
-        if sum(map(len, ask.texts)) > limits.MAX_CHARACTERS:
-            raise HTTPException(400, f"The texts have more than {limits.MAX_CHARACTERS:,} characters together.")
         if ask.explain and len(ask.texts) > limits.MAX_EXPLAINED:
             raise HTTPException(400, f"explain: at most {limits.MAX_EXPLAINED} texts are explained at once.")
         served = engine[ask.run]
@@ -321,8 +327,9 @@ class Guard:
     its requests carry that name in the Host header, by which they are recognised.
     """
 
-    def __init__(self, app: ASGIApp, local: bool) -> None:
-        self.app, self.local = app, local
+    def __init__(self, app: ASGIApp, local: bool, most: int) -> None:
+        """`most`: bytes of a request."""
+        self.app, self.local, self.most = app, local, most
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -335,7 +342,7 @@ class Guard:
             await send(message)
 
         refusal = self._refusal(scope["method"], Headers(scope=scope))
-        await (refusal or self.app)(scope, _counted(receive), send_with_headers)
+        await (refusal or self.app)(scope, _counted(receive, self.most), send_with_headers)
 
     def _refusal(self, method: str, headers: Headers) -> StrictJSON | None:
         host, length = headers.get("host", ""), headers.get("content-length", "")
@@ -351,8 +358,8 @@ class Guard:
             return _refused("A request may not have both Content-Length and Transfer-Encoding.", 400)
         if method == "POST" and not (length.isascii() and length.isdecimal()):
             return _refused("A request must say its Content-Length.", 411)
-        if method == "POST" and (len(length) > 20 or int(length) > MAX_BODY):
-            return _refused(f"A request may have {MAX_BODY:,} bytes.", 413)
+        if method == "POST" and (len(length) > 20 or int(length) > self.most):
+            return _refused(f"A request may have {self.most:,} bytes.", 413)
         return None
 
 
@@ -361,7 +368,7 @@ def _refused(error: str, status: int) -> StrictJSON:
     return StrictJSON({"error": error}, status, {"Connection": "close"})
 
 
-def _counted(receive: Receive) -> Receive:
+def _counted(receive: Receive, most: int) -> Receive:
     """Read a request's body up to the limit, whatever its headers said."""
     taken = 0
 
@@ -369,8 +376,8 @@ def _counted(receive: Receive) -> Receive:
         nonlocal taken
         message = await receive()
         taken += len(message.get("body", b""))
-        if taken > MAX_BODY:
-            raise HTTPException(413, f"A request may have {MAX_BODY:,} bytes.")
+        if taken > most:
+            raise HTTPException(413, f"A request may have {most:,} bytes.")
         return message
 
     return counted

@@ -22,12 +22,11 @@ from segue.look.inside.view import View
 from segue.recipe import make
 from segue.runs.folder import read_json
 from segue.runs.run import Run, load
+from segue.serve.sources import MAX_CHARACTERS, MAX_ENCODED, check_lengths, check_source, described
 from segue.tokens.tokenizer import Tokenizer
 
 MAX_TOKENS = 4096
 """Most tokens that one request may generate."""
-MAX_CHARACTERS = 100_000
-"""Most characters of a text, and of all texts of a request together."""
 MAX_TEXTS = 16
 """Most texts that one request may generate."""
 MAX_ROWS = 256
@@ -38,6 +37,8 @@ MAX_TOP = 100
 """Most tokens or nearest words that one request may ask for."""
 MAX_EXPLAINED = 32
 """Most texts that one request may have explained: the model reads each as often as it has words."""
+MAX_BODY, MAX_SOURCE_BODY = 20 * MAX_CHARACTERS, MAX_ENCODED + MAX_CHARACTERS
+"""Most bytes of a request: what the longest text can take in JSON, and some more; or what sounds or pictures can."""
 _BROKEN = "\ufffd"
 
 Answer = dict[str, Any]
@@ -57,6 +58,11 @@ class Engine:
 
     def describe(self) -> list[Answer]:
         return [served.describe() for served in self.runs.values()]
+
+    @property
+    def max_body(self) -> int:
+        """Most bytes of a request."""
+        return MAX_SOURCE_BODY if any(served.run.sizes.frame for served in self.runs.values()) else MAX_BODY
 
 
 def _names(paths: Sequence[Path]) -> dict[str, Path]:
@@ -100,7 +106,14 @@ class Served:
             "figures": self._figures,
             "decode": dataclasses.asdict(recipe.decode),
             "views": self.views,
+            **described(recipe.data),
         }
+
+    def check(self, text: str, sources: Iterable[str]) -> None:
+        """Refuse a text that is too long, and a sound or a picture of it that a request may not give."""
+        check_lengths([text], self.run.codec.data, ["text"])
+        for source in sources if self.run.sizes.frame else ():
+            check_source(source, self.run.codec.data, "text")
 
     # Language models
 
@@ -170,6 +183,7 @@ class Served:
 
     def score(self, text: str) -> Answer:
         """Score every token: natural log probability and bits; the last, empty token is the text's end."""
+        self.check(text, [text.partition("\t")[0]])
         (line,) = self.run.score([text], end=True)
         rows = zip(line.tokens, line.logprobs, line.token_bits, strict=True)
         return {
@@ -196,6 +210,7 @@ class Served:
 
     def look(self, text: str, view: str, options: Mapping[str, Any]) -> View:
         """Return a view into the model as it reads a text."""
+        self.check(text, [part.strip() for line in text.split("\n") if text for part in line.split("|")])
         return self.run.look(text, view, **options)
 
     # Vectors of words
@@ -236,6 +251,11 @@ class Served:
             if left.is_set():
                 raise SegueError("The client has closed the connection.")
 
+        names = [f"texts.{number}" for number in range(len(texts))]
+        check_lengths(texts, self.run.codec.data, names)
+        for name, text in zip(names, texts, strict=True) if self.run.sizes.frame else ():
+            check_source(text, self.run.codec.data, name)
+            yield {}
         run, lines = self.run, {f"decode.{key}": value for key, value in settings.items()}
         used = run.decoding(lines)
         run.must_predict(explain)

@@ -28,8 +28,9 @@ Step = Callable[[Batch, Mapping[str, Any], list[Any]], list[Any]]
 """step(batch, counts, carried) -> carried; counts are the denominators of the loss, by the names of its terms."""
 WARM = 3
 """Steps that run eagerly before a graph is recorded: torch chooses kernels and finds memory in them."""
-_AHEAD = 32
-"""Batches that may be in transfer to the device at a time."""
+_AHEAD, _PINNED = 32, 1 << 25
+"""Batches that may be in transfer to the device at a time, and about the most bytes that those of a shape may have:
+sound and pictures are larger than text."""
 PACE = 20
 """Steps timed to predict the run's length."""
 LONG = 40.0
@@ -174,6 +175,12 @@ def sent(batch: Batch, counts: Mapping[str, int]) -> list[Any]:
     return [*batch.arrays().values(), np.array([*counts.values()], np.float64)]
 
 
+def ahead(parts: list[Any]) -> int:
+    """Return how many batches like this one may be in transfer at a time: two at least."""
+    size = sum(part.nbytes for part in parts if isinstance(part, np.ndarray))
+    return max(2, min(_AHEAD, _PINNED // max(1, size)))
+
+
 @contextmanager
 def _uncollected() -> Iterator[None]:
     """Collect no garbage while a graph is recorded: to free the graphs of an earlier model then is an error."""
@@ -198,12 +205,13 @@ class _Graph:
         self._batch = batch.to("cuda")
         self._counts = torch.tensor([*counts.values()], dtype=torch.float64, device="cuda")
         self._places = [*self._batch.arrays().values(), self._counts]
+        parts = sent(batch, counts)
         self._ring = [
-            [None if isinstance(part, Tensor) else torch.from_numpy(part).pin_memory() for part in sent(batch, counts)]
-            for _ in range(_AHEAD)
+            [None if isinstance(part, Tensor) else torch.from_numpy(part).pin_memory() for part in parts]
+            for _ in range(ahead(parts))
         ]
         """Pinned host copies in transfer; None for arrays that are on the device already."""
-        self._left = [torch.cuda.Event() for _ in range(_AHEAD)]  # type: ignore[no-untyped-call]
+        self._left = [torch.cuda.Event() for _ in self._ring]  # type: ignore[no-untyped-call]
         self._turn = 0
         self.graph = torch.cuda.CUDAGraph()
         with _uncollected(), torch.cuda.graph(self.graph, pool=pool):
@@ -211,7 +219,7 @@ class _Graph:
 
     def replay(self, batch: Batch, counts: Mapping[str, int]) -> None:
         """Send the batch while the previous step runs, then replay the step on it."""
-        self._turn = (self._turn + 1) % _AHEAD
+        self._turn = (self._turn + 1) % len(self._ring)
         self._left[self._turn].synchronize()  # the last transfer from this buffer is done
         for place, staged, part in zip(self._places, self._ring[self._turn], sent(batch, counts), strict=True):
             if staged is None:

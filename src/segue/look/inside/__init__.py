@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from segue.inference.opened import Opened
     from segue.look.inside.view import View
 
-_SHARED = {"__init__", "view", "reading", "draw_svg", "draw_terminal"}
+_SHARED = {"__init__", "view", "reading", "on_source", "draw_svg", "draw_terminal"}
 FIRST = "next"
 """What is shown unless a view is named, where it applies."""
 

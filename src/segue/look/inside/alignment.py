@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from segue.errors import InputError
-from segue.inference.alignment import Alignment, aligned, attends, of_words, pair_batch
+from segue.inference.alignment import Alignment, aligned, attends, of_words, pair_batch, real_places
 from segue.inference.opened import Opened
 from segue.look.inside.attention import numbered
-from segue.look.inside.reading import pair
+from segue.look.inside.on_source import on_source
+from segue.look.inside.reading import pair, source_name
 from segue.look.inside.view import View
 
 
@@ -21,15 +22,18 @@ def applies(model: Any) -> bool:
 
 def view(opened: Opened, text: str, target: str = "", layer: int = 0, head: int = 0) -> View:
     """A matrix: a row is a word of the target, a column a word of the source. With a layer or a head, counted from 1,
-    those of a Transformer's cross-attention; else what the model calls its alignment."""
+    those of a Transformer's cross-attention; else what the model calls its alignment. Of a sound the columns are times,
+    of a picture each word has the patches that it looks at."""
     text, target = pair(opened, text, target)
     panels = _heads(opened, text, target, layer, head) if layer or head else {}
     panels = panels or {"alignment": next(aligned(opened, [(text, target)]))}
-    first = next(iter(panels.values()))
+    first, name = next(iter(panels.values())), source_name(text)
+    if first.places is not None:
+        return on_source(opened, text, f"Alignment of “{target[:60]}” with {name}", panels)
     covered = ", ".join(f"{word} {sum_:.2f}" for word, sum_ in zip(first.source, first.coverage, strict=True))
     return View(
         kind="heat",
-        title=f"Alignment of “{target[:60]}” (rows) with its source “{text[:60]}” (columns)",
+        title=f"Alignment of “{target[:60]}” (rows) with its source “{name}” (columns)",
         note="Each row sums to 1. Tokens of a source word are summed, of a target word averaged."
         + (f"\nCoverage, the sum of each column: {covered}." if len(panels) == 1 else ""),
         panels=tuple(panels),
@@ -51,7 +55,8 @@ def _heads(opened: Opened, text: str, target: str, layer: int, head: int) -> dic
         opened.model(batch.to(opened.device))
     if "cross_attention" not in seen:
         raise InputError("--layer and --head are for Transformers: this model has one alignment. Leave them out.")
-    weights = [a_BHTS[0].double().cpu().numpy() for a_BHTS in seen["cross_attention"]]
+    real_S = real_places(opened, batch)[0]
+    weights = [a_BHTS[0].double().cpu().numpy()[..., real_S] for a_BHTS in seen["cross_attention"]]
     return {
         f"layer {one} head {own}": of_words(opened, text, target, weights[one - 1][own - 1])
         for one in numbered("layer", layer, len(weights))

@@ -7,6 +7,7 @@ a light ground and on a dark one. Whatever a model or a user wrote is escaped (l
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -21,9 +22,11 @@ from segue.look.inside.view import (
     longest_bar,
     numbers_of,
     scaled,
+    top_of_heat,
     written,
 )
 from segue.look.page.markup import figure, text, visible
+from segue.output.png import data_uri
 
 _HUES = ("#4f83d6", "#d9792f", "#2f9e67", "#c9559f", "#8a63d2", "#1f93a8", "#d65656", "#a08b1d", "#9a6b47", "#6b7a8f")
 _FOR, _AGAINST = "#d9792f", "#4f83d6"
@@ -31,6 +34,12 @@ _FOR, _AGAINST = "#d9792f", "#4f83d6"
 _LETTER, _LINE = 7.2, 18.0
 """Pixels of a letter and of a line."""
 _CELL = 16.0
+_SOUND = 84.0
+"""Pixels of a spectrogram above a matrix."""
+_PICTURE = 128.0
+"""Pixels of a picture, at least."""
+_DARK = 0.8
+"""How opaque the shade over a patch is whose value is 0."""
 _WIDE = 1000.0
 _GAP = 28.0
 _MOST_LABEL = 16
@@ -46,6 +55,7 @@ class _Sheet:
 
     def __init__(self) -> None:
         self.marks: list[str] = []
+        self.pictures: set[str] = set()
         self.width = self.height = 0.0
 
     def grow(self, x: float, y: float) -> None:
@@ -61,6 +71,17 @@ class _Sheet:
         place = f'x="{x:.1f}" y="{y:.1f}" width="{max(0.0, width):.2f}" height="{height:.1f}"'
         opaque = f'fill="{fill}" fill-opacity="{min(1.0, max(0.0, share)):.3f}"'
         self.marks.append(f"<rect {place} {opaque}><title>{text(said)}</title></rect>")
+        self.grow(x + width, y + height)
+
+    def picture(self, x: float, y: float, width: float, height: float, png: bytes) -> None:
+        """A PNG that fills a rectangle; its bytes are written once, however often it is drawn."""
+        size = f'width="{width:.1f}" height="{height:.1f}"'
+        name = f"picture-{zlib.crc32(png + size.encode()):08x}"
+        if name not in self.pictures:
+            self.pictures.add(name)
+            image = f'<image id="{name}" {size} preserveAspectRatio="none" href="{data_uri(png, "image/png")}"/>'
+            self.marks.append(f"<defs>{image}</defs>")
+        self.marks.append(f'<use href="#{name}" x="{x:.1f}" y="{y:.1f}"/>')
         self.grow(x + width, y + height)
 
 
@@ -127,15 +148,17 @@ def _number(value: float) -> str:
 
 def _heat(sheet: _Sheet, view: View, whole: View, left: float, top: float) -> float:
     """Small multiples: as many panels in a row as fit."""
-    scale = max(1.0, largest(whole))
+    scale, sound = top_of_heat(whole), _SOUND if view.picture else 0.0
     names = [_short(row) for row in view.rows]
     label = _LETTER * max(map(len, names), default=0) + 6
-    above = _LETTER * max((len(_short(column)) for column in view.columns), default=0) + 22
+    above = _LETTER * max((len(_short(column)) for column in view.columns), default=0) + 22 + sound
     width, height = label + _CELL * len(view.columns) + _GAP, above + _CELL * len(view.rows) + _GAP
     each = max(1, int((_WIDE + _GAP) // width))
     for number, (name, values_RC) in enumerate(zip(view.panels, view.values_PRC, strict=True)):
         x, y = left + width * (number % each), top + height * (number // each)
         sheet.write(x, y + 10, name)
+        if view.picture is not None:
+            sheet.picture(x + label, y + above - sound, _CELL * len(view.columns), sound - 2, view.picture.png)
         _matrix(sheet, view, values_RC / scale, values_RC, (x + label, y + above), names)
     return top + height * math.ceil(len(view.panels) / each)
 
@@ -146,7 +169,8 @@ def _matrix(
     x, y = corner
     for c, column in enumerate(view.columns):
         at = x + _CELL * c + 11
-        sheet.write(at, y - 4, _short(column), f'transform="rotate(-90 {at:.1f} {y - 4:.1f})"')
+        foot = y - 4 - (_SOUND if view.picture else 0.0)
+        sheet.write(at, foot, _short(column), f'transform="rotate(-90 {at:.1f} {foot:.1f})"')
     for r, (row, name) in enumerate(zip(view.rows, names, strict=True)):
         sheet.write(x - 4, y + _CELL * r + 12, name, 'text-anchor="end"')
         for c, column in enumerate(view.columns):
@@ -343,6 +367,28 @@ def _bars(sheet: _Sheet, view: View, whole: View, left: float, top: float) -> fl
     return top
 
 
+def _patches(sheet: _Sheet, view: View, whole: View, left: float, top: float) -> float:
+    """The picture alone, then once for each panel: the less a patch has, the darker the shade over it."""
+    rows, columns = len(view.rows), len(view.columns)
+    scale, cell = largest(whole), max(_CELL, _PICTURE / max(1, rows))
+    across, down = cell * columns, cell * rows
+    width, height = max(across, _LETTER * _MOST_LABEL) + _GAP, down + 22 + _GAP / 2
+    each = max(1, int((_WIDE + _GAP) // width))
+    alone = [] if view.picture is None else [("the source", None)]
+    panels = [*alone, *zip(view.panels, view.values_PRC, strict=True)]
+    for number, (name, values_RC) in enumerate(panels):
+        x, y = left + width * (number % each), top + height * (number // each)
+        sheet.write(x, y + 10, _short(name))
+        if view.picture is not None:
+            sheet.picture(x, y + 16, across, down, view.picture.png)
+        for r, c in np.ndindex(rows, columns) if values_RC is not None else ():
+            value = float(values_RC[r, c])
+            said = f"{visible(name)} · row {visible(view.rows[r])}, column {visible(view.columns[c])}: {_number(value)}"
+            share = value / scale if math.isfinite(value) else 0.0
+            sheet.box(x + cell * c, y + 16 + cell * r, cell, cell, "#000", _DARK * (1 - share), said)
+    return top + height * math.ceil(len(panels) / each)
+
+
 _PANELS = {
     "heat": _heat,
     "table": _table,
@@ -352,4 +398,5 @@ _PANELS = {
     "scatter": _scatter,
     "growth": _growth,
     "bars": _bars,
+    "patches": _patches,
 }

@@ -13,6 +13,7 @@ import numpy as np
 from segue.look.inside.view import (
     Floats,
     LogAxis,
+    Picture,
     View,
     finite,
     largest,
@@ -20,6 +21,7 @@ from segue.look.inside.view import (
     longest_bar,
     numbers_of,
     scaled,
+    top_of_heat,
     written,
 )
 from segue.look.page.markup import visible
@@ -29,6 +31,8 @@ _LEAST = 0.02
 """A share of the largest value that is not shown as nothing."""
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _BAR = 24
+_TIMES = 4
+"""Columns of a sound between two of which the time is written."""
 _LABEL = 14
 """Characters of a row's name that are shown."""
 _CELL = 26
@@ -63,7 +67,7 @@ def _panels(one: View, whole: View, width: int, colour: bool) -> list[str]:
     """The panels of one view; `whole` has those beside it, which share its scale."""
     match one.kind:
         case "heat":
-            return _heat(one, max(1.0, largest(whole)), width)
+            return _heat(one, top_of_heat(whole), width)
         case "table":
             return _table(one, width)
         case "lines":
@@ -78,6 +82,8 @@ def _panels(one: View, whole: View, width: int, colour: bool) -> list[str]:
             return _growth(one, width)
         case "bars":
             return _bars(one, longest_bar(whole), width)
+        case "patches":
+            return _patches(one, largest(whole), width)
 
 
 def shown(text: str) -> str:
@@ -130,10 +136,37 @@ def _heat(view: View, top: float, width: int) -> list[str]:
     blocks = []
     for name, values_RC in zip(view.panels, view.values_PRC, strict=True):
         for begin in range(0, len(view.columns), each):
-            columns = view.columns[begin : begin + each]
-            blocks.append(_matrix(name, view.rows, columns, values_RC[:, begin : begin + each] / top, label))
-    drawn = _side_by_side(blocks, width)
-    return [*drawn, f"{' ░▒▓█'.strip()} 0 to {figure(top).rstrip('0').rstrip('.')}" + _signs(view)]
+            part = slice(begin, begin + each)
+            block = _matrix(name, view.rows, view.columns[part], values_RC[:, part] / top, label)
+            blocks.append(block if view.picture is None else _below_sound(block, view, view.picture, part, label))
+    return [*_side_by_side(blocks, width), _scale(top) + _signs(view)]
+
+
+def _below_sound(block: list[str], view: View, picture: Picture, part: slice, label: int) -> list[str]:
+    """A matrix whose columns are times: the spectrogram above it, a time at each fourth column below."""
+    name, _, *rows = block
+    times = "".join(fitted(column, 2 * _TIMES) for column in view.columns[part][::_TIMES])
+    bands = [f"{' ' * label} {''.join(map(_shaded, levels))}" for levels in picture.levels_RC[:, part].tolist()]
+    return [name, *bands, *rows, f"{' ' * label} {times} s"]
+
+
+def _scale(top: float) -> str:
+    return f"{_SHADES.strip()} 0 to {figure(top).rstrip('0').rstrip('.')}"
+
+
+def _patches(view: View, top: float, width: int) -> list[str]:
+    """The picture in shades of its darkness, and for each panel the shades of its values."""
+    each = max(1, width // 2 - 2)
+    drawn = {} if view.picture is None else {"the source": view.picture.levels_RC}
+    drawn |= {name: values_RC / top for name, values_RC in zip(view.panels, view.values_PRC, strict=True)}
+    blocks = []
+    for name, shares_RC in drawn.items():
+        for begin in range(0, len(view.columns), each):
+            part = shares_RC[:, begin : begin + each]
+            size = max(_LABEL, 2 * part.shape[1])
+            rows = ["".join(map(_shaded, row)) for row in part.tolist()]
+            blocks.append([fitted(shown(name), size), *rows])
+    return [*_side_by_side(blocks, width), _scale(top) + _signs(view)]
 
 
 def _signs(view: View) -> str:

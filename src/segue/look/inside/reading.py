@@ -70,6 +70,11 @@ def split_pair(text: str, target: str) -> tuple[str, str]:
     return source, after
 
 
+def source_name(text: str) -> str:
+    """A source as a title names it: its beginning; of a data URI, what it is of."""
+    return text.partition(";base64,")[0][:60]
+
+
 def pair(opened: Opened, text: str, target: str) -> tuple[str, str]:
     """A source and its target; the model's own translation where none is given."""
     text, target = split_pair(text, target)

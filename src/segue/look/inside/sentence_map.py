@@ -10,6 +10,7 @@ import numpy as np
 from segue.errors import InputError
 from segue.inference.alignment import pair_batch
 from segue.inference.opened import Opened
+from segue.look.inside.reading import source_name
 from segue.look.inside.view import View
 from segue.look.page.projection import on_plane
 from segue.models.base import EncoderDecoder
@@ -37,7 +38,7 @@ def view(opened: Opened, text: str) -> View:
         title=f"Map of {len(sources)} sources",
         note="What the encoder makes of each source, on the two directions in which these vectors differ most.",
         panels=("sources",),
-        rows=tuple(sources),
+        rows=tuple(map(source_name, sources)),
         columns=("x", "y", "group"),
         values_PRC=np.column_stack([plane, np.arange(len(sources))])[None],
     )

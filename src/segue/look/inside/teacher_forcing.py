@@ -11,7 +11,7 @@ from segue.errors import InputError
 from segue.inference.alignment import END
 from segue.inference.opened import Opened
 from segue.inference.teacher_forcing import both_runs
-from segue.look.inside.reading import MOST_TOKENS, split_pair
+from segue.look.inside.reading import MOST_TOKENS, source_name, split_pair
 from segue.look.inside.view import View
 from segue.models.base import EncoderDecoder
 
@@ -36,7 +36,7 @@ def view(opened: Opened, text: str, target: str = "") -> View:
     where = "The two never part." if parted is None else f"The two part at step {parted + 1}, marked by >."
     return View(
         kind="table",
-        title=f"Teacher forcing against reading itself, “{text[:60]}”",
+        title=f"Teacher forcing against reading itself, “{source_name(text)}”",
         note=f"{where} Of the reference's {length:,} tokens, teacher forcing predicts {right[0]:,}, reading itself "
         f"{right[1]:,} (greedy). Beside each token stands its probability at that step.",
         panels=("p of each token",),

@@ -13,8 +13,18 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Kind = Literal["heat", "table", "lines", "text", "points", "scatter", "growth", "bars"]
+from segue.output.png import data_uri
+
+Kind = Literal["heat", "table", "lines", "text", "points", "scatter", "growth", "bars", "patches"]
 Floats = NDArray[np.float64]
+
+
+class Picture(NamedTuple):
+    """The source itself, if it is no text: the picture, or the spectrogram of the sound."""
+
+    png: bytes
+    levels_RC: Floats
+    """How dark it is, from 0 to 1, in the cells that a terminal shows of it."""
 
 
 class View(NamedTuple):
@@ -28,6 +38,7 @@ class View(NamedTuple):
     scatter   a panel is a plane with logarithmic axes: a point a row; the two columns are the names of x and y
     growth    the same axes: a line a row over the columns, whose names are the numbers x
     bars      a panel is a table: a bar a row, made of one part a column
+    patches   a panel is a picture: a patch for each row and column, the lighter the greater its value
     """
 
     kind: Kind
@@ -40,6 +51,8 @@ class View(NamedTuple):
     values_PRC: Floats
     cells_RC: tuple[tuple[str, ...], ...] = ()
     """What stands beside each value, such as the count that it comes from; empty: nothing."""
+    picture: Picture | None = None
+    """What patches lie on; over a matrix, what stands above it."""
     beside: tuple[View, ...] = ()
     """The same view of other runs."""
 
@@ -88,6 +101,8 @@ class View(NamedTuple):
         }
         if self.cells_RC:
             shown["cells"] = [list(row) for row in self.cells_RC]
+        if self.picture:
+            shown["picture"] = data_uri(self.picture.png, "image/png")
         if self.beside:
             shown["beside"] = [view.to_dict() for view in self.beside]
         return shown
@@ -107,6 +122,12 @@ def largest(view: View) -> float:
     """The greatest absolute value of the view and those beside it, so that they share a scale; 1 where all are 0."""
     every = np.concatenate([np.abs(one.values_PRC).ravel() for one in view.all])
     return float(finite(every).max(initial=0.0)) or 1.0
+
+
+def top_of_heat(view: View) -> float:
+    """The value of the darkest shade of a matrix: at least 1, but over a sound, whose columns share a word's attention,
+    the greatest."""
+    return largest(view) if view.picture is not None else max(1.0, largest(view))
 
 
 def longest_bar(view: View) -> float:

@@ -1,0 +1,107 @@
+"""Attention drawn on the source itself: over the spectrogram of a sound, or on the patches of a picture."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segue.inference.alignment import Alignment, pair_batch
+from segue.inference.opened import Opened
+from segue.inference.places import Patches, Times
+from segue.look.inside.view import Floats, Picture, View
+from segue.look.source_picture import picture_of
+
+MOST_TIMES = 30
+"""Columns of a sound: more would not fit beside each other."""
+_BANDS = 8
+"""Lines of a spectrogram in a terminal."""
+_WHITE = 255
+
+
+def on_source(opened: Opened, text: str, title: str, panels: Mapping[str, Alignment]) -> View:
+    """A matrix of words and times, the spectrogram above it; or the picture for each word, lit where it looks."""
+    frames = pair_batch(opened, [(text, "")]).source[0]
+    places = next(iter(panels.values())).places
+    if isinstance(places, Times):
+        return _heard(opened, frames, places, title, panels)
+    assert places is not None  # the source is no text
+    return _seen(opened, frames, places, title, panels)
+
+
+def _heard(opened: Opened, frames: NDArray[Any], places: Times, title: str, panels: Mapping[str, Alignment]) -> View:
+    first = next(iter(panels.values()))
+    count = len(first.source)
+    each = math.ceil(count / MOST_TIMES)
+    values = [np.add.reduceat(one.alpha_TS, range(0, count, each), axis=1) for one in panels.values()]
+    columns = first.source[::each]
+    beyond = len(columns) * each * places.frames - len(frames)  # so that its columns are as wide as those below it
+    frames = np.pad(frames, ((0, max(0, beyond)), (0, 0)), constant_values=frames.min())
+    return View(
+        kind="heat",
+        title=title,
+        note=f"A column is {each * places.seconds:.2f} s, named by when it begins; attention is summed in it, so that "
+        "each row sums to 1. Above it is the sound: low frequencies at the bottom, loud ones dark.",
+        panels=tuple(panels),
+        rows=first.target,
+        columns=columns,
+        values_PRC=np.stack(values),
+        picture=Picture(picture_of(frames, opened.codec.sizes), _bands(frames, len(columns))),
+    )
+
+
+def _bands(frames: NDArray[Any], columns: int) -> Floats:
+    """How loud the sound is, from 0 to 1, in some bands of frequencies, the lowest last, and in each column; what is no
+    louder than the median is 0, so that noise is left out."""
+    times = frames.reshape(columns, -1, frames.shape[1]).mean(1)
+    bands = np.array([band.mean(0) for band in np.array_split(times.T, _BANDS)])[::-1]
+    louder = np.maximum(bands - np.median(bands), 0.0)
+    return np.asarray(louder / (louder.max() or 1.0), np.float64)
+
+
+def _seen(opened: Opened, frames: NDArray[Any], places: Patches, title: str, panels: Mapping[str, Alignment]) -> View:
+    several = len(panels) > 1
+    values = {
+        f"{name}: {word}" if several else word: places.strip(alpha_S)
+        for name, one in panels.items()
+        for word, alpha_S in zip(_numbered(one.target), one.alpha_TS, strict=True)
+    }
+    moves = len(frames) > 1
+    sides = [str(i + 1) for i in range(places.side)]
+    pixels = _fitted(frames, places)
+    flat = pixels.reshape(len(pixels), -1)
+    return View(
+        kind="patches",
+        title=title,
+        note="The lighter a patch, the more the word looks at it; what each word looks at sums to 1."
+        + (" The frames stand side by side." if moves else ""),
+        panels=tuple(values),
+        rows=tuple(sides),
+        columns=tuple(f"{frame + 1}.{side}" if moves else side for frame in range(len(frames)) for side in sides),
+        values_PRC=np.stack(list(values.values())),
+        picture=Picture(picture_of(flat, replace(opened.codec.sizes, frame=flat.shape[1])), _ink(pixels, places)),
+    )
+
+
+def _numbered(words: tuple[str, ...]) -> list[str]:
+    """Names of panels, all different: a word that comes again has its number."""
+    return [f"{word} ({words[:i].count(word) + 1})" if word in words[:i] else word for i, word in enumerate(words)]
+
+
+def _fitted(frames: NDArray[Any], places: Patches) -> NDArray[Any]:
+    """(F, P, P, 3) the pixels that the patches cover: what no patch reads is left out, what lies beyond is white."""
+    side, covered = math.isqrt(frames.shape[1] // 3), places.side * places.pixels
+    pixels = frames.reshape(-1, side, side, 3)[:, :covered, :covered]
+    beyond = max(0, covered - side)
+    return np.pad(pixels, ((0, 0), (0, beyond), (0, beyond), (0, 0)), constant_values=_WHITE)
+
+
+def _ink(pixels: NDArray[Any], places: Patches) -> Floats:
+    """How dark each patch is, from 0 to 1: the frames side by side."""
+    side, p = places.side, places.pixels
+    light = pixels.reshape(-1, side, p, side, p, 3).mean((2, 4, 5)) / _WHITE
+    return np.concatenate(list(1 - light), 1)
