@@ -95,13 +95,14 @@ def seen(frame: np.ndarray) -> dict[str, tuple[str, str, float, float]]:
 
 
 def kind_of(inside: np.ndarray) -> str:
-    """By how much wider a thing is below than above, by its corners, and by the share of its box that it fills."""
-    third = len(inside) // 3
-    if inside[-third:].sum() > 1.8 * inside[:third].sum():
+    """By its middle, which is empty in a circle; by how much wider it is below than above; and by its corners."""
+    high, wide = inside.shape
+    if not inside[high // 2, wide // 2]:
+        return "circle"
+    if inside[-(high // 3) :].sum() > 1.8 * inside[: high // 3].sum():
         return "triangle"
-    if inside[1:-1, 1:-1][np.ix_([0, -1], [0, -1])].all():  # pixels on the very edge are only half covered
-        return "square"
-    return "circle" if inside.mean() > 0.68 else "cross"
+    corners = inside[1:-1, 1:-1][np.ix_([0, -1], [0, -1])]  # pixels on the very edge are only half covered
+    return "square" if corners.all() else "cross"
 
 
 def said_of(things: dict[str, tuple[str, str, float, float]]) -> set[str]:
