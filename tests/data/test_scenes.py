@@ -13,7 +13,7 @@ from segue.data import scenes
 from segue.data.example import Example
 from segue.data.scenes import COLOURS, FRAMES, RELATIONS, WAYS
 
-SOME = list(islice(scenes.examples(seed=1), 250))
+SOME = list(islice(scenes.examples(seed=1), 160))
 
 
 def number_of(example: Example) -> int:
@@ -125,7 +125,7 @@ def named(colour: str, thing: tuple[str, str, float, float]) -> tuple[str, str]:
 
 def test_a_plain_count_of_pixels_finds_every_sentence_of_a_still_scene() -> None:
     still = [example for example in SOME if "moves" not in example.target]
-    assert len(still) > 150
+    assert len(still) > 100
     for example in still:
         [frame] = scenes.frames(1, number_of(example))
         assert said_of(seen(frame)) == {example.target, *example.also}, example.text
@@ -133,7 +133,7 @@ def test_a_plain_count_of_pixels_finds_every_sentence_of_a_still_scene() -> None
 
 def test_a_plain_count_of_pixels_finds_what_moves_and_where() -> None:
     moving = [example for example in SOME if "moves" in example.target]
-    assert len(moving) > 10
+    assert len(moving) > 5
     for example in moving:
         shown = scenes.frames(1, number_of(example))
         begin, end = seen(shown[0]), seen(shown[-1])
@@ -149,7 +149,7 @@ def test_a_plain_count_of_pixels_finds_what_moves_and_where() -> None:
 
 
 def test_the_two_things_never_touch() -> None:
-    for example in SOME[:50]:
+    for example in SOME[:40]:
         for frame in scenes.frames(1, example.line):
             one, two = (mask_of(frame, colour) for colour in seen(frame))
             near = np.zeros_like(two)
