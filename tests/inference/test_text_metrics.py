@@ -217,6 +217,11 @@ def test_the_interval_of_an_error_rate(name: str, output: str, rate: float) -> N
     assert (low, high > 0.05) == (0.0, True) if rate == 0 else low > 0
 
 
+def test_references_without_words_have_no_error_rate() -> None:
+    found = Evaluation({"figure": "wer", "wer": 0.0}, METRICS["wer"].table(["x", ""] * 20, [""] * 40), share=True)
+    assert np.isnan(found.refigured().result["wer"]) and found.refigured().result["edits"]["insertions"] == 20
+
+
 def test_words_that_are_taken_for_others() -> None:
     references = ["one two", "nine one", "one", "five nine"]
     outputs = ["one two two", "five one", "nine", "nine nine"]

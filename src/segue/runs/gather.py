@@ -45,7 +45,8 @@ _SAMPLE = 400
 _INSIDE = 24
 """Characters of held-out text whose attention or gates are drawn."""
 _ALIGNED, _ALIGNED_WORDS = 2, (5, 14)
-"""Held-out sentences whose alignment is drawn, and how many words such a source has, or what was written of it."""
+"""Held-out sentences whose alignment is drawn, and how many words such a source has; what was written of a sound or a
+picture has at most as many."""
 _GIVEN, _CONTINUED = 70, 240
 """About how many characters the quiz shows first, and how many follow."""
 _OTHERS = 3
@@ -283,8 +284,10 @@ def alignments(run: Run, examples: Sequence[dict[str, str]]) -> list[View]:
     if "alignment" not in views_of(run.model):
         return []
     least, most = _ALIGNED_WORDS
-    side = "output" if run.sizes.frame else "source"
-    fit = [one for one in examples if least <= len(one[side].split()) <= most]
+    if run.sizes.frame:
+        fit = [one for one in examples if len(one["output"].split()) <= most]
+    else:
+        fit = [one for one in examples if least <= len(one["source"].split()) <= most]
     pairs = [(one["source"], one["output"] if one["output"].strip() else one["reference"]) for one in fit[:_ALIGNED]]
     views = [look(run.opened, "alignment", source, target) for source, target in pairs]
     if run.sizes.frame:
