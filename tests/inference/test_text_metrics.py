@@ -196,7 +196,7 @@ def test_error_rates_are_those_of_jiwer() -> None:
 
 
 @given(PAIRS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_error_rates_of_any_text(pairs: list[tuple[str, str]]) -> None:
     """Of empty outputs and references too. Where no reference has a word there is no rate; jiwer counts insertions."""
     outputs, references = ([pair[i] for pair in pairs] for i in range(2))

@@ -202,12 +202,13 @@ def test_a_recipe_has_a_beam_unless_it_draws() -> None:
         values: dict[str, dict[str, Any]] = {"decode": dict(decode), "data": {}}
         TASK.defaults(values, RnnSeq2seq)
         assert values["decode"].get("beam") == beam and values["decode"]["empty"] is False
-        assert values["data"] == {"source": "text"}
+        assert values["data"] == {}
 
 
 def test_summaries_of_functions_are_ranked_by_rouge() -> None:
     for asked, metric in (({}, "rougeL"), ({"metric": "chrf"}, "chrf")):
-        values: dict[str, dict[str, Any]] = {"decode": {}, "data": {"path": "docstrings", **asked}}
+        data = {"path": "docstrings", **asked}
+        values: dict[str, dict[str, Any]] = {"decode": {}, "data": data, "batches": {}, "tokens": {}}
         TASK.defaults(values, RnnSeq2seq)
         assert values["data"]["metric"] == metric
 

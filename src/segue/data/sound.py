@@ -81,6 +81,14 @@ def samples_of(file: BinaryIO, size: int, rate: int) -> Samples:
     return made
 
 
+def length_of(file: BinaryIO, size: int) -> tuple[int, int]:
+    """Return how many samples of one channel a wav file of `size` bytes has, and how many a second, by its header."""
+    _check_kind(file.read(16), size)
+    chunks = _chunks(file, size)
+    form = _format(file, chunks)
+    return chunks[b"data"][1] // (form.width * form.channels), form.rate
+
+
 def read_wav(file: BinaryIO, size: int) -> tuple[Samples, int]:
     """Read a wav file of `size` bytes: the mean of its channels, in -1 … 1, and its samples a second."""
     _check_kind(file.read(16), size)

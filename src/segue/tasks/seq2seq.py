@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, tee
@@ -20,13 +21,14 @@ from segue.batches.batches import Config as BatchConfig
 from segue.batches.codec import Codec
 from segue.batches.collate import mask_of, pad
 from segue.batches.encode import Encoded, encode
-from segue.batches.frames import frames_column
+from segue.batches.frames import frame_count, frames_column
+from segue.batches.noise import OF_SOURCES
 from segue.batches.rows import Rows
 from segue.batches.store import BEGINS, Column, Columns, Store, id_dtype
 from segue.data.config import Config as Data
 from segue.data.corpus import Corpus
 from segue.data.example import Example
-from segue.data.media import decoded
+from segue.data.media import MEDIA, decoded
 from segue.data.shapes import PARALLEL, Shape
 from segue.data.sources import source_of
 from segue.errors import InputError
@@ -45,6 +47,8 @@ from segue.tokens.tokenizer import Config as Tokens
 from segue.tokens.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from segue.batches.picture_noise import PictureNoise
+    from segue.batches.specaugment import SpecAugment
     from segue.inference.beam import Generated
 
 SHOWN = 20
@@ -58,6 +62,11 @@ _TOKENS, _GPU_TOKENS = 1 << 13, 1 << 17
 """Tokens of sources, times the beam, that are decoded together."""
 _DECODED = 64
 """Sounds or pictures that are decoded together: they are in memory at once."""
+_WINDOW = 256
+"""Most sounds or pictures that are in memory at once, to be sorted by length."""
+_FRAMES = 3000
+"""The default of batches.length for sound: 30 s."""
+_PLURAL = {"text": "texts", "sound": "sounds", "picture": "pictures"}
 _CELLS, _GPU_CELLS = 1 << 25, 1 << 28
 """Most logits that are made at once."""
 
@@ -115,6 +124,7 @@ class Seq2seq(Task):
         *(f"rnn_seq2seq/{name}" for name in ("elman", "start", "fixed", "dot", "bilinear", "additive", "coverage")),
         "transformer",
     )
+    for_text = ("rnn_seq2seq/fixed",)
     by = "source"
     added = 1
     decodes = (
@@ -129,8 +139,12 @@ class Seq2seq(Task):
     def settle_tokens(self, config: Tokens) -> None:
         """All of [tokens] is for pairs."""
 
+    def settle_batches(self, config: BatchConfig) -> None:
+        """Allow noise on the frames of sources; `_settle_source` has checked what they are."""
+        super().settle_batches(replace(config, noise="none") if config.noise in OF_SOURCES else config)
+
     def encode(self, group: Sequence[Example], codec: Codec, labelled: bool = True) -> Columns:
-        if codec.data.source in ("sound", "picture"):
+        if codec.sizes.frame:
             columns = {"source": frames_column(group, codec.data)}
         else:
             columns = {"source": _column([example.text for example in group], codec.source_tokenizer)}
@@ -172,7 +186,9 @@ class Seq2seq(Task):
         self, store: Store, config: BatchConfig, seed: int, carry: bool = True, codec: Codec | None = None
     ) -> Batches:
         redraw = None
-        if codec and codec.dropout:
+        if config.noise in OF_SOURCES:
+            redraw = _frame_noise(config.noise)(store, seed, config.share, config.length)
+        elif codec and codec.dropout:
             from segue.batches.redraw import Redraw  # numba takes long to import
 
             redraw = Redraw(store, _sides(codec), codec.dropout, seed, config.length)
@@ -202,12 +218,34 @@ class Seq2seq(Task):
             values["decode"].setdefault("beam", BEAM)
 
     def _settle_source(self, values: Values) -> None:
-        """Say what the sources are, as their names tell, and rank what is heard by its word error rate."""
+        """Say what the sources are, as their names tell, and refuse what is for other ones. What is heard is cut after
+        30 seconds, and ranked by its word error rate."""
         data = values["data"]
+        if "path" not in data and "source" not in data:
+            return  # a recipe without its data
         if data.get("source", "auto") == "auto":
-            data["source"] = source_of(str(data.get("path", Data.path)))
-        if data["source"] == "sound":
+            told = {
+                key: str(data[key]) for key in ("path", "format", "delimiter", "columns", "encoding") if key in data
+            }
+            with suppress(ValueError):  # a wrong value is refused where the section is made
+                data["source"] = source_of(Data(**told))  # type: ignore[arg-type]
+        source, noise = str(data.get("source", "text")), str(values["batches"].get("noise", "none"))
+        if noise in OF_SOURCES and source != OF_SOURCES[noise]:
+            raise InputError(
+                f"batches.noise={noise} is for sources that are {OF_SOURCES[noise]}s, and these are {_PLURAL[source]} "
+                "(data.source). Leave it out."
+            )
+        if source not in MEDIA:
+            return
+        for key in ("sides", "dropout"):
+            if str(value := values["tokens"].get(key, vars(Tokens())[key])) not in ("both", "0", "0.0"):
+                raise InputError(
+                    f"tokens.{key}={value} is for sources that are texts, and these are {_PLURAL[source]}. Leave it "
+                    "out."
+                )
+        if source == "sound":
             data.setdefault("metric", "wer")
+            values["batches"].setdefault("length", _FRAMES)
 
     def to_validate(self, store: Store, config: BatchConfig, limit: int) -> NDArray[np.int64]:
         """Return the first rows with about `limit` predictions, sorted by length, so that little is padded."""
@@ -231,7 +269,8 @@ class Seq2seq(Task):
         width = max(1, decode.beam, decode.n_best)
         tokens, cells = (_GPU_TOKENS, _GPU_CELLS) if gpu else (_TOKENS, _CELLS)
         together = tokens // width, max(1, cells // (width * codec.sizes.vocab_size))
-        for number, window in windows(examples, _GPU_ROWS if gpu else _ROWS):
+        most = {"most": _WINDOW} if codec.sizes.frame else {}
+        for number, window in windows(examples, _GPU_ROWS if gpu else _ROWS, **most):
             found = [Translation("", 0.0)] * len(window)
             asked = [place for place, example in enumerate(window) if example.text.strip()]
             sources = self.encode([window[place] for place in asked], codec, labelled=False)["source"]
@@ -244,6 +283,12 @@ class Seq2seq(Task):
                     found[asked[i]] = _translation(ranked, prefix, decode, codec.tokenizer)
             yield from found
 
+    def cut(self, opened: Opened, example: Example) -> int:
+        """Count the tokens, or the frames of a sound or a picture, beyond the limit."""
+        if not opened.codec.sizes.frame or not example.text:
+            return super().cut(opened, example)
+        return max(0, frame_count(example.text, opened.codec.data) - opened.limit)
+
     def cells(self, prediction: Translation) -> dict[str, str]:
         """Return the best translation alone: a table has a row for each source."""
         return {"prediction": prediction.text}
@@ -254,10 +299,12 @@ class Seq2seq(Task):
         opened.model.eval()
         source = iter(rows)
         while group := list(islice(source, _ROWS)):
-            lengths = _column([row.target for row in group], opened.codec.tokenizer).lengths() + 1
+            whole = self.encode(group, opened.codec)
+            lengths = whole["text"].lengths() + 1
             at_once = max(1, _CELLS // (opened.codec.sizes.vocab_size * int(lengths.max())))
             for first in range(0, len(group), at_once):
-                columns = self.encode(group[first : first + at_once], opened.codec)
+                some = np.arange(first, min(first + at_once, len(group)))
+                columns = {name: column.take(some) for name, column in whole.items()}
                 batch = self._forced(columns, opened.limit, sys.maxsize - 1)
                 logp_BT, _ = opened.model.logprobs(batch.to(opened.device))
                 for logp_T, length in zip(logp_BT.double().cpu().numpy(), lengths[first:], strict=False):
@@ -314,6 +361,13 @@ class Seq2seq(Task):
             size = sum(len(target.encode()) + 1 for target in targets)
             found["bits_per_byte"] = -math.fsum(logp) / math.log(2) / size
         return found
+
+
+def _frame_noise(name: str) -> type[SpecAugment] | type[PictureNoise]:
+    from segue.batches.picture_noise import PictureNoise  # numba takes long to import
+    from segue.batches.specaugment import SpecAugment
+
+    return {"specaugment": SpecAugment, "shift": PictureNoise}[name]
 
 
 def _sides(codec: Codec) -> dict[str, Tokenizer]:
