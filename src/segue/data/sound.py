@@ -75,7 +75,10 @@ class _Format(NamedTuple):
 def samples_of(file: BinaryIO, size: int, rate: int) -> Samples:
     """Read a wav file of `size` bytes at this rate."""
     samples, found = read_wav(file, size)
-    return resample(samples, found, rate)
+    made = resample(samples, found, rate)
+    if not made.any():
+        raise BadSourceError(f"is silent at {rate:,} samples a second")
+    return made
 
 
 def length_of(file: BinaryIO, size: int) -> tuple[int, int]:

@@ -28,16 +28,18 @@ from segue.batches.store import BEGINS, Column, Columns, Store, id_dtype
 from segue.data.config import Config as Data
 from segue.data.corpus import Corpus
 from segue.data.example import Example
-from segue.data.media import MEDIA
+from segue.data.media import MEDIA, decoded
 from segue.data.shapes import PARALLEL, Shape
 from segue.data.sources import source_of
 from segue.errors import InputError
 from segue.inference.by_length import by_tokens, windows
 from segue.inference.decode_settings import Config as Decode
+from segue.inference.edit_distance import edit_distance
 from segue.inference.evaluation import ERROR_RATES, Evaluation
 from segue.inference.opened import Opened
 from segue.inference.score import Floats, Line, perplexity_of
-from segue.inference.text_metrics import METRICS, confusions, distinct, signature
+from segue.inference.text_metrics import METRICS, confusions, distinct, signature, spoken_words
+from segue.look.source_picture import shown_sources
 from segue.models.base import Model
 from segue.tasks.base import Task, Values
 from segue.tokens.file_format import STOP
@@ -317,16 +319,15 @@ class Seq2seq(Task):
             yield Line(f"{row.text}\t{row.target}", [*surfaces, ""], logp_T.tolist(), bits_T.tolist(), *totals)
 
     def figures(self, opened: Opened, rows: Sequence[Example], predictions: Sequence[Any]) -> Evaluation:
-        """Compute every metric of the outputs, first the one that data.metric names, which ranks. An output that is one
-        of the other right targets of its row is compared with itself."""
+        """Compute every metric of the outputs, first the one that data.metric names, which ranks."""
         written = [p.text for p in predictions]
-        references = [said if said in row.also else row.target for row, said in zip(rows, written, strict=True)]
+        references = list(map(_nearest, rows, written))
         main = opened.codec.data.metric
         ranks = METRICS[main]
-        lengths_N = np.array([len(row.text.split()) for row in rows])
         head = {"task": self.name, "figure": main, main: 0.0}
         table = ranks.table(written, references)
-        evaluation = Evaluation(head, table, of_sums=ranks.of_sums, share=ranks.share, lengths_N=lengths_N).refigured()
+        evaluation = Evaluation(head, table, of_sums=ranks.of_sums, share=ranks.share, **_lengths(rows, opened.codec))
+        evaluation = evaluation.refigured()
         others = {name: metric.score(written, references) for name, metric in METRICS.items() if name != main}
         evaluation.result.update(
             others,
@@ -338,10 +339,7 @@ class Seq2seq(Task):
         )
         if main in ERROR_RATES:
             evaluation.result["confusions"] = confusions(written, references)
-        evaluation.examples.extend(
-            {"source": row.text, "reference": row.target, "output": w}
-            for row, w in list(zip(rows, written, strict=True))[:SHOWN]
-        )
+        evaluation.examples.extend(_shown_examples(rows, written, references, opened.codec))
         return evaluation
 
     def shown(self, figure: str) -> tuple[str, ...]:
@@ -379,6 +377,41 @@ def _sides(codec: Codec) -> dict[str, Tokenizer]:
 def _column(texts: Sequence[str], tokenizer: Tokenizer) -> Column:
     flat, lengths = tokenizer.encode_many(texts)
     return Column(flat.astype(id_dtype(tokenizer.vocab_size), copy=False), np.cumsum(lengths, dtype=np.int64))
+
+
+def _lengths(rows: Sequence[Example], codec: Codec) -> dict[str, Any]:
+    """Return the lengths of the sources by which the figure is also computed: in words, or of sound in hundredths of a
+    second; pictures have none."""
+    if codec.sizes.source == "sound":
+        samples = (len(decoded(row.text, codec.data)) for row in rows)
+        return {"lengths_N": np.array([round(100 * n / codec.data.rate) for n in samples]), "length_unit": "seconds"}
+    return {} if codec.sizes.frame else {"lengths_N": np.array([len(row.text.split()) for row in rows])}
+
+
+def _nearest(row: Example, output: str) -> str:
+    """Return the target that an output is compared with: of several right ones that with the fewest other words."""
+    if not row.also or output == row.target:
+        return row.target
+    words = spoken_words(output)
+    return min((row.target, *row.also), key=lambda target: edit_distance(spoken_words(target), words))
+
+
+def _shown_examples(
+    rows: Sequence[Example], written: Sequence[str], references: Sequence[str], codec: Codec
+) -> list[dict[str, str]]:
+    """Return some sources with what was written of them: the first ones, or of sounds and pictures the first wrong
+    ones, each with what it takes to show it."""
+    compared = list(zip(rows, written, references, strict=True))
+    if codec.sizes.frame:
+        compared.sort(key=lambda one: one[1] == one[2])
+    examples = []
+    for row, said, nearest in compared[:SHOWN]:
+        other = {"nearest": nearest} if nearest != row.target else {}
+        examples.append({"source": row.text, "reference": row.target, "output": said, **other})
+    if codec.sizes.frame:
+        for example, shown in zip(examples, shown_sources([one["source"] for one in examples], codec), strict=True):
+            example |= shown
+    return examples
 
 
 def _sources(column: Column, limit: int) -> list[NDArray[Any]]:
