@@ -32,9 +32,8 @@ def write_rows(given: Any, path: Path, shape: Shape) -> bool:
     """Write one JSON object a row; True if the file is new. A file with other rows is never overwritten."""
     rows = _not_swapped(rows_of(given), shape)
     objects = (_object(row, n, shape) for n, row in enumerate(rows))
-    if shape is PARALLEL:
-        objects = map(_with_whole_paths, objects)
-    content = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in objects)
+    placed = map(_with_whole_paths, objects) if shape is PARALLEL else objects
+    content = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in placed)
     if not content:
         raise InputError("The list of data is empty. Expected a text, or a pair, for each row.")
     data = content.encode("utf-8", errors="surrogatepass")
