@@ -18,7 +18,8 @@ from segue.data.atomic import atomic_file, of_process
 from segue.data.columns import place_in_objects, swapped
 from segue.data.config import Config
 from segue.data.dataframe import frame_rows
-from segue.data.media import is_path, media_among, media_of
+from segue.data.given_sources import with_whole_paths
+from segue.data.media import media_among
 from segue.data.readers import Question
 from segue.data.shapes import LABELLED, PARALLEL, TAGGED, TEXT, Shape, guess, question_values
 from segue.data.tables import PEEKED_ROWS
@@ -28,12 +29,12 @@ _FRAMES = ("itertuples", "iter_rows", "__dataframe__")
 """Methods by which a data frame is known."""
 
 
-def write_rows(given: Any, path: Path, shape: Shape) -> bool:
-    """Write one JSON object a row; True if the file is new. A file with other rows is never overwritten."""
-    rows = _not_swapped(rows_of(given), shape)
-    objects = (_object(row, n, shape) for n, row in enumerate(rows))
-    placed = map(_with_whole_paths, objects) if shape is PARALLEL else objects
-    content = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in placed)
+def write_rows(given: Any, path: Path, shape: Shape, rate: int = Config.rate) -> bool:
+    """Write one JSON object a row; True if the file is new. A file with other rows is never overwritten. `rate`: of
+    sounds that are arrays."""
+    rows = rows_of(given)
+    rows = _not_swapped(with_whole_paths(rows, rate) if shape is PARALLEL else rows, shape)
+    content = "".join(json.dumps(_object(row, n, shape), ensure_ascii=False) + "\n" for n, row in enumerate(rows))
     if not content:
         raise InputError("The list of data is empty. Expected a text, or a pair, for each row.")
     data = content.encode("utf-8", errors="surrogatepass")
@@ -145,17 +146,6 @@ def _object(row: Any, number: int, shape: Shape) -> dict[str, Any]:
             return dict(zip(keys, row, strict=True))
     wanted = "a text" if len(keys) == 1 else f"{'a pair' if len(keys) == 2 else 'a tuple'} ({', '.join(keys)})"
     raise InputError(f"Row {number} of the data is {row!r:.60}; this model needs {wanted}.")
-
-
-def _with_whole_paths(row: dict[str, Any]) -> dict[str, Any]:
-    """A row with the whole paths of its sounds and pictures: the file that it is written to is in another folder."""
-    return {
-        key: _whole_path(value) if isinstance(value, str) and media_of(value) else value for key, value in row.items()
-    }
-
-
-def _whole_path(name: str) -> str:
-    return str(Path(name).absolute()) if is_path(name) and Path(name).exists() else name
 
 
 def _plain(value: Any) -> Any:

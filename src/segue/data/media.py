@@ -135,6 +135,8 @@ def corpus(name: str) -> Any:
 
 def _built_in(name: str, number: int, config: Config) -> NDArray[Any]:
     found: NDArray[Any]
+    if CORPORA[name] != config.source:
+        raise BadSourceError(f"is a {CORPORA[name]}, and a {config.source} is expected")
     if name == "tones":
         found = corpus(name).sound(config.seed, number, config.rate)
     else:

@@ -282,14 +282,13 @@ def alignments(run: Run, examples: Sequence[dict[str, str]]) -> list[View]:
     the model attends."""
     if "alignment" not in views_of(run.model):
         return []
-    least, most = _ALIGNED_WORDS
-    side = "output" if run.sizes.frame else "source"
-    fit = [one for one in examples if least <= len(one[side].split()) <= most]
+    side, least, title = "source", _ALIGNED_WORDS[0], "the source in columns, what it wrote in rows"
+    if run.sizes.frame:  # the name of a sound or a picture says nothing of how long it is
+        side, least, title = "output", 1, "where it looks for each word that it wrote"
+    fit = [one for one in examples if least <= len(one[side].split()) <= _ALIGNED_WORDS[1]]
     pairs = [(one["source"], one["output"] if one["output"].strip() else one["reference"]) for one in fit[:_ALIGNED]]
     views = [look(run.opened, "alignment", source, target) for source, target in pairs]
-    if run.sizes.frame:
-        return [view._replace(title=f"{run.recipe.name}: {view.title}") for view in views]
-    title = f"{run.recipe.name}: the source in columns, what it wrote in rows"
+    title = f"{run.recipe.name}: {title}"
     return [view._replace(title=title, note=view.note.partition("\n")[0]) for view in views]
 
 

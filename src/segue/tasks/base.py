@@ -86,6 +86,8 @@ class Task(ABC):
     """Whether unknown words cost the bits of spelling them."""
     ladder: ClassVar[tuple[str, ...]]
     """The recipes that `segue compare` runs, simplest first."""
+    for_text: ClassVar[tuple[str, ...]] = ()
+    """Those of them that make no sense where sources are sounds or pictures."""
     rows: ClassVar[int] = 64
     """The default of batches.size."""
     length: ClassVar[int] = 1024

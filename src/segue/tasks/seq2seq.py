@@ -125,6 +125,7 @@ class Seq2seq(Task):
         *(f"rnn_seq2seq/{name}" for name in ("elman", "start", "fixed", "dot", "bilinear", "additive", "coverage")),
         "transformer",
     )
+    for_text = ("rnn_seq2seq/fixed",)
     by = "source"
     added = 1
     decodes = (

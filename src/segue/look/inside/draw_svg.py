@@ -38,8 +38,8 @@ _SOUND = 84.0
 """Pixels of a spectrogram above a matrix."""
 _PICTURE = 128.0
 """Pixels of a picture, at least."""
-_DARK = 0.8
-"""How opaque the shade over a patch is whose value is 0."""
+_GREY, _HIDDEN = "#808080", 0.85
+"""What lies over a patch, and how opaque it is where the value is 0: black and white are both seen apart from it."""
 _WIDE = 1000.0
 _GAP = 28.0
 _MOST_LABEL = 16
@@ -368,7 +368,7 @@ def _bars(sheet: _Sheet, view: View, whole: View, left: float, top: float) -> fl
 
 
 def _patches(sheet: _Sheet, view: View, whole: View, left: float, top: float) -> float:
-    """The picture alone, then once for each panel: the less a patch has, the darker the shade over it."""
+    """The picture alone, then once for each panel: the less a patch has, the more grey lies over it."""
     rows, columns = len(view.rows), len(view.columns)
     scale, cell = largest(whole), max(_CELL, _PICTURE / max(1, rows))
     across, down = cell * columns, cell * rows
@@ -383,9 +383,9 @@ def _patches(sheet: _Sheet, view: View, whole: View, left: float, top: float) ->
             sheet.picture(x, y + 16, across, down, view.picture.png)
         for r, c in np.ndindex(rows, columns) if values_RC is not None else ():
             value = float(values_RC[r, c])
-            said = f"{visible(name)} · row {visible(view.rows[r])}, column {visible(view.columns[c])}: {_number(value)}"
+            said = f"{visible(name)} · {visible(view.rows[r])}, {visible(view.columns[c])}: {_number(value)}"
             share = value / scale if math.isfinite(value) else 0.0
-            sheet.box(x + cell * c, y + 16 + cell * r, cell, cell, "#000", _DARK * (1 - share), said)
+            sheet.box(x + cell * c, y + 16 + cell * r, cell, cell, _GREY, _HIDDEN * (1 - share), said)
     return top + height * math.ceil(len(panels) / each)
 
 

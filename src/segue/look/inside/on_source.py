@@ -24,7 +24,7 @@ _WHITE = 255
 
 
 def on_source(opened: Opened, text: str, title: str, panels: Mapping[str, Alignment]) -> View:
-    """A matrix of words and times, the spectrogram above it; or the picture for each word, lit where it looks."""
+    """A matrix of words and times, the spectrogram above it; or the picture for each word, clear where it looks."""
     frames = pair_batch(opened, [(text, "")]).source[0]
     places = next(iter(panels.values())).places
     if isinstance(places, Times):
@@ -55,12 +55,10 @@ def _heard(opened: Opened, frames: NDArray[Any], places: Times, title: str, pane
 
 
 def _bands(frames: NDArray[Any], columns: int) -> Floats:
-    """How loud the sound is, from 0 to 1, in some bands of frequencies, the lowest last, and in each column; what is no
-    louder than the median is 0, so that noise is left out."""
+    """How loud the sound is, from 0 to 1, in some bands of frequencies, the lowest last, and in each column."""
     times = frames.reshape(columns, -1, frames.shape[1]).mean(1)
     bands = np.array([band.mean(0) for band in np.array_split(times.T, _BANDS)])[::-1]
-    louder = np.maximum(bands - np.median(bands), 0.0)
-    return np.asarray(louder / (louder.max() or 1.0), np.float64)
+    return _above_median(bands)
 
 
 def _seen(opened: Opened, frames: NDArray[Any], places: Patches, title: str, panels: Mapping[str, Alignment]) -> View:
@@ -77,8 +75,8 @@ def _seen(opened: Opened, frames: NDArray[Any], places: Patches, title: str, pan
     return View(
         kind="patches",
         title=title,
-        note="The lighter a patch, the more the word looks at it; what each word looks at sums to 1."
-        + (" The frames stand side by side." if moves else ""),
+        note="The clearer a patch (in characters: the denser), the more the word looks at it. "
+        "The attention of each word sums to 1." + (" The frames stand side by side." if moves else ""),
         panels=tuple(values),
         rows=tuple(sides),
         columns=tuple(f"{frame + 1}.{side}" if moves else side for frame in range(len(frames)) for side in sides),
@@ -93,15 +91,20 @@ def _numbered(words: tuple[str, ...]) -> list[str]:
 
 
 def _fitted(frames: NDArray[Any], places: Patches) -> NDArray[Any]:
-    """(F, P, P, 3) the pixels that the patches cover: what no patch reads is left out, what lies beyond is white."""
-    side, covered = math.isqrt(frames.shape[1] // 3), places.side * places.pixels
-    pixels = frames.reshape(-1, side, side, 3)[:, :covered, :covered]
-    beyond = max(0, covered - side)
-    return np.pad(pixels, ((0, 0), (0, beyond), (0, beyond), (0, 0)), constant_values=_WHITE)
+    """(F, P, P, 3) the pixels that the patches cover; beyond the picture they are white."""
+    side = math.isqrt(frames.shape[1] // 3)
+    beyond = places.side * places.pixels - side
+    return np.pad(frames.reshape(-1, side, side, 3), ((0, 0), (0, beyond), (0, beyond), (0, 0)), constant_values=_WHITE)
 
 
 def _ink(pixels: NDArray[Any], places: Patches) -> Floats:
     """How dark each patch is, from 0 to 1: the frames side by side."""
     side, p = places.side, places.pixels
     light = pixels.reshape(-1, side, p, side, p, 3).mean((2, 4, 5)) / _WHITE
-    return np.concatenate(list(1 - light), 1)
+    return _above_median(np.concatenate(list(1 - light), 1))
+
+
+def _above_median(levels_RC: NDArray[Any]) -> Floats:
+    """Levels from 0 to 1; the median and what is below it is 0, so that noise and the ground are left blank."""
+    more = np.maximum(levels_RC - np.median(levels_RC), 0.0)
+    return np.asarray(more / (more.max() or 1.0), np.float64)

@@ -38,7 +38,7 @@ class View(NamedTuple):
     scatter   a panel is a plane with logarithmic axes: a point a row; the two columns are the names of x and y
     growth    the same axes: a line a row over the columns, whose names are the numbers x
     bars      a panel is a table: a bar a row, made of one part a column
-    patches   a panel is a picture: a patch for each row and column, the lighter the greater its value
+    patches   a panel is a picture: a patch for each row and column, the clearer the greater its value
     """
 
     kind: Kind
