@@ -16,6 +16,7 @@ import torch
 from PIL import Image
 
 from segue.batches.codec import Codec, Sizes
+from segue.cli import main
 from segue.data import scenes
 from segue.data.config import Config as Data
 from segue.errors import InputError
@@ -155,3 +156,41 @@ def test_a_file_and_its_data_uri_look_the_same(tmp_path: Path) -> None:
     file.write_bytes(b"no sound")
     with pytest.raises(InputError, match=r"a\.wav"):
         look(some, "alignment", str(file), TARGET)
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six sounds of a fifth of a second, and what they say."""
+    folder = tmp_path_factory.mktemp("sounds")
+    for number in range(6):
+        tone = np.sin(np.arange(1600) * 0.1 * (number + 1)).astype(np.float32)
+        (folder / f"{number}.wav").write_bytes(wav(tone, 8000))
+    rows = [f"{number}.wav\t{'low' if number < 3 else 'high'} tone\n" for number in range(6)]
+    (folder / "table.tsv").write_text("".join(rows))
+    return folder / "table.tsv"
+
+
+def test_the_command_line_and_the_page_show_where_a_model_listens(
+    table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, sound = table.parent / "run", str(table.parent / "4.wav")
+    small = [
+        "model.width=8",
+        "model.layers=1",
+        "tokens.kind=space",
+        "data.rate=8000",
+        "train.steps=1",
+        "decode.max_tokens=4",
+    ]
+    assert main(["train", "rnn_seq2seq", str(table), "--out", str(run), "data.validation=0.34", *small]) == 0
+    assert "where it looks for each word that it wrote" in (run / "report.html").read_text()
+    capsys.readouterr()
+    assert main(["look", str(run), sound, "--target", "low tone", "--view", "alignment", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["rows"] == ["low", "tone", "</s>"] and shown["columns"][:2] == ["0.00", "0.04"]
+    names = table.parent / "names.txt"
+    names.write_text(f"{sound}\n")
+    assert main(["predict", str(run), str(names), "--alignment", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert [link["word"] for link in answer["alignment"]] == answer["translation"].split()
+    assert all(0 <= link["start"] <= link["end"] <= 0.24 for link in answer["alignment"])
