@@ -44,7 +44,8 @@ SettingsArgument = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[DATA] [section.key=value …]",
-        help="DATA: a corpus that `segue data` lists, a file, a folder, a glob, or SOURCE,TARGET (by default pydoc). "
+        help="DATA: a corpus that `segue data` lists, a file, a folder, a glob, or SOURCE,TARGET (by default pydoc); a "
+        "table may name sounds (wav) or pictures (png, jpeg, gif), each with its text. "
         "Settings: any key that `segue explain KIND` lists, such as train.steps=500; its section may be left out where "
         "no other has such a key.",
     ),
@@ -148,6 +149,8 @@ def train(
 
     segue train gpt wiki.txt:3+books.txt:1     (three tokens in four from wiki.txt, whatever the sizes)
 
+    segue train rnn_seq2seq clips.tsv     (in each row the name of a wav file and what is said in it)
+
     segue train rnn_lm --out runs/rnn_lm-book --resume
 
     torchrun --nproc-per-node 4 -m segue train gpt book.txt
@@ -217,6 +220,8 @@ def evaluate(
     segue evaluate runs/bow-reviews other.tsv data.columns=2,1     (the label stands second there)
 
     segue evaluate runs/transformer-pairs other.tsv decode.beam=10 data.metric=chrf
+
+    segue evaluate runs/rnn_seq2seq-clips other.tsv     (names of sounds and their texts: the word error rate)
 
     segue evaluate runs/a+runs/b other.tsv     (translators as one ensemble)
 
@@ -411,6 +416,8 @@ def predict(
 
     segue predict runs/transformer-pairs source.txt decode.n_best=3     (three lines each: rank, score, text)
 
+    segue predict runs/rnn_seq2seq-clips clip.wav     (or a table, lines or a folder of sounds or pictures)
+
     segue predict runs/a+runs/b source.txt     (an ensemble: the mean of the probabilities of translators)
     """
     from segue.runs.predict_file import PredictedFile
@@ -426,8 +433,8 @@ def predict(
             typer.echo(line)
     if predicted.file.ledger.bad_rows:
         typer.echo(f"{predicted.file.ledger.bad_rows:,} rows were left out: they could not be read.", err=True)
-    if predicted.cut:
-        typer.echo(f"{predicted.cut:,} tokens beyond {loaded.recipe.batches.length:,} a line were not read.", err=True)
+    if unread := predicted.unread():
+        typer.echo(unread, err=True)
 
 
 @app.command("challenge")
@@ -455,7 +462,12 @@ def challenge_run(
 @app.command()
 def look(
     run: RunArgument,
-    text: Annotated[str, typer.Argument(help="The text to read; of a pair, with a tab between the two.")] = "",
+    text: Annotated[
+        str,
+        typer.Argument(
+            help="The text to read, or the name of a sound or a picture; of a pair, with a tab between the two."
+        ),
+    ] = "",
     target: Annotated[
         str | None, typer.Option(help="The target of the source; by default the model's own translation.")
     ] = None,
@@ -486,6 +498,8 @@ def look(
     segue look runs/ngram-book "The cows" --with runs/rnn_lm-book
 
     segue look runs/transformer-pairs "the cow eats" --target "die Kuh frisst" --view alignment
+
+    segue look runs/rnn_seq2seq-clips clip.wav --html heard.html    (when each word was heard; of a picture, where seen)
     """
     from segue.look.terminal import print_view
     from segue.models.base import LanguageModel

@@ -23,7 +23,7 @@ def theirs(samples: np.ndarray, rate: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("rate", [8000, 16000, 44000])
-@pytest.mark.parametrize("count", [1, 100, 201, 3333, 120_000])
+@pytest.mark.parametrize("count", [1, 100, 201, 3333, 60_000])
 def test_log_mels_are_those_of_transformers(rate: int, count: int) -> None:
     """The longest is of several blocks; the shortest is less than the padding at its ends."""
     samples = noise(count)
@@ -41,9 +41,17 @@ def test_no_mel_filter_is_empty(rate: int) -> None:
 def test_loudness_does_not_matter_and_frames_are_normalised() -> None:
     samples = noise(8000) * np.linspace(0, 1, 8000, dtype=np.float32)
     frames = log_mel(samples, 8000)
-    assert abs(frames.mean()) < 1e-5 and abs(frames.std() - 1) < 1e-5
+    assert np.abs(frames.mean(0)).max() < 1e-5 and abs(frames.std() - 1) < 1e-5
     for factor in (1e-30, 0.01, 3.0):
         np.testing.assert_allclose(log_mel(samples * np.float32(factor), 8000), frames, atol=1e-4)
+
+
+def test_the_microphone_does_not_matter() -> None:
+    """One that halves what is high: a factor of each filter's power."""
+    samples = noise(16000) * np.linspace(0.1, 1, 16000, dtype=np.float32)
+    heard = np.convolve(samples, [0.75, 0.25], "same").astype(np.float32)
+    assert np.abs(log_power(heard, 8000) - log_power(samples, 8000)).mean() > 0.3
+    assert np.abs(log_mel(heard, 8000) - log_mel(samples, 8000)).mean() < 0.02
 
 
 def test_a_tone_stands_at_its_time_and_its_pitch() -> None:

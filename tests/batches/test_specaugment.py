@@ -41,8 +41,8 @@ def drawn(
 
 
 def still(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
-    """Switch off what these constants say."""
-    for name in names:
+    """Switch off what these constants say, and changes of the recording."""
+    for name in (*names, "BLUR", "TONE", "HISS"):
         monkeypatch.setattr(specaugment, name, 1.0 if name in ("SLOWEST", "FASTEST") else 0)
 
 
@@ -76,7 +76,8 @@ def test_lengths_change_by_the_factors_and_fit_what_is_expected(store: Store) ->
     assert cut.expected("source").max() == 30 and cut.expected("text").tolist() == [1] * 10
 
 
-def test_values_lie_between_those_of_the_row(store: Store) -> None:
+def test_values_lie_between_those_of_the_row(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    still(monkeypatch)
     for epoch in range(20):
         for row, frames in enumerate(drawn(store, list(range(10)), epoch, share=0.3)):
             own = store.columns["source"].row(row)
@@ -132,3 +133,30 @@ def test_token_batches_have_room(store: Store) -> None:
     found = Rows(store, config, 1, collate, "source", 0, SpecAugment(store, 1, 0.15, 1000))  # type: ignore[arg-type]
     shapes = {part.source.shape[:2] for step in range(3 * found.per_epoch) for part in found.at(step)}
     assert found.shapes is not None and len(shapes) <= found.shapes
+
+
+def test_a_recording_is_normalised_again_and_keeps_its_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    still(monkeypatch, "SLOWEST", "FASTEST", "STRETCH", "SHIFT")
+    own = np.random.default_rng(2).normal(size=(50, MELS)).astype(np.float32)
+    store = store_of(tmp_path, [own])
+    for name, value in (("BLUR", 3), ("TONE", 0.4), ("HISS", 1.2)):
+        still(monkeypatch)
+        monkeypatch.setattr(specaugment, name, value)
+        changed = [
+            frames for epoch in range(8) if not np.array_equal(frames := drawn(store, [0], epoch, share=0)[0], own)
+        ]
+        assert changed
+        for frames in changed:
+            assert abs(frames.mean()) < 1e-5 and frames.std() == pytest.approx(1, abs=1e-4)
+            assert np.corrcoef(frames.ravel(), own.ravel())[0, 1] > 0.4
+
+
+def test_noise_covers_what_is_faint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logarithms of powers: what is far above the level stays, what is far below becomes the level."""
+    still(monkeypatch, "SLOWEST", "FASTEST", "STRETCH", "SHIFT")
+    monkeypatch.setattr(specaugment, "HISS", 1.0)
+    monkeypatch.setattr(specaugment, "HISSES", 1.0)
+    own = np.repeat(np.linspace(-3, 3, MELS, dtype=np.float32)[None], 4, 0)
+    [frames] = drawn(store_of(tmp_path, [own]), [0], share=0)
+    steps = np.diff(frames[0])
+    assert np.abs(steps[:5]).max() < 0.1 * steps[-1] and np.allclose(steps[-5:], steps[-1], rtol=1e-2)

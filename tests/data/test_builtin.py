@@ -32,4 +32,5 @@ def test_the_checksum_is_of_the_text() -> None:
     entry = builtin.describe_file("pydoc")
     assert entry["bytes"] == sum(len(text.encode()) for _, text in builtin.documents("pydoc", Ledger()))
     assert entry == builtin.describe_file("pydoc")
-    assert [row.name for row in builtin.describe()] == ["pydoc", "stdlib", "grammar", "clauses", "docstrings", "copy"]
+    names = ["pydoc", "stdlib", "grammar", "clauses", "docstrings", "tones", "shapes", "copy"]
+    assert [row.name for row in builtin.describe()] == names

@@ -201,3 +201,6 @@ def test_a_file_is_read_at_the_rate_that_is_wanted_even_of_one_sample() -> None:
     assert len(samples_of(io.BytesIO(WHOLE), len(WHOLE), RATE)) == 5
     assert len(samples_of(io.BytesIO(WHOLE), len(WHOLE), 16000)) == 10
     assert len(resample(np.ones(1, np.float32), 48000, 16000)) == 1
+    tiny = riff(form(3, 1, 32, 96000), chunk(b"data", np.array([0, 1e-45], "<f4").tobytes()))
+    with pytest.raises(BadSourceError, match="is silent at 16,000"):
+        samples_of(io.BytesIO(tiny), len(tiny), 16000)

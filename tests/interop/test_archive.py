@@ -10,7 +10,9 @@ import pytest
 
 import segue
 from segue.cli import main
+from segue.errors import InputError
 from segue.interop.archive import FILES, export_zip, import_zip
+from segue.interop.formats import export_run
 
 ROWS = [("good", "a fine film"), ("bad", "a dull film")] * 10
 
@@ -29,6 +31,21 @@ def test_there_and_back_is_the_same_run(run: segue.Run, tmp_path: Path) -> None:
             assert (tmp_path / "again" / name).read_bytes() == (run.path / name).read_bytes()
     texts = ["a fine one", "a dull one"]
     assert list(segue.load(tmp_path / "again").predict(texts)) == list(run.predict(texts))
+
+
+@pytest.mark.parametrize("item", ["tones", "shapes"])
+def test_a_run_that_reads_sounds_or_pictures_goes_out_as_a_zip_alone(item: str, tmp_path: Path) -> None:
+    (tmp_path / "rows.tsv").write_text("".join(f"{item}:{i}\tab cd\n" for i in range(1, 5)))
+    small = {"model.width": 8, "model.heads": 1, "model.layers": 1, "tokens.kind": "char", "train.steps": 1}
+    small |= {"data.validation": 0, "data.rate": 8000, "data.pixels": 16, "decode.max_tokens": 5, "batches.size": 2}
+    run = segue.train("transformer", str(tmp_path / "rows.tsv"), tmp_path / "run", small)
+    export_zip(run.path, tmp_path / "run.zip")
+    import_zip(tmp_path / "run.zip", tmp_path / "again")
+    again = segue.load(tmp_path / "again")
+    assert again.sizes == run.sizes and again.sizes.source == {"tones": "sound", "shapes": "picture"}[item]
+    assert list(again.predict([f"{item}:9"])) == list(run.predict([f"{item}:9"]))
+    with pytest.raises(InputError, match=f"reads {run.sizes.source}s, where Marian reads text"):
+        export_run(run.path, tmp_path / "marian", "marian")
 
 
 def test_the_same_run_gives_the_same_bytes(run: segue.Run, tmp_path: Path) -> None:

@@ -709,7 +709,8 @@ def test_the_page_knows_every_task_and_every_limit() -> None:
 def test_the_api_describes_itself_without_pages_from_elsewhere(client: TestClient) -> None:
     paths = client.get("/openapi.json").json()["paths"]
     assert set(paths) == {
-        f"/api/{name}" for name in ("runs", "generate", "stream", "score", "next", "look", "nearest", "predict")
+        f"/api/{name}"
+        for name in ("runs", "generate", "stream", "score", "next", "look", "source", "nearest", "predict")
     }
     assert client.get("/docs").status_code == client.get("/redoc").status_code == 404
 

@@ -6,8 +6,11 @@ from __future__ import annotations
 import base64
 import io
 import json
+import re
+import struct
 import tracemalloc
 import wave
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +19,10 @@ import pytest
 from fastapi.testclient import TestClient
 
 import segue
+from segue.data import scenes, tones
+from segue.data.media import MEDIA, decoded
 from segue.output.wav import wav
-from segue.serve.app import create_app
+from segue.serve.app import STATIC, create_app
 from segue.serve.engine import MAX_SOURCE_BODY, Engine
 from segue.serve.sources import MAX_CHARACTERS, MAX_ENCODED, MAX_SECONDS
 
@@ -75,11 +80,39 @@ def test_answers_are_those_of_the_run(client: TestClient, engine: Engine, tmp_pa
     assert [row["translation"] for row in rows] == [
         one.text for one in engine["heard"].run.predict([str(file), "tones:17"])
     ]
+    run = engine["heard"].run
+    ways = [file, file.read_bytes(), decoded(encoded, run.codec.data)]  # as Python may give it
+    assert {one.text for one in run.predict(ways)} == {rows[0]["translation"]}
+    (by_name,), (by_bytes,) = run.score(f"{file}\tab"), run.score([(ways[1], "ab")])
+    assert by_name.logprob == by_bytes.logprob
     (row,) = ask(client, "predict", run="seen", texts=["shapes:17"], n_best=2)["predictions"]
     assert len(row["best"]) == 2
     scored = ask(client, "score", run="heard", text=f"{encoded}\tab é")
     (line,) = engine["heard"].run.score([(str(file), "ab é")])
     assert scored["logprob"] == pytest.approx(line.logprob) and scored["unknown"] == ["é"]
+
+
+def test_a_source_is_shown_as_the_model_reads_it(client: TestClient, engine: Engine) -> None:
+    encoded = uri(0.3)
+    shown = ask(client, "source", run="heard", text=encoded)
+    assert shown["seconds"] == pytest.approx(0.3)
+    heard = decoded(shown["sound"], engine["heard"].run.codec.data)
+    np.testing.assert_allclose(heard, decoded(encoded, engine["heard"].run.codec.data), atol=1e-4)
+    assert client.get("/").headers["content-security-policy"].count("data:") == 2  # pictures and sounds, no scripts
+    (picture,) = ask(client, "source", run="seen", text="shapes:3").values()
+    data = engine["seen"].run.codec.data
+    np.testing.assert_array_equal(decoded(picture, data), decoded("shapes:3", data))
+    assert "reads text" in refused(client, "source", run="read", text="a")
+
+
+def test_the_page_knows_the_sources_and_their_limits() -> None:
+    script = (STATIC / "app.js").read_text(encoding="utf-8")
+    table = re.search(r"const SOURCES = {(.*?)\n};", script, re.DOTALL)
+    assert table and set(re.findall(r"^  (\w+): {", table[1], re.MULTILINE)) == set(MEDIA)
+    most = re.search(r"const MOST_BYTES = ([\d_]+);", script)
+    assert most and int(most[1]) * 4 / 3 <= MAX_ENCODED
+    unseen = re.search(r"const UNSEEN = ([\d_]+);", script)
+    assert unseen and int(unseen[1]) > max(tones.SENTENCES, scenes.SENTENCES)
 
 
 FILES = ("/etc/passwd", "a.wav", "../a.wav", "{file}", "file://{file}", "tones:1\t{file}", "{file}|tones:1", " {file}")
@@ -94,6 +127,7 @@ def test_no_file_is_opened(client: TestClient, tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     text = name.replace("{file}", str(file))
     assert "texts.1: " in refused(client, "predict", run="heard", texts=["tones:1", text])
+    assert "text: " in refused(client, "source", run="heard", text=text)
     if text:
         refused(client, "look", run="heard", text=text, view="sentence_map")
         refused(client, "look", run="heard", text=text, view="teacher_forcing", target="ab")
@@ -126,6 +160,18 @@ def test_a_header_that_promises_much_takes_no_memory(client: TestClient) -> None
     given = "data:audio/wav;base64," + base64.b64encode(promising).decode()
     tracemalloc.start()
     refused(client, "predict", run="heard", texts=[given])
+    assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    tracemalloc.stop()
+
+
+def test_a_small_file_with_a_large_picture_is_refused(client: TestClient) -> None:
+    header = struct.pack(">2I5B", 20_000, 20_000, 8, 2, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(bytes(1000))), (b"IEND", b""))
+    parts = (struct.pack(">I", len(d)) + n + d + struct.pack(">I", zlib.crc32(n + d)) for n, d in chunks)
+    bomb = "data:image/png;base64," + base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"".join(parts)).decode()
+    tracemalloc.start()
+    said = refused(client, "predict", run="seen", texts=["shapes:1", bomb])
+    assert said.startswith("texts.1: this picture") and "20,000" in said
     assert tracemalloc.get_traced_memory()[1] < 10_000_000
     tracemalloc.stop()
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import io
+import wave
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +26,12 @@ from segue.batches.state import State
 from segue.batches.store import columns_of
 from segue.data.config import Config as Data
 from segue.data.example import Example
+from segue.data.media import decoded
 from segue.errors import InputError
 from segue.inference.decode_settings import Config as Decode
 from segue.inference.evaluation import Evaluation, compare
 from segue.inference.opened import Opened
+from segue.look.source_picture import MOST_PLAYED
 from segue.models.rnn_seq2seq import RnnSeq2seq
 from segue.recipe import load_recipe
 from segue.tasks.seq2seq import BEAM, TASK, Seq2seq, Translation
@@ -197,12 +202,13 @@ def test_a_recipe_has_a_beam_unless_it_draws() -> None:
         values: dict[str, dict[str, Any]] = {"decode": dict(decode), "data": {}}
         TASK.defaults(values, RnnSeq2seq)
         assert values["decode"].get("beam") == beam and values["decode"]["empty"] is False
-        assert values["data"] == {"source": "text"}
+        assert values["data"] == {}
 
 
 def test_summaries_of_functions_are_ranked_by_rouge() -> None:
     for asked, metric in (({}, "rougeL"), ({"metric": "chrf"}, "chrf")):
-        values: dict[str, dict[str, Any]] = {"decode": {}, "data": {"path": "docstrings", **asked}}
+        data = {"path": "docstrings", **asked}
+        values: dict[str, dict[str, Any]] = {"decode": {}, "data": data, "batches": {}, "tokens": {}}
         TASK.defaults(values, RnnSeq2seq)
         assert values["data"]["metric"] == metric
 
@@ -385,8 +391,47 @@ def test_translations_are_shown_right_or_wrong() -> None:
 def test_other_right_targets_count_as_right() -> None:
     rows = [Example("x", target="a red ball", also=("one red ball",)), Example("y", target="a cow", also=("one cow",))]
     result = Told(["one red ball", "cow"]).judged(opened(lambda sizes: None), rows).result
-    assert result["exact"] == 1.0 and result["wer"] == 1 / 5  # "cow" is not as right: it is held against the target
+    assert result["exact"] == 1.0 and result["wer"] == 1 / 5  # "cow" is near to both, and is held against the target
     assert result["bleu"] == sacrebleu.corpus_bleu(["one red ball", "cow"], [["one red ball", "a cow"]]).score
+
+
+def test_an_output_is_compared_with_the_nearest_right_target() -> None:
+    row = Example("x", target="jon finds grey keys", also=("john finds gray keys", "jon finds gray keys"))
+    found = Told(["jon finds gray drums"]).judged(opened(lambda sizes: None), [row])
+    assert found.result["wer"] == 1 / 4 and found.examples[0]["nearest"] == "jon finds gray keys"
+
+
+def heard(written: list[str], source: Any = "sound", name: str = "tones") -> Evaluation:
+    """Answers to the first sounds of `tones`, or pictures of `shapes`."""
+    rows = [Example(f"{name}:{number}", target="ada sings") for number in range(len(written))]
+    one = opened(lambda sizes: None, 1000)
+    sizes = replace(one.codec.sizes, source=source, frame=80)
+    codec = one.codec._replace(sizes=sizes, data=Data(metric="wer", source=source, rate=8000, pixels=16))
+    return Told(written).judged(one._replace(codec=codec), rows)
+
+
+def test_errors_of_sounds_are_shown_first_with_what_was_heard() -> None:
+    evaluation = heard(["ada sings"] * 70 + ["ada naps"])
+    first, second = evaluation.examples[:2]
+    assert (first["source"], first["output"]) == ("tones:70", "ada naps") and second["source"] == "tones:0"
+    seconds = len(decoded("tones:70", Data(source="sound", rate=8000))) / 8000
+    assert first["seconds"] == f"{seconds:.2f}"
+    content = base64.b64decode(first["sound"].removeprefix("data:audio/wav;base64,"))
+    with wave.open(io.BytesIO(content)) as file:
+        assert (file.getframerate(), file.getsampwidth(), file.getnframes()) == (8000, 2, round(seconds * 8000))
+    assert len(evaluation.examples) == 20
+    assert all(one["picture"].startswith("data:image/png") for one in evaluation.examples)
+    assert sum(len(one.get("sound", "")) for one in evaluation.examples) <= MOST_PLAYED
+    ranges = evaluation.result["by_length"]
+    assert {row["unit"] for row in ranges} == {"seconds"} and sum(row["rows"] for row in ranges) == 71
+    assert 0.3 < ranges[0]["from"] <= seconds <= ranges[-1]["to"] < 4
+
+
+def test_pictures_are_shown_and_have_no_length() -> None:
+    evaluation = heard(["ada sings", "a red circle"], "picture", "shapes")
+    assert evaluation.examples[0]["source"] == "shapes:1"
+    assert not {"sound", "seconds"} & evaluation.examples[0].keys() and "picture" in evaluation.examples[0]
+    assert evaluation.lengths_N is None and "by_length" not in evaluation.result
 
 
 def test_word_errors_are_counted() -> None:

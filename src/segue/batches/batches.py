@@ -26,9 +26,9 @@ class Config:
     vary: bool = False
     """Streams: draw the length of each step at random near `length` and scale the learning rate by it (AWD-LSTM)."""
     noise: Noise = "none"
-    """Noise on the input of running text; blank: read some tokens as UNK, against overfitting (Xie et al. 2017)."""
+    """Noise on what is read, against overfitting: blank (running text), specaugment (sound), shift (pictures)."""
     share: float = 0.15
-    """Share of the tokens that noise changes."""
+    """Share of the tokens that noise changes; of sound, of the frames or mels that a mask covers."""
     tokens: int = 0
     """Token batches: put this many tokens in one update, padding included, as 4096 (0: `size` rows)."""
 

@@ -31,6 +31,8 @@ class Encoded(NamedTuple):
     tokens: int
     unknown: int
     cut: int
+    frames_cut: int = 0
+    """Frames of sounds or pictures that were cut."""
 
 
 def encode(
@@ -45,7 +47,8 @@ def encode(
     """Write the rows that `to_columns` makes of examples, group by group. Tokens beyond `limit` count as cut.
     `together`: most rows of a group (0: a megabyte of text)."""
     writer: StoreWriter | None = None
-    unknown = cut = rows = 0
+    unknown = rows = 0
+    cut = {"tokens": 0, "frames": 0}
     for group in grouped(examples, together):
         columns = to_columns(group)
         if writer is None:
@@ -55,12 +58,14 @@ def encode(
             writer.append(name, column.flat, column.lengths())
             if name in _IDS:
                 unknown += int((column.flat == tokenizer.unk).sum()) if tokenizer.closed and column.width == 1 else 0
-                cut += int(np.maximum(column.lengths() - limit, 0).sum()) if limit else 0
+                beyond = int(np.maximum(column.lengths() - limit, 0).sum()) if limit else 0
+                cut["tokens" if column.width == 1 else "frames"] += beyond
         rows += len(group)
         done(rows)
     if writer is None:
         raise InputError("There are no rows to read. Check the file and data.columns.")
-    return Encoded(writer.close(), sum(writer.sizes.get(name, 0) for name in _IDS), unknown, cut)
+    tokens = sum(writer.sizes.get(name, 0) for name in _IDS if name not in writer.widths)
+    return Encoded(writer.close(), tokens, unknown, cut["tokens"], cut["frames"])
 
 
 def encode_text(

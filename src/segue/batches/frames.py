@@ -6,6 +6,7 @@ moves.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +16,8 @@ from numpy.typing import NDArray
 from segue.batches.store import Column
 from segue.data.config import Config
 from segue.data.example import Example
-from segue.data.media import decoded
+from segue.data.media import decoded, is_path, opened
+from segue.data.sound import length_of
 from segue.errors import BadSourceError, InputError
 
 MELS = 80
@@ -34,6 +36,29 @@ def frames_of(name: str, config: Config) -> NDArray[Any]:
 
         return log_mel(found, config.rate)
     return found.reshape(len(found), -1)
+
+
+def frame_count(name: str, config: Config) -> int:
+    """Count the frames of a source: of a wav file by its header alone."""
+    if config.source != "sound":
+        return len(decoded(name, config))
+    from segue.batches.log_mel import STEP, WINDOW
+
+    if is_path(name):
+        with opened(name) as file:
+            found, rate = length_of(file, os.fstat(file.fileno()).st_size)
+        samples = -(-found * config.rate // rate)
+    else:
+        samples = len(decoded(name, config))
+    window, step = round(config.rate * WINDOW), round(config.rate * STEP)
+    return (samples + 2 * (window // 2) - window) // step + 1
+
+
+def cut_frames(cut: int, limit: int, source: str) -> str:
+    """Say how much of sounds or pictures was not read, in a sentence without its full stop."""
+    if source == "sound":
+        return f"{cut / 100:,.1f} s of sound beyond {limit / 100:g} s a source were not read"
+    return f"{cut:,} frames beyond {limit:,} a picture were not read"
 
 
 def frames_column(group: Sequence[Example], config: Config) -> Column:

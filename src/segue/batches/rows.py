@@ -19,7 +19,9 @@ from segue.batches.order import TokenBatches, rows_at
 from segue.batches.store import Columns, Store
 
 if TYPE_CHECKING:
+    from segue.batches.picture_noise import PictureNoise
     from segue.batches.redraw import Redraw
+    from segue.batches.specaugment import SpecAugment
 
 Collate = Callable[[Columns], Batch]
 """Makes one batch of the rows of some columns."""
@@ -36,10 +38,11 @@ class Rows(Batches):
         collate: Collate,
         by: str = "text",
         added: int = 0,
-        redraw: Redraw | None = None,
+        redraw: Redraw | SpecAugment | PictureNoise | None = None,
     ) -> None:
         """`by`: the column by whose length rows are sorted, the one that `collate` pads most. `added`: how many places
-        `collate` adds to a text, 1 if it puts STOP before it. `redraw`: draws the ids of rows anew in every epoch."""
+        `collate` adds to a text, 1 if it puts STOP before it. `redraw`: draws the ids or frames of rows anew in every
+        epoch."""
         self.store, self.config, self.seed, self.collate, self.redraw = store, config, seed, collate, redraw
         self.size = config.size
         self.lengths = store.columns[by].lengths()

@@ -14,11 +14,22 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from segue.data.config import Config
-from segue.data.shapes import Shape, languages, named
+from segue.data.media import media_among, media_of
+from segue.data.shapes import PARALLEL, Shape, languages, named
 from segue.data.tables import MOST_LABEL_WORDS, Kind, kinds_of
 from segue.errors import InputError
 
 LONGEST_NAME = 40
+_MEDIA_NAMES = (
+    *("path", "paths", "file", "files", "filename", "filepath", "name", "audio", "sound", "wav", "recording", "clip"),
+    *("image", "picture", "img", "pic", "photo", "video", "gif", "url", "source", "src", "input"),
+)
+"""Usual names of a column of sounds or pictures."""
+_SAID_NAMES = (
+    *("text", "transcript", "transcription", "transcriptions", "sentence", "caption", "captions", "words", "utterance"),
+    *("description", "title", "label"),
+)
+"""Usual names of a column that has the text of a sound or a picture, beside those of targets."""
 
 
 class Place(NamedTuple):
@@ -191,6 +202,8 @@ def place_in_table(
     search = _Search(shape, config, where, names, columns, asked)
     if config.columns:
         return _given_columns(search)
+    if (media := _media_column(search)) is not None:
+        return _media_place(search, media)
     found = search.by_name()
     plain = set(shape.fields) <= set(names)
     if twice := next((name for name in shape.fields if plain and names.count(name) > 1), None):
@@ -267,6 +280,45 @@ def _wanted(search: _Search) -> list[str]:
     return [wanted[field] for field in search.needed]
 
 
+# Sounds and pictures
+
+
+def _media_column(search: _Search) -> int | None:
+    """The first column whose cells mostly name sounds or pictures, as data.source says; None: the sources are texts.
+    Rows with a text and its translation by their names, or in two languages, may have a picture beside them."""
+    if search.shape is not PARALLEL or search.config.source == "text":
+        return None
+    columns = search.columns if any(search.columns) else [[name] for name in search.names]
+    kinds = [media_among(cells, search.config.source) for cells in columns]
+    found = next((number for number, kind in enumerate(kinds) if kind), None)
+    texts = search.by_name()
+    if search.config.source == "auto" and len(texts) == 2 and not any(kinds[column] for column in texts.values()):
+        return None
+    return found
+
+
+def _media_place(search: _Search, source: int, keys: bool = False) -> Place:
+    """The column of names, and that of texts: by a usual name, or the only other one, or the only one of texts."""
+    names, width = search.names, len(search.names)
+    others = [column for column in range(width) if column != source]
+    told = [column for close in named("target", (*PARALLEL.also[1], *_SAID_NAMES), names) for column in close]
+    usual = [column for column in told if column != source]
+    called = any(source in close for close in named("source", _MEDIA_NAMES, names))
+    header = keys or (media_of(names[source]) is None and (called or bool(usual)))
+    texts = [column for column in others if search.kinds[column] == "text"]
+    for some in (usual[:1] if header else [], others, texts):
+        if len(some) == 1:
+            found = {0: source, 1: some[0]}
+            break
+    else:
+        if not search.asked:
+            raise search.refusal("keys" if keys else "columns", header)
+        found = {0: source}
+    plain = width == 2 and found == {0: 0, 1: 1}
+    picks = tuple(found[field] for field in search.needed)
+    return Place(picks, header, 0 if header else width, "" if plain else search.said(found, header))
+
+
 # Objects
 
 
@@ -277,6 +329,9 @@ def place_in_objects(
     names = list(dict.fromkeys(key for found in objects for key in found))
     columns = [[str(found[key]) for found in objects if _is_plain(found.get(key))] for key in names]
     search = _Search(shape, config, where, names, columns, asked)
+    if not config.columns and (media := _media_column(search)) is not None:
+        place = _media_place(search, media, keys=True)
+        return place._replace(picks=tuple(names[pick] for pick in place.picks), header=False)
     wanted = _wanted(search) if config.columns else [shape.keys[field] for field in search.needed]
     if not names or any(all(key in found for key in wanted) for found in objects):
         return Place(tuple(wanted))

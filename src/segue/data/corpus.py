@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from segue.data.builtin import MADE
+from segue.data.checked_sources import TICK
 from segue.data.config import Config
 from segue.data.example import Example
 from segue.data.files import describe_file
@@ -33,8 +34,6 @@ __all__ = ["SPLITS", "Config", "Corpus", "Example"]
 SPLITS = ("train", "validation", "test")
 SMALL = 1 << 20
 """Bytes. The checksum of a smaller file is computed whenever the file may have changed: it costs a millisecond."""
-_TICK = 2_000_000_000
-"""Nanoseconds. The time of a file is this coarse in some file systems."""
 LEAST_OVERLAP = 32
 """Characters. A shorter line of running text (a brace, a heading) may recur without being a leak."""
 
@@ -52,7 +51,7 @@ class Corpus:
         whole = replace(config, validation=0.0, test=0.0)
         self._held_out_files = {split: self._open(path, whole) for split, path in config.held_out_files().items()}
         self._opened = time.time_ns()
-        for part in chain(self.parts, *self._held_out_files.values()):
+        for part in self._all_parts():
             part.count(progress)
         self.counts = {split: sum(self._size(part, split) for part in self.parts_of(split)) for split in SPLITS}
         self.ledger.units = dict(self.counts)
@@ -74,17 +73,25 @@ class Corpus:
         """Refuse to go on if a file is not the one in the ledger any more: every pass reads it from the disk again.
         Checksums are computed of files whose size or time has changed since they were counted, of those that were
         changed while they were counted or shortly before (their time may be the same), and of small ones."""
+        if name := self._changed_file() or next(filter(None, map(Part.changed_source, self._all_parts())), ""):
+            raise InputError(
+                f"{name} has changed while the run was made, so that its figures would be of another text than the "
+                "ledger names. Restore the file, and train again or go on with --resume."
+            )
+
+    def _changed_file(self) -> str:
         now = self._stamped()
         for file in self.ledger.files:
             name = str(file["path"])
             if (stamp := self._stamps.get(name)) is None:
                 continue
-            sure = now.get(name) == stamp and stamp[1] < self._opened - _TICK and stamp[0] > SMALL
+            sure = now.get(name) == stamp and stamp[1] < self._opened - TICK and stamp[0] > SMALL
             if not sure and (name not in now or describe_file(Path(name))["sha256"] != file["sha256"]):
-                raise InputError(
-                    f"{name} has changed while the run was made, so that its figures would be of another text than the "
-                    "ledger names. Restore the file, and train again or go on with --resume."
-                )
+                return name
+        return ""
+
+    def _all_parts(self) -> Iterator[Part]:
+        return chain(self.parts, *self._held_out_files.values())
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:
@@ -148,7 +155,11 @@ class Corpus:
         """The checksum of a split as it is read: of its texts and labels, whatever file they stand in."""
         found = hashlib.sha256()
         for row in self.examples(split):
-            parts = (row.text, row.target, row.label, *row.words, *row.tags) if not self.shape.running else (row.text,)
+            parts = (
+                (row.content or row.text, row.target, row.label, *row.words, *row.tags)
+                if not self.shape.running
+                else (row.text,)
+            )
             found.update("\0".join(parts).encode() + (b"\n\0" if row.ends else b""))
         return found.hexdigest()
 
@@ -195,8 +206,8 @@ class Corpus:
 
 
 def _whole(row: Example) -> str:
-    """A row's text, with its translation or the second text of a pair."""
-    return f"{row.text}\n{row.target}"
+    """A row's text, or the checksum of its sound or picture, with its translation or the second text of a pair."""
+    return f"{row.content or row.text}\n{row.target}"
 
 
 def _hashes(row: Example) -> tuple[int, int]:

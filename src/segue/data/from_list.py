@@ -18,8 +18,9 @@ from segue.data.atomic import atomic_file, of_process
 from segue.data.columns import place_in_objects, swapped
 from segue.data.config import Config
 from segue.data.dataframe import frame_rows
+from segue.data.given_sources import with_whole_paths
 from segue.data.readers import Question
-from segue.data.shapes import LABELLED, TAGGED, TEXT, Shape, guess, question_values
+from segue.data.shapes import LABELLED, PARALLEL, TAGGED, TEXT, Shape, guess, question_values
 from segue.data.tables import PEEKED_ROWS
 from segue.errors import InputError
 
@@ -27,9 +28,11 @@ _FRAMES = ("itertuples", "iter_rows", "__dataframe__")
 """Methods by which a data frame is known."""
 
 
-def write_rows(given: Any, path: Path, shape: Shape) -> bool:
-    """Write one JSON object a row; True if the file is new. A file with other rows is never overwritten."""
-    rows = _not_swapped(rows_of(given), shape)
+def write_rows(given: Any, path: Path, shape: Shape, rate: int = Config.rate) -> bool:
+    """Write one JSON object a row; True if the file is new. A file with other rows is never overwritten. `rate`: of
+    sounds that are arrays."""
+    rows = rows_of(given)
+    rows = _not_swapped(with_whole_paths(rows, rate) if shape is PARALLEL else rows, shape)
     content = "".join(json.dumps(_object(row, n, shape), ensure_ascii=False) + "\n" for n, row in enumerate(rows))
     if not content:
         raise InputError("The list of data is empty. Expected a text, or a pair, for each row.")

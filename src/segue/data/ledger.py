@@ -13,6 +13,8 @@ LISTED_ROWS = 20
 LISTED_PATHS = 5
 SHOWN_TEXT = 100
 """The ledger shows this many characters of a text."""
+SHOWN_NAME = 200
+"""Characters of the name of a sound or picture: a data URI is long."""
 
 
 @dataclass
@@ -82,11 +84,13 @@ class Ledger:
     def bad_rows(self) -> int:
         return self.bad_reasons.total()
 
-    def bad_row(self, path: str, line: int, reason: str) -> None:
-        """Count a row that cannot be used; `reason` reads on from "reviews.tsv:17 …"."""
+    def bad_row(self, path: str, line: int, reason: str, source: str = "") -> None:
+        """Count a row that cannot be used; `reason` reads on from "reviews.tsv:17 …", or from the name of the sound or
+        picture that is wrong."""
         self.bad_reasons[reason] += 1
         if len(self.bad_first) < LISTED_ROWS:
-            self.bad_first.append({"file": path, "line": line, "reason": reason})
+            named = {"source": source[:SHOWN_NAME]} if source else {}
+            self.bad_first.append({"file": path, "line": line, **named, "reason": reason})
 
     def note(self, remark: str, path: str) -> None:
         """Keep a remark about a file, once a file."""
@@ -142,7 +146,7 @@ class Ledger:
 
     def first_bad(self, count: int) -> str:
         """Describe the first few bad rows: `reviews.tsv:17 has 1 column, …`."""
-        rows = [f"{row['file']}:{row['line']} {row['reason']}" for row in self.bad_first[:count]]
+        rows = [f"{row['file']}:{row['line']} {_named(row)}{row['reason']}" for row in self.bad_first[:count]]
         return ", ".join(rows) + (", …" if self.bad_rows > count else "")
 
 
@@ -156,6 +160,11 @@ def elapsed(
         {"corpus": name, "tokens": size, "weight": weight / total, "epochs": read / size}
         for name, size, weight, read in zip(names, tokens, weights, drawn, strict=True)
     ]
+
+
+def _named(row: dict[str, Any]) -> str:
+    """The name of the sound or picture that a bad row is about, before the reason."""
+    return f"{row['source']} " if "source" in row else ""
 
 
 def _were(count: int, noun: str) -> str:

@@ -8,13 +8,17 @@ from __future__ import annotations
 import base64
 import binascii
 import io
+import os
 import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from numpy.typing import NDArray
 
-from segue.data.config import Config
+from segue.data.config import Config, Source
 from segue.errors import BadSourceError
 
 Media = Literal["sound", "picture"]
@@ -24,6 +28,8 @@ EXTENSIONS: dict[str, Media] = {
     **dict.fromkeys((".png", ".jpg", ".jpeg", ".gif"), "picture"),  # type: ignore[dict-item]
 }
 CORPORA: dict[str, Media] = {"tones": "sound", "shapes": "picture"}
+_LONGEST = 4096
+"""Characters of a path."""
 _ITEM = re.compile(r"(tones|shapes):(\d{1,9})")
 _URI = re.compile(r"data:(audio|image)/[\w.+-]+;base64,", re.ASCII)
 
@@ -34,35 +40,80 @@ def media_of(name: str) -> Media | None:
         return CORPORA[item[1]]
     if uri := _URI.match(name):
         return "sound" if uri[1] == "audio" else "picture"
-    return EXTENSIONS.get(Path(name).suffix.lower())
+    return EXTENSIONS.get(Path(name).suffix.lower()) if len(name) < _LONGEST else None
+
+
+def media_among(cells: Iterable[str], wanted: Source = "auto") -> Media | None:
+    """What most of these cells name, sounds or pictures; None: fewer than half name one. `wanted`: only these count."""
+    filled = [cell.strip() for cell in cells if cell and not cell.isspace()]
+    kinds = Counter(found for cell in filled if (found := media_of(cell)) and wanted in ("auto", found))
+    return kinds.most_common(1)[0][0] if 2 * kinds.total() > len(filled) else None
+
+
+def is_path(name: str) -> bool:
+    """Whether a name is a path, and not an item of a built-in corpus or a data URI."""
+    return not _ITEM.fullmatch(name) and not _URI.match(name)
 
 
 def resolved(name: str, table: str) -> str:
-    """The name of a source, from the folder of the table that names it."""
+    """The name of a source, from the folder of the table that names it; a blank name stays blank."""
     name = name.strip()
-    return name if _ITEM.fullmatch(name) or _URI.match(name) else str(Path(table).parent / name)
+    return str(Path(table).parent / name) if name and is_path(name) else name
+
+
+def check_name(name: str, config: Config) -> None:
+    """Refuse a name that is not one of what data.source says."""
+    found = media_of(name)
+    if not name:
+        raise BadSourceError(f"names no {config.source}")
+    if found != config.source:
+        endings = ", ".join(ending for ending, kind in EXTENSIONS.items() if kind == config.source)
+        what = f"is a {found}" if found else f"is no name of a {config.source}"
+        raise BadSourceError(f"{what}, and data.source is {config.source} ({endings})")
+
+
+def described(name: str, config: Config) -> str:
+    """What a source is, as a model reads it: seconds and rate, or frames and pixels."""
+    found = decoded(name, config)
+    if config.source == "sound":
+        return f"{len(found) / config.rate:.2f} s at {config.rate:,} Hz"
+    frames = "" if len(found) == 1 else f"{len(found)} frames of "
+    return f"{frames}{config.pixels} x {config.pixels} pixels"
 
 
 def decoded(name: str, config: Config) -> NDArray[Any]:
     """Decode a sound to samples at data.rate, a picture to pixels (F, data.pixels, data.pixels, 3)."""
     if item := _ITEM.fullmatch(name):
         return _built_in(item[1], int(item[2]), config)
-    if uri := _URI.match(name):
-        try:
-            data = base64.b64decode(name[uri.end() :], validate=True)
-        except binascii.Error:
-            raise BadSourceError("is no base64") from None
+    if not is_path(name):
+        data = of_uri(name)
         return _from_file(io.BytesIO(data), len(data), config)
-    path = Path(name)
+    with opened(name) as file:
+        return _from_file(file, os.fstat(file.fileno()).st_size, config)
+
+
+@contextmanager
+def opened(name: str) -> Iterator[BinaryIO]:
+    """Open the file of a source; raise a BadSourceError if it cannot be read."""
     try:
+        path = Path(name)
         if not path.is_file():
             raise BadSourceError("is no file" if path.exists() else "does not exist")
         with path.open("rb") as file:
-            return _from_file(file, path.stat().st_size, config)
-    except (OSError, ValueError) as error:
-        if isinstance(error, BadSourceError):
-            raise
-        raise BadSourceError(f"cannot be read ({getattr(error, 'strerror', None) or error})") from None
+            yield file
+    except BadSourceError:
+        raise
+    except (OSError, ValueError) as error:  # a NUL in a name is a ValueError
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise BadSourceError(f"cannot be read ({reason or error})") from None
+
+
+def of_uri(name: str) -> bytes:
+    """Return the bytes in a data URI."""
+    try:
+        return base64.b64decode(name.partition(",")[2], validate=True)
+    except binascii.Error:
+        raise BadSourceError("is no base64") from None
 
 
 def _from_file(file: BinaryIO, size: int, config: Config) -> NDArray[Any]:
@@ -82,14 +133,10 @@ def corpus(name: str) -> Any:
     return import_module(f"segue.data.{'tones' if name == 'tones' else 'scenes'}")
 
 
-def media_in(line: str) -> Media | None:
-    """What the first name of a sound or a picture in a row of a table, or in a JSON object, is one of."""
-    cells = (cell.strip(' "{}[]') for cell in re.split(r"[\t,;|]|: ", line))
-    return next((found for cell in cells if (found := media_of(cell))), None)
-
-
 def _built_in(name: str, number: int, config: Config) -> NDArray[Any]:
     found: NDArray[Any]
+    if CORPORA[name] != config.source:
+        raise BadSourceError(f"is a {CORPORA[name]}, and a {config.source} is expected")
     if name == "tones":
         found = corpus(name).sound(config.seed, number, config.rate)
     else:

@@ -18,7 +18,7 @@ from segue.data.example import Example
 from segue.data.ledger import Ledger
 from segue.data.permute import permute
 from segue.data.shapes import PARALLEL, Shape
-from segue.data.sources import Progress, open_source, source_of
+from segue.data.sources import Progress, open_source, with_source
 from segue.data.splits import Plan, plan
 from segue.errors import InputError
 
@@ -32,9 +32,10 @@ class Part:
         """Find the files, but read nothing yet."""
         self.name, self.weight = name, weight
         """The weight that data.path gives, if it gives one."""
-        if config.source == "auto" and shape is PARALLEL:
-            config = replace(config, source=source_of(name, config.format, config.encoding))
-        self.config, self.shape, self.ledger = replace(config, path=name), shape, ledger
+        config = replace(config, path=name)
+        if shape is PARALLEL:
+            config = with_source(config)
+        self.config, self.shape, self.ledger = config, shape, ledger
         self.source = open_source(name, config, shape, ledger)
 
     def count(self, progress: Progress | None) -> None:
@@ -44,15 +45,24 @@ class Part:
         empty = True
         for example in self.source.read(self.ledger, progress):
             units += example.ends
-            characters += len(example.text) + len(example.target)
+            characters += len(example.target) + (0 if example.content else len(example.text))
             empty = empty and not example.text.strip()
+        checked = self.source.checked
+        if checked:
+            self.ledger.files.append(checked.describe(self.name))
         while self.ledger.unsaid:
             sentence = self.ledger.unsaid.pop(0)
             if progress:
                 progress(sentence, 1.0)
         if empty:
             skipped = f"; {self.ledger.bad_rows} bad rows were skipped" if self.ledger.bad_rows else ""
-            raise InputError(f"{self.name} holds no text{skipped}. Expected text; check the file and data.columns.")
+            what, wanted = ("text", "text")
+            if checked:
+                what = f"{self.config.source} that can be read"
+                wanted = f"the name of a {self.config.source} and its text in each row"
+            raise InputError(
+                f"{self.name} holds no {what}{skipped}. Expected {wanted}; check the file and data.columns."
+            )
         self.ledger.characters += characters
         self.units, self.characters = units, characters
         # A single document has no whole units to hold out: its characters are split.
@@ -61,6 +71,11 @@ class Part:
         self._plan = self._planned()
         if documents and units > 1:
             self._note_uneven_splits()
+
+    def changed_source(self) -> str:
+        """Return the name of a sound or picture that is another one than when it was checked; '' if there is none."""
+        checked = self.source.checked
+        return checked.changed(self.source.read(Ledger(), None)) if checked else ""
 
     def size(self, split: str) -> int:
         """Units or rows of a split."""

@@ -26,6 +26,7 @@ from itertools import chain, repeat, zip_longest
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from segue.data.checked_sources import CheckedSources
 from segue.data.columns import Place, is_name, place_in_objects, place_in_table, wanted_columns
 from segue.data.config import Config, Format
 from segue.data.example import Example
@@ -36,7 +37,7 @@ from segue.data.media import MEDIA, resolved
 from segue.data.shapes import Shape, Values, json_object, question_values
 from segue.data.tables import DOCUMENT_MARK, LEAST_ROWS, csv_rows, fasttext_row, json_rows, peek, see_delimiter
 from segue.data.units import units
-from segue.errors import InputError
+from segue.errors import BadSourceError, InputError
 
 FAULTS_SHOWN = 5
 SEEN_LINES = 50
@@ -77,8 +78,10 @@ class Questions(NamedTuple):
 class Reader:
     """Reads files of one shape, and writes into a ledger what it leaves out."""
 
-    def __init__(self, config: Config, shape: Shape, ledger: Ledger) -> None:
+    def __init__(self, config: Config, shape: Shape, ledger: Ledger, sources: CheckedSources | None = None) -> None:
+        """`sources`: checks the sounds or pictures that rows name; None: they are not looked at."""
         self.config, self.shape, self.ledger = config, shape, ledger
+        self.sources = sources.begin() if sources else None
         self.some_good = False
         """Whether any row could be used."""
 
@@ -121,9 +124,16 @@ class Reader:
     def finish(self) -> None:
         """Raise an error if rows were bad, unless data.on_error=skip."""
         if not self.ledger.bad_rows or self.config.on_error == "skip":
+            if self.sources:
+                self.sources.finish()
             return
         what = "Mend these rows, say which columns to read (data.columns), or leave such rows out with "
         what += "data.on_error=skip."
+        if self.config.source in MEDIA:
+            raise InputError(
+                f"{self.ledger.first_bad(FAULTS_SHOWN)}. Expected a {self.config.source} that can be read and its text "
+                f"in every row. {what}"
+            )
         if not self.some_good:
             what = "No row so far has them: say which columns to read (data.columns), what stands between them "
             what += "(data.delimiter) or how the file is written (data.format)."
@@ -155,9 +165,12 @@ class Reader:
             )
         if half:
             self.ledger.note(f"one side is blank in {half:,} of the pairs, which are read as they are", str(source))
+        self.finish()
 
-    def _bad(self, path: str, line: int, reason: str) -> None:
-        self.ledger.bad_row(path, line, reason)
+    def bad(self, path: str, line: int, reason: str, source: str = "") -> None:
+        """Count a row that cannot be used; raise an error if there are too many. `source`: the sound or picture that
+        the reason is about."""
+        self.ledger.bad_row(path, line, reason, source)
         if self.ledger.bad_rows > FAULTS_SHOWN:
             self.finish()
 
@@ -170,18 +183,29 @@ class Reader:
             return
         made, fault = self.shape.example(values, self.config), ""
         if isinstance(made, Example) and self.config.source in MEDIA:
-            made = made._replace(text=resolved(made.text, path))
+            yield from self._of_source(made._replace(text=resolved(made.text, path), path=path, line=line))
+            return
         if isinstance(made, Example) and spans is not None:
             tags, fault = spans.read(made.tags, lines)
             made = made._replace(tags=tags)
         if isinstance(made, str) or fault:
-            self._bad(path, line, fault or str(made))
+            self.bad(path, line, fault or str(made))
         elif self.shape.running:
             self.some_good = True
             yield from units(iter([made.text]), path, self.config, self.ledger, line)
         else:
             self.some_good = True
             yield made.at(path, line)
+
+    def _of_source(self, made: Example) -> Iterator[Example]:
+        """Yield the example of a row that names a sound or a picture, if that can be used."""
+        try:
+            found = self.sources.next(made) if self.sources else made
+        except BadSourceError as error:
+            self.bad(made.path, made.line, str(error), made.text)
+            return
+        self.some_good = True
+        yield found
 
     def _with_header_check(self, examples: Iterator[Example]) -> Iterator[Example]:
         """Note it in the ledger if only the label of line 1 occurs just once: the line may be a header."""
@@ -236,7 +260,7 @@ class Reader:
             if not any(cells):
                 yield line, cells, []
             elif len(cells) < needed or (width and len(cells) != width):
-                self._bad(path, line, f"has {_many(len(cells))}, expected {width or needed}")
+                self.bad(path, line, f"has {_many(len(cells))}, expected {width or needed}")
             else:
                 yield line, cells, [cells[pick] for pick in picks]
 
@@ -258,7 +282,7 @@ class Reader:
         for number, row in enumerate(rows, 1):
             labels, text = fasttext_row(row)
             if len(labels) > 1 and self.shape.labelled and self.config.label != "classes":
-                self._bad(path, number, f"has {len(labels)} labels, expected 1 (data.label=classes reads several)")
+                self.bad(path, number, f"has {len(labels)} labels, expected 1 (data.label=classes reads several)")
             else:
                 values = [text] if self.shape.running else [",".join(labels), text]
                 yield from self._example(values if row.strip() else [], path, number)
@@ -297,7 +321,7 @@ class Reader:
             if isinstance(values, list) and (fault := _half_pair(values, found.place.picks)):
                 values = fault
             if isinstance(values, str):
-                self._bad(path, line, values)
+                self.bad(path, line, values)
             else:
                 yield from self._example(values, path, line, spans, repeat(line))
         self._note_repairs(spans, path)
@@ -308,7 +332,7 @@ class Reader:
             if isinstance(values, list) and (fault := _half_pair(values, found.place.picks)):
                 values = fault
             if isinstance(values, str):
-                self._bad(path, line, values)
+                self.bad(path, line, values)
             else:
                 self.some_good = True
                 yield Question(line, row, values)
@@ -345,7 +369,7 @@ class Reader:
             found = [(number, columns.pick(cells)) for number, cells in sentence if not columns.skips(cells)]
             bad = [(number, pair) for number, pair in found if isinstance(pair, str)]
             for number, fault in bad:
-                self._bad(path, number, fault)
+                self.bad(path, number, fault)
             if found and not bad:
                 at, pairs = zip(*found, strict=True)
                 yield from self._example(list(zip(*pairs, strict=True)), path, at[0], spans, at)
@@ -360,7 +384,7 @@ class Reader:
             kept = [(line, cells) for line, cells in sentence if not (universal and _is_no_word(cells))]
             short = [line for line, cells in kept if len(cells) <= word or not cells[word]]
             for line in short:
-                self._bad(path, line, "has no word")
+                self.bad(path, line, "has no word")
             if kept and not short:
                 self.some_good = True
                 words = [cells[word] for _, cells in kept]

@@ -149,10 +149,11 @@ def _powers() -> tuple[Hashes, Hashes]:
 
 
 def _rows(rows: Iterable[Example]) -> Iterator[Hashes]:
-    """Hash rows, each with its translation or the second text of its pair; labels do not count."""
+    """Hash rows, each with its translation or the second text of its pair; labels do not count. Of a sound or a picture
+    its content counts, not its name."""
     some: list[int] = []
     for row in rows:
-        whole = "\n".join(" ".join(text.split()) for text in (row.text, row.target))
+        whole = "\n".join(" ".join(text.split()) for text in (row.content or row.text, row.target))
         some.append(int.from_bytes(hashlib.blake2b(whole.encode(), digest_size=8).digest()))
         if len(some) == _PIECE:
             yield np.array(some, np.uint64)

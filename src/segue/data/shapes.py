@@ -12,11 +12,12 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from segue.data.config import Config, Format
 from segue.data.example import Example, joined, names_of
-from segue.data.media import media_in
+from segue.data.media import MEDIA, media_among
 from segue.data.tables import Kind, is_conll, is_fasttext, json_rows, kinds_of, see_delimiter
 from segue.data.units import tidy
 from segue.errors import InputError
@@ -326,8 +327,10 @@ TAGGED = Shape(
 
 
 def _parallel_example(values: Values, config: Config) -> Example:
-    source, target = (_tidied(value, config) for value in values)
-    return Example(source, target=target)
+    source, target = values
+    if config.source not in MEDIA:  # the name of a file may have any blanks
+        source = _tidied(source, config)
+    return Example(source, target=_tidied(target, config))
 
 
 def _looks_parallel(extension: str, lines: list[str]) -> bool:
@@ -337,11 +340,35 @@ def _looks_parallel(extension: str, lines: list[str]) -> bool:
     names = {name.strip().lower() for name in listed}
     if any(set(shape.keys) <= set(listed) for shape in (LABELLED, TAGGED)):
         return False
-    if extension in (*_TABLES, *_OBJECTS) and len(listed) > 1 and lines[1:] and all(map(media_in, lines[1:])):
+    if _names_media(extension, lines):
         return True
     if set(PARALLEL.keys) <= set(listed) or (len(languages(listed)) == 2 and len(names) <= 3):
         return True
     return not names.isdisjoint(_SOURCE_NAMES) and not names.isdisjoint(_TARGET_NAMES)
+
+
+def _names_media(extension: str, lines: list[str]) -> bool:
+    """Whether a column of a table, or a key, has names of sounds or pictures, and there are others."""
+    if extension in _OBJECTS:
+        found = list(_objects(extension, lines))
+        keys = dict.fromkeys(key for one in found for key in one)
+        columns = [[str(one[key]) for one in found if isinstance(one.get(key), str)] for key in keys]
+    elif extension in _TABLES:
+        rows = list(_cells(extension, lines))
+        rows = rows[1:] or rows  # the first may be a header
+        columns = [list(cells) for cells in zip_longest(*rows, fillvalue="")]
+    else:
+        return False
+    return len(columns) > 1 and any(map(media_among, columns))
+
+
+def _cells(extension: str, lines: list[str]) -> Iterator[list[str]]:
+    """The rows of a table in the first lines of a file, up to one that is not whole."""
+    if extension == ".tsv":
+        yield from (line.split("\t") for line in lines if line.strip())
+        return
+    with suppress(csv.Error):
+        yield from filter(None, csv.reader(lines, delimiter=see_delimiter(lines)))
 
 
 PARALLEL = Shape(

@@ -75,7 +75,18 @@ class _Format(NamedTuple):
 def samples_of(file: BinaryIO, size: int, rate: int) -> Samples:
     """Read a wav file of `size` bytes at this rate."""
     samples, found = read_wav(file, size)
-    return resample(samples, found, rate)
+    made = resample(samples, found, rate)
+    if not made.any():
+        raise BadSourceError(f"is silent at {rate:,} samples a second")
+    return made
+
+
+def length_of(file: BinaryIO, size: int) -> tuple[int, int]:
+    """Return how many samples of one channel a wav file of `size` bytes has, and how many a second, by its header."""
+    _check_kind(file.read(16), size)
+    chunks = _chunks(file, size)
+    form = _format(file, chunks)
+    return chunks[b"data"][1] // (form.width * form.channels), form.rate
 
 
 def read_wav(file: BinaryIO, size: int) -> tuple[Samples, int]:

@@ -7,7 +7,7 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from itertools import islice
@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
 from segue.data import builtin, copy_task, docstrings, downloads, grammar, media
+from segue.data.checked_sources import CheckedSources, content_of
 from segue.data.config import Config, Format
 from segue.data.example import Example
 from segue.data.files import blocks, describe_file, extension, lines
 from segue.data.ledger import Ledger
 from segue.data.readers import Reader
 from segue.data.shapes import ANY_OTHER, PARALLEL, TEXT, Shape, guess
-from segue.data.tables import is_conll, is_fasttext
+from segue.data.tables import PEEKED_ROWS, is_conll, is_fasttext
 from segue.data.units import units
 from segue.errors import InputError, nearest
 
@@ -48,6 +49,11 @@ class Source(Protocol):
 
     by_path: ClassVar[bool]
     """Whether the rows of one path are held out together."""
+
+    @property
+    def checked(self) -> CheckedSources | None:
+        """What is known of the sounds or pictures that rows name; None: they are texts, or made."""
+        ...
 
     def read(self, ledger: Ledger, progress: Progress | None) -> Iterator[Example]: ...
 
@@ -163,16 +169,51 @@ def guess_shape(path: str, form: Format = "auto", encoding: str = "utf-8") -> Sh
     return shapes[0] if all(shape is shapes[0] for shape in shapes) else TEXT
 
 
-def source_of(path: str, form: Format = "auto", encoding: str = "utf-8") -> media.Media | Literal["text"]:
-    """What the sources of pairs are: text, or names of sounds or pictures, by the first lines of a file."""
+def with_source(config: Config) -> Config:
+    """Settle data.source for pairs: what their sources are; refuse what it says if the file has other sources."""
+    looked = replace(config, source="auto") if config.source == "text" else config
+    found = source_of(looked)
+    if config.source == "auto":
+        return replace(config, source=found)
+    if found != config.source:
+        has = "texts" if found == "text" else f"names of {found}s"
+        if config.source != "text" and (other := source_of(replace(config, source="auto"))) != "text":
+            has = f"names of {other}s"
+        raise InputError(
+            f"{config.path[:200]} has {has} as its sources, and data.source is {config.source}. Expected "
+            f"{_EXPECTED[config.source]} in each row; check the file, data.columns and data.source."
+        )
+    return config
+
+
+_EXPECTED = {
+    "text": "texts",
+    "sound": "a name that ends in .wav and its text",
+    "picture": "a name that ends in .png, .jpg, .jpeg or .gif and its text",
+}
+
+
+def source_of(config: Config) -> media.Media | Literal["text"]:
+    """What the sources of pairs are: text, or names of sounds or pictures, as most of the first rows have them."""
+    path = config.path
     if path in media.CORPORA:
         return media.CORPORA[path]
     if path in BUILTIN or path in downloads.NAMED:
         return "text"
-    file = Path(path.partition(",")[0] if _is_pair(path) else path)
-    found = {media.media_in(line) for line in _first_lines(file, encoding, 20)[1:]}
-    (first, *others) = found or {None}
-    return "text" if first is None or others else first
+    try:
+        names = _first_sources(path, replace(config, on_error="skip"))
+    except (InputError, OSError, ValueError):  # the reader of the whole file will say what is wrong with it
+        return "text"
+    return media.media_among(names, config.source) or "text"
+
+
+def _first_sources(path: str, config: Config) -> list[str]:
+    """The sources of the first rows of pairs, as the file has them."""
+    if _is_pair(path):
+        return _first_lines(Path(path.partition(",")[0].strip()), config.encoding)
+    file = _find(path, PARALLEL, config, Ledger())[0]
+    asked = Reader(config, PARALLEL, Ledger()).ask(file, format_of(file, config, PARALLEL))
+    return [str(question.values[0]) for question in islice(asked.each, PEEKED_ROWS)]
 
 
 def _first_lines(path: Path, encoding: str, count: int = 200) -> list[str]:
@@ -191,7 +232,11 @@ def _is_pair(path: str) -> bool:
 
 def _files(path: str, config: Config, shape: Shape, ledger: Ledger) -> Files:
     paths = _find(path, shape, config, ledger)
-    return Files(paths, tuple(format_of(found, config, shape) for found in paths), config, shape)
+    return Files(paths, tuple(format_of(found, config, shape) for found in paths), config, shape, _checked(config))
+
+
+def _checked(config: Config) -> CheckedSources | None:
+    return CheckedSources(config) if config.source in media.MEDIA else None
 
 
 @dataclass(frozen=True)
@@ -204,12 +249,17 @@ class Files:
     formats: tuple[Format, ...]
     config: Config
     shape: Shape
+    checked: CheckedSources | None = None
 
     def describe(self) -> list[dict[str, Any]]:
         return [describe_file(path) for path in self.paths]
 
     def read(self, ledger: Ledger, progress: Progress | None) -> Iterator[Example]:
-        reader, done = Reader(self.config, self.shape, ledger), 0
+        if progress and self.checked and not self.checked.done:
+            rows = sum(1 for _ in replace(self, checked=None).read(Ledger(), None))
+            yield from _row_by_row(self.read(ledger, None), progress, rows)
+            return
+        reader, done = Reader(self.config, self.shape, ledger, self.checked), 0
         sizes = [path.stat().st_size for path in self.paths] if progress else [0] * len(self.paths)
         for path, form, size in zip(self.paths, self.formats, sizes, strict=True):
             yield from reader.read(path, form, _ticker(progress, path, done, sum(sizes)))
@@ -226,13 +276,17 @@ class Parallel:
     source: Path
     target: Path
     config: Config
+    checked: CheckedSources | None = None
 
     def describe(self) -> list[dict[str, Any]]:
         return [describe_file(self.source), describe_file(self.target)]
 
     def read(self, ledger: Ledger, progress: Progress | None) -> Iterator[Example]:
+        if progress and self.checked and not self.checked.done:
+            rows = sum(1 for _ in replace(self, checked=None).read(Ledger(), None))
+            return _row_by_row(self.read(ledger, None), progress, rows)
         size = self.source.stat().st_size
-        reader = Reader(self.config, PARALLEL, ledger)
+        reader = Reader(self.config, PARALLEL, ledger, self.checked)
         return reader.parallel(self.source, self.target, _ticker(progress, self.source, 0, size))
 
 
@@ -241,6 +295,7 @@ class Builtin:
     """A corpus that comes with Python."""
 
     by_path: ClassVar = False
+    checked: ClassVar = None
 
     name: str
     config: Config
@@ -258,6 +313,7 @@ class Docstrings:
     """Functions of the standard library with the first lines of their docstrings."""
 
     by_path: ClassVar = True
+    checked: ClassVar = None
 
     def describe(self) -> list[dict[str, Any]]:
         return [_described("docstrings", docstrings.pairs())]
@@ -271,6 +327,7 @@ class Made:
     """A corpus that is made, not read."""
 
     by_path: ClassVar = False
+    checked: ClassVar = None
 
     name: str
     config: Config
@@ -306,7 +363,8 @@ def _described(name: str, examples: Iterable[Example]) -> dict[str, Any]:
 def _made(name: str, shape: str, seed: int) -> tuple[Example, ...]:
     """All examples of a seed. Cached, since a run reads these few megabytes several times."""
     if name in media.CORPORA:
-        return tuple(media.corpus(name).examples(seed))
+        made = media.corpus(name).examples(seed)
+        return tuple(one._replace(content=content_of(one.text, seed)) for one in made)
     return tuple(copy_task.lines(seed=seed) if name == "copy" else grammar.sentences(_data_set(name, shape), seed=seed))
 
 
@@ -319,6 +377,13 @@ def _ticker(progress: Progress | None, path: Path, before: int, total: int) -> C
     if progress is None:
         return None
     return lambda position: progress(f"reading {path.name}", min((before + position) / max(total, 1), 1.0))
+
+
+def _row_by_row(examples: Iterator[Example], progress: Progress, rows: int) -> Iterator[Example]:
+    """Report progress by rows: to check a sound or a picture takes longer than to read the row that names it."""
+    for number, example in enumerate(examples, 1):
+        progress(f"reading {Path(example.path).name}", min(1.0, number / max(1, rows)))
+        yield example
 
 
 def _find(path: str, shape: Shape, config: Config, ledger: Ledger) -> tuple[Path, ...]:
@@ -423,4 +488,4 @@ def _parallel(path: str, config: Config, shape: Shape) -> Parallel:
             raise InputError(f"{part} is not a file. Expected two parallel files, SOURCE,TARGET.{_near(part)}")
         if part.stat().st_size == 0:
             raise InputError(f"{part} is empty. Expected a sentence in each line; check that the file was written.")
-    return Parallel(parts[0], parts[1], config)
+    return Parallel(parts[0], parts[1], config, _checked(config))

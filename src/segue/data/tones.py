@@ -3,8 +3,9 @@
     sentence -> NAME RESTS | NAME ACTS THING | NAME ACTS COLOUR THING | NAME ACTS NUMBER COLOUR THING
 
 Each letter has a pitch of its own, with a weaker octave above it, and a space is a pause. Tempo, pitch, loudness and a
-little noise differ from sound to sound. Four words may be written in two ways, as grey and gray, and sound the same:
-the way is drawn, 1/2 each, so that p(text | sound) is 2^-(such words), and all spellings of a sentence are as right.
+little noise differ from sound to sound. Names, things and grey are written in two ways, as grey and gray, and sound the
+same: the way is drawn, 1/2 each, so that p(text | sound) is 2^-(such words), and all spellings of a sentence are as
+right.
 Sound and text are functions of the seed and the number of the sentence alone.
 """
 
@@ -30,12 +31,12 @@ NOISE = 0.05
 """The noise, as a share of the tone's loudness."""
 
 WORDS = {
-    "name": ("tom", "ada", "mia", "jon"),
+    "name": ("erik", "jon", "nik", "sara"),
     "rests": ("naps", "sings"),
     "acts": ("finds", "draws", "moves", "hides"),
     "number": ("two", "six", "nine", "four"),
     "colour": ("red", "blue", "pink", "grey"),
-    "thing": ("boats", "lamps", "drums", "keys", "tyres", "disks"),
+    "thing": ("disks", "drafts", "kerbs", "molds", "plows", "tyres"),
 }
 """The words of each class, equally likely, as they sound: no letter comes twice in a row."""
 SENTENCE = (
@@ -45,7 +46,19 @@ SENTENCE = (
     (0.4, ("name", "acts", "number", "colour", "thing")),
 )
 """The classes of a sentence's words, and their probabilities."""
-SPELLINGS = {"jon": ("jon", "john"), "grey": ("grey", "gray"), "tyres": ("tyres", "tires"), "disks": ("disks", "discs")}
+SPELLINGS = {
+    "erik": ("erik", "eric"),
+    "jon": ("jon", "john"),
+    "nik": ("nik", "nick"),
+    "sara": ("sara", "sarah"),
+    "grey": ("grey", "gray"),
+    "disks": ("disks", "discs"),
+    "drafts": ("drafts", "draughts"),
+    "kerbs": ("kerbs", "curbs"),
+    "molds": ("molds", "moulds"),
+    "plows": ("plows", "ploughs"),
+    "tyres": ("tyres", "tires"),
+}
 """Words that are written in two ways."""
 _WAYS = {spelling: spellings for spellings in SPELLINGS.values() for spelling in spellings}
 
@@ -87,7 +100,8 @@ def sound(seed: int, number: int, rate: int) -> NDArray[np.float32]:
     tones = (np.sin(phases) + 0.5 * np.sin(2 * phases)) * swell
     noise = np.random.RandomState(draw.getrandbits(32)).random_sample(tones.size)  # its numbers are fixed for ever
     samples = tones.reshape(-1) + NOISE * (2 * noise - 1)
-    return (samples * 0.5 * QUIETEST ** draw.random()).astype(np.float32)
+    made: NDArray[np.float32] = (samples * 0.5 * QUIETEST ** draw.random()).astype(np.float32)
+    return made
 
 
 def best(examples: Iterable[Example]) -> dict[str, float]:

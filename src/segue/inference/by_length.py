@@ -16,16 +16,17 @@ _CHARACTERS = 1 << 22
 """A window ends after so many characters: lines may be long."""
 
 
-def windows(examples: Iterable[Example], first: int) -> Iterator[tuple[int, list[Example]]]:
-    """Yield windows of examples, the `first` of so many, each with the number of its first example."""
+def windows(examples: Iterable[Example], first: int, most: int = _LARGEST) -> Iterator[tuple[int, list[Example]]]:
+    """Yield windows of examples, the `first` of so many and none of more than `most`, each with the number of its first
+    example."""
     window: list[Example] = []
-    number, rows, characters = 0, first, 0
+    number, rows, characters = 0, min(first, most), 0
     for example in examples:
         window.append(example)
         characters += len(example.text)
         if len(window) == rows or characters >= _CHARACTERS:
             yield number, window
-            number, rows, characters, window = number + len(window), min(2 * rows, _LARGEST), 0, []
+            number, rows, characters, window = number + len(window), min(2 * rows, most), 0, []
     if window:
         yield number, window
 

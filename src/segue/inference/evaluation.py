@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,7 +124,9 @@ class Evaluation:
     ordered: bool = False
     """Whether the pieces are running text in its order, so that neighbours are alike; else they are independent."""
     lengths_N: NDArray[np.int64] | None = None
-    """Words of the source of each piece, where the figure is also computed by length."""
+    """The length of the source of each piece, where the figure is also computed by length: its words, or of sound
+    hundredths of a second."""
+    length_unit: Literal["words", "seconds"] = "words"
 
     @property
     def figure(self) -> str:
@@ -161,7 +163,10 @@ class Evaluation:
             part = replace(self, pieces_NK=self.pieces_NK[inside])
             found = {self.figure: part.value, f"{self.figure}_ci": list(part.interval())}
             mean = float(self.lengths_N[inside].mean())
-            rows.append({"from": low, "to": high, "mean": mean, "rows": int(inside.sum()), **found})
+            ends: dict[str, Any] = {"from": low, "to": high, "mean": mean}
+            if self.length_unit == "seconds":
+                ends = {name: end / 100 for name, end in ends.items()} | {"unit": "seconds"}
+            rows.append({**ends, "rows": int(inside.sum()), **found})
         return {"by_length": rows} if len(rows) > 1 else {}
 
     def interval(self) -> tuple[float, float]:

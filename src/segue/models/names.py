@@ -71,7 +71,8 @@ def _unknown_model(what: str) -> str:
 
 def keys_called(name: str, kind: str) -> list[str]:
     """List the keys of a kind's recipe that end in a name or its entry in the table: `lr` is train.optimizer.rate."""
-    names = {name, _table()["keys"].get(_word(name), name)}
+    meant = _table()["keys"].get(_word(name), name)
+    names = {name, *([meant] if isinstance(meant, str) else meant)}
     return [key for key in keys_of(kind) if any(f".{key}".endswith(f".{one}") for one in names)]
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from segue import tasks
+from segue.batches.frames import frame_width
 from segue.errors import InputError
 from segue.inference.decode_settings import OF_SOURCES
 from segue.look.inside.view import View
@@ -162,6 +163,8 @@ def _tables(recipe: Any, known: Path) -> list[Any]:
 
     size, why = vocabulary(recipe.tokens, recipe.model)
     sizes = Sizes(size, classes=2)
+    if width := frame_width(recipe.data):
+        sizes = dataclasses.replace(sizes, source=recipe.data.source, frame=width)
     if known.exists():
         sizes, why = Sizes(**read_json(known)["sizes"]), "the run's own"
     if issubclass(cls, LanguageModel) and "source" not in cls.inputs:

@@ -45,7 +45,7 @@ _SAMPLE = 400
 _INSIDE = 24
 """Characters of held-out text whose attention or gates are drawn."""
 _ALIGNED, _ALIGNED_WORDS = 2, (5, 14)
-"""Held-out sentences whose alignment is drawn, and how many words such a source has."""
+"""Held-out sentences whose alignment is drawn, and how many words such a source has, or what was written of it."""
 _GIVEN, _CONTINUED = 70, 240
 """About how many characters the quiz shows first, and how many follow."""
 _OTHERS = 3
@@ -161,7 +161,8 @@ def entry_of(
     """Gather what the page shows for one run; `result` is that of its training."""
     figures = evaluation.result
     main = main_figure(figures)
-    names = [name for name in run.task.shown(main) if figures.get(name) is not None or name == main]
+    asked = dict.fromkeys((*run.task.shown(main), *figures.get("best", {})))
+    names = [name for name in asked if figures.get(name) is not None or name == main]
     interval = figures.get(f"{main}_ci")
     curve, loss = curves_of(run, result, figures)
     return Entry(
@@ -181,10 +182,9 @@ def entry_of(
         surprisal=word_bits(run, passage.units) if passage else [],
         confusion=(figures["labels"], figures["confusion"]) if "confusion" in figures else None,
         types=figures.get("by_type", []),
-        lengths=[
-            Part(row["from"], row["to"], row["mean"], row["rows"], row[main], tuple(row[f"{main}_ci"]))
-            for row in figures.get("by_length", [])
-        ],
+        lengths=[_part(row, main) for row in figures.get("by_length", [])],
+        edits=figures.get("edits", {}),
+        confusions=figures.get("confusions", []),
         examples=evaluation.examples,
         calibration=figures.get("calibration", []),
         run=str(run.path.relative_to(Path.cwd()) if run.path.is_relative_to(Path.cwd()) else run.path),
@@ -193,6 +193,11 @@ def entry_of(
         rung=_rung(run),
         guesses=_guesses(run, passage.asked[0]) if passage and passage.asked else [],
     )
+
+
+def _part(row: dict[str, Any], main: str) -> Part:
+    low, high = row[f"{main}_ci"]
+    return Part(row["from"], row["to"], row["mean"], row["rows"], row[main], (low, high), row.get("unit", "words"))
 
 
 def write_run_page(run: Run, evaluation: Evaluation, corpus: Corpus, split: str, result: dict[str, Any]) -> None:
@@ -273,7 +278,8 @@ def inside(run: Run, units: Iterable[str]) -> list[View]:
 
 
 def alignments(run: Run, examples: Sequence[dict[str, str]]) -> list[View]:
-    """How what a model wrote looks at its source: the alignment of some held-out sentences, where the model attends."""
+    """How what a model wrote looks at its source: the alignment of some held-out sentences, sounds or pictures, where
+    the model attends."""
     if "alignment" not in views_of(run.model):
         return []
     side, least, title = "source", _ALIGNED_WORDS[0], "the source in columns, what it wrote in rows"

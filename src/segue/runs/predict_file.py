@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import tee, zip_longest
 from typing import Any, NamedTuple
 
+from segue.batches.frames import cut_frames
 from segue.data.readers import Question, Questions
 from segue.data.tables import fasttext_row
 from segue.errors import InputError
@@ -66,7 +67,16 @@ class PredictedFile:
             )
         self.file = QuestionFile(file, data, run.recipe.shape, form)
         self.cut = 0
-        """Tokens that the model did not read, since a text is too long."""
+        """Tokens or frames that the model did not read, since a text is too long."""
+
+    def unread(self) -> str:
+        """Say how much the model did not read, since texts are too long; '' if it read all."""
+        limit = self.run.recipe.batches.length
+        if not self.cut:
+            return ""
+        if self.run.sizes.frame:
+            return f"{cut_frames(self.cut, limit, self.run.sizes.source)}."
+        return f"{self.cut:,} tokens beyond {limit:,} a line were not read."
 
     def lines(self, json: bool = False, progress: Progress = silent) -> Iterator[str]:
         """Yield the lines of the file with its predictions; with `json` a JSON object a row, whatever the file is."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from segue.batches.codec import Codec, Sizes
-from segue.batches.frames import frame_width
+from segue.batches.frames import cut_frames, frame_width
 from segue.batches.store import Store
 from segue.data.atomic import atomic_file
 from segue.data.corpus import Corpus
@@ -148,6 +148,9 @@ def _prepare(begun: Begun, world: World, progress: Progress, store: Path) -> Pre
     corpus.repeats()
     write_hashes(corpus, path, recipe.train.init)
     corpus.ledger.tokens_cut = encoded.cut
+    if encoded.frames_cut:
+        said = cut_frames(encoded.frames_cut, recipe.batches.length, recipe.data.source)
+        corpus.ledger.note(f"{said} (batches.length)", recipe.data.path)
     held_out = None
     if corpus.counts["validation"]:
         held_out = task.held_out(corpus, "validation", codec, store / "validation", recipe.train.validate_tokens)

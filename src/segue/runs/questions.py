@@ -2,10 +2,14 @@
 
 A table gives its column of texts (columns.py), whether or not it has labels; JSON objects give their key, any other
 file its lines. A file is read twice, so that a row that cannot be read is found before the first answer is written.
+
+Where a run reads sound or pictures, rows name them, from the folder of the file that they stand in. A sound or a
+picture may also be given itself, an item of a built-in corpus (tones:17), or a folder or a glob of them.
 """
 
 from __future__ import annotations
 
+import glob
 import shutil
 import sys
 import tempfile
@@ -18,10 +22,11 @@ from segue.data.config import Format
 from segue.data.example import Example
 from segue.data.files import extension
 from segue.data.ledger import Ledger
+from segue.data.media import MEDIA, check_name, decoded, is_path, media_of, resolved
 from segue.data.readers import Question, Questions, Reader
 from segue.data.shapes import TEXT, TWO_FILES, Shape
 from segue.data.sources import by_first_lines
-from segue.errors import InputError
+from segue.errors import BadSourceError, InputError
 
 STANDARD_INPUT = "-"
 _ROWS: tuple[Format, ...] = ("tsv", "csv", "json", "jsonl", "fasttext")
@@ -51,6 +56,13 @@ class QuestionFile:
         """Whether it can be read only once, line by line as it comes."""
         self.count = 0
         """Rows that were found when it was checked; 0 if it streams."""
+        self.given: list[str] = []
+        """Sounds or pictures that were given themselves, and not by a file with their names."""
+        self._bad: set[int] = set()
+        """Lines that name a sound or a picture that cannot be read, found when it was checked."""
+        if data.source in MEDIA and not whole and (given := _given_sources(str(file), data)):
+            self.path, self.form, self.given = Path(file), "tsv" if _is_folder(str(file)) else "text", given
+            return
         if file == STANDARD_INPUT:
             self.path, self.form = Path("standard input"), self._given(form) or "text"
             self.streams = self.form == "text"
@@ -112,6 +124,12 @@ class QuestionFile:
         if self.opened and not self.streams:
             self.opened.seek(0)
         self._reader = Reader(self.data, self.shape, ledger)
+        if self.given:
+            rows = enumerate(self.given, 1)
+            table = self.form == "tsv"
+            return Questions(
+                self.form, None, "\t", (Question(n, [name] if table else name, [name]) for n, name in rows)
+            )
         if self.pair:
             examples = self._reader.parallel(self.pair[0], self.pair[1], None)
             each = (Question(one.line, one, [one.text, one.target]) for one in examples)
@@ -120,7 +138,7 @@ class QuestionFile:
 
     def _each(self, found: Questions, ledger: Ledger, make: Make) -> Iterator[Asked]:
         reader, none = self._reader, True
-        for question in found.each:
+        for question in found.each if self.data.source not in MEDIA else self._sources(found.each):
             none = False
             try:
                 yield Asked(question, make(question))
@@ -129,8 +147,60 @@ class QuestionFile:
         reader.finish()
         if none:
             skipped = f"; {ledger.bad_rows} bad rows were skipped" if ledger.bad_rows else ""
-            what = "is empty" if self.form == "text" else "holds no rows"
+            what = "is empty" if self.form == "text" and not skipped else "holds no rows"
             raise InputError(f"{self.path} {what}{skipped}. Expected a text in each row or line.")
+
+    def _sources(self, questions: Iterator[Question]) -> Iterator[Question]:
+        """Name sources from the folder of this file; leave out those that cannot be read (data.on_error=skip)."""
+        checked = self.count > 0
+        for question in questions:
+            first, *rest = question.values
+            name, tab, target = first.partition("\t") if self.whole and not rest else (first, "", "")
+            if not self.given and not self.pair:
+                name = resolved(name, str(self.path))
+            if question.line in self._bad or (not checked and name and self._is_bad(name, question.line)):
+                continue
+            yield question._replace(values=[name + tab + target, *rest])
+
+    def _is_bad(self, name: str, line: int) -> bool:
+        """Whether a sound or a picture cannot be read; of standard input, and of a single one, that is told at once."""
+        if not (fault := self._fault(name)):
+            return False
+        if self.given and self.form == "text":
+            raise InputError(f"{name[:200]} {fault}.")
+        self._bad.add(line)
+        self._reader.bad(str(self.path), line, fault, name)
+        if self.streams:
+            self._reader.finish()
+        return True
+
+    def _fault(self, name: str) -> str:
+        """Say what is wrong with a sound or a picture; '' if nothing is."""
+        try:
+            check_name(name, self.data)
+            decoded(name, self.data)
+        except BadSourceError as error:
+            return str(error)
+        return ""
+
+
+def _given_sources(file: str, data: Data) -> list[str]:
+    """The sounds or pictures that a name stands for: itself, or those in a folder or of a glob; none: it is a file with
+    their names."""
+    if media_of(file) and (not is_path(file) or not glob.has_magic(file) or Path(file).exists()):
+        return [file]
+    if not _is_folder(file):
+        return []
+    names = Path(file).rglob("*") if Path(file).is_dir() else map(Path, glob.glob(file, recursive=True))  # noqa: PTH207
+    found = sorted(str(name) for name in names if media_of(str(name)) == data.source and name.is_file())
+    if not found:
+        raise InputError(f"{file} holds no {data.source}. Expected files of it, or a table or text with their names.")
+    return found
+
+
+def _is_folder(file: str) -> bool:
+    """Whether a name is that of a folder, or a glob."""
+    return Path(file).is_dir() or (glob.has_magic(file) and is_path(file) and not Path(file).exists())
 
 
 def _spooled(stream: IO[bytes]) -> IO[bytes]:

@@ -23,9 +23,11 @@ from numpy.typing import NDArray
 
 from segue.batches.codec import Codec, Sizes
 from segue.batches.encode import STOP_BYTES, HeldOutText, encode_split
+from segue.batches.frames import frame_width
 from segue.data.config import Config as Data
 from segue.data.corpus import Corpus, Example
 from segue.data.from_list import has_names, named_questions, write_rows
+from segue.data.given_sources import named
 from segue.data.ledger import Ledger
 from segue.data.readers import Question
 from segue.data.units import tidy
@@ -306,7 +308,7 @@ class Run:
         if isinstance(data, str | Path):
             return dataclasses.replace(config, path=str(data))
         path = folder / _ROWS
-        write_rows(data, path, self.recipe.shape)
+        write_rows(data, path, self.recipe.shape, config.rate)
         columns = config.columns if has_names(data) and not config.columns[:1].isdecimal() else ""
         return dataclasses.replace(config, path=str(path), format="auto", columns=columns, encoding="utf-8")
 
@@ -321,7 +323,7 @@ class Run:
         if self.task.shape.running:
             scored = self._score(_listed(texts), self.recipe.data.carry)
             return Answers(scored if end else map(Line.without_end, scored))
-        pairs = map(_pair, [texts] if isinstance(texts, str) else texts)
+        pairs = map(_pair, map(self._named, [texts] if isinstance(texts, str) else texts))
         rows = (self.example_of(Question(0, pair, pair)) for pair in pairs)
         return Answers(self.task.scored(self.opened, rows))
 
@@ -512,7 +514,8 @@ class Run:
         a label and how much each word mattered.
 
         `texts` are strings (of a pair, with a tab between the two), pairs or lists of words; or rows with names (dicts,
-        a dict of columns, a data frame), or the Path of a file, of which the text is found as in training. `settings`
+        a dict of columns, a data frame), or the Path of a file, of which the text is found as in training. A sound or
+        a picture is given by its name (a.wav, tones:17), the bytes of its file, or an array. `settings`
         are keys of [decode] by which translations are written, {"decode.beam": 5}, and of how a file is read. Each
         answer is made when it is asked for: `list(run.predict(texts))` has all of them.
         """
@@ -547,11 +550,17 @@ class Run:
         if not isinstance(texts, str) and has_names(texts):
             rows = named_questions(texts, self.recipe.shape, data)
             return map(self.example_of, rows)
-        if isinstance(texts, str):
+        if isinstance(texts, str) and not self.sizes.frame:
             refuse_file_name(texts, f"Give Path({texts!r}) to read it, or [{texts!r}] if it is the text.")
-        return (
-            self.example_of(Question(0, text, _given(text))) for text in ([texts] if isinstance(texts, str) else texts)
-        )
+        given = [texts] if isinstance(texts, str | bytes) else texts
+        return (self.example_of(Question(0, text, _given(text))) for text in map(self._named, given))
+
+    def _named(self, row: Any) -> Any:
+        """Name the sound or the picture of a row, alone or with its target, that the caller gives in Python."""
+        if not self.sizes.frame:
+            return row
+        rate = self.recipe.data.rate
+        return (named(row[0], rate), *row[1:]) if isinstance(row, tuple) and row else named(row, rate)
 
     def example_of(self, question: Question) -> Example:
         """Make the example that the model reads for one row."""
@@ -564,7 +573,8 @@ class Run:
             example = Example(text=" ".join(first), words=tuple(first))
         if not self.recipe.data.canonical:
             return example
-        return example._replace(text=tidy(example.text), target=tidy(example.target))
+        text = example.text if self.sizes.frame else tidy(example.text)
+        return example._replace(text=text, target=tidy(example.target))
 
     def decoding(self, settings: Settings = ()) -> dict[str, Any]:
         """Return the values of [decode] by which `predict` writes with these settings; empty: it writes no text."""
@@ -702,8 +712,9 @@ def _sizes(config: dict[str, Any], path: Path, recipe: Recipe, tokenizer: Tokeni
         )
     data = recipe.data
     classes, marks = 1 if data.label == "number" else len(config["labels"]), recipe.model_class.marks(recipe.model)
-    followed = (classes, data.label, marks, data.carry)
-    if (sizes.classes, sizes.label, sizes.marks, sizes.carry) != followed:
+    width = frame_width(data)
+    followed = (classes, data.label, marks, data.carry, data.source if width else "text", width)
+    if (sizes.classes, sizes.label, sizes.marks, sizes.carry, sizes.source, sizes.frame) != followed:
         raise InputError(
             f"The run in {path} is damaged: the sizes in config.json do not follow from its labels and recipe.toml. "
             "Restore the files, or train the run again."
@@ -729,8 +740,8 @@ def refuse_file_name(text: str, what: str) -> None:
 
 def _given(row: Any) -> list[Any]:
     """The values of a row that the caller gives: a text, a pair of texts, or a list of words."""
-    if isinstance(row, str):
-        return [row]
+    if isinstance(row, str | Path):
+        return [str(row)]
     if isinstance(row, tuple) and len(row) == 2 and all(isinstance(text, str) for text in row):
         return list(row)
     if isinstance(row, list) and all(isinstance(word, str) for word in row):

@@ -9,6 +9,7 @@ from segue import tasks
 from segue.data import builtin, downloads
 from segue.data.corpus import Corpus
 from segue.data.example import Example
+from segue.data.media import MEDIA, described
 from segue.data.shapes import Shape
 from segue.data.sources import guess_shape
 from segue.errors import InputError
@@ -20,6 +21,7 @@ READING = tuple(
     f"data.{key}"
     for key in (
         *("format", "delimiter", "columns", "label", "unit", "blank_lines", "canonical", "encoding", "on_error"),
+        *("source", "rate", "pixels"),
     )
 )
 """Settings that may be given for a file that is shown."""
@@ -48,7 +50,12 @@ def sample(path: str | None, kind: str, settings: Sequence[str]) -> Iterator[str
     config = data_section(settings, path=path, unit=unit, validation=0.0, canonical=kind == "space")
     shape = guess_shape(path, config.format, config.encoding)
     corpus = Corpus(config, shape)
-    tokenizer = Tokenizer.train(tokens, (f"{example.text} {example.target}" for example in corpus.examples("all")))
+    read = corpus.parts[0].config
+    texts = (
+        example.target if read.source in MEDIA else f"{example.text} {example.target}"
+        for example in corpus.examples("all")
+    )
+    tokenizer = Tokenizer.train(tokens, texts)
     yield from (f"{file['path']}: {file['bytes']:,} bytes" for file in corpus.ledger.to_dict()["files"][:5])
     count, noun = corpus.counts["train"], config.unit if shape.running else "row"
     units = f"{count:,} {noun}{'s' if count != 1 else ''}"
@@ -62,7 +69,10 @@ def sample(path: str | None, kind: str, settings: Sequence[str]) -> Iterator[str
 
     for example in islice(corpus.examples("all"), 5):
         for row in _first_lines(example, 5 if config.unit == "document" else 1) if shape.running else [example]:
-            yield shape.shown(row, split)
+            if read.source in MEDIA:
+                yield f"{row.text[:200]} ({described(row.text, read)}) -> {split(row.target)}"
+            else:
+                yield shape.shown(row, split)
 
 
 def _first_lines(example: Example, most: int) -> list[Example]:

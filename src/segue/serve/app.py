@@ -37,7 +37,8 @@ _LOCAL = ("localhost", "127.0.0.1", "::1")
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z._-]+)(?::[0-9]{1,5})?")
 """A Host header: a name or an address, and a port."""
 _HEADERS = {
-    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; media-src data:; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
@@ -78,6 +79,12 @@ class Generate(Stream):
 
 class Score(Question):
     """A text to score token by token."""
+
+    text: Source
+
+
+class Shown(Question):
+    """A sound or a picture to show."""
 
     text: Source
 
@@ -234,6 +241,13 @@ def _add_routes(app: FastAPI, engine: Engine) -> None:
             shown = shown._replace(beside=(await second.do(second.look, ask.text, view, ask.options()),))
         return StrictJSON(shown.to_dict())
 
+    @app.post("/api/source")
+    async def source(ask: Shown) -> StrictJSON:
+        """Show a sound or a picture as the model reads it: {picture} as a data URI, of sound its spectrogram, with
+        {sound, seconds}."""
+        served = engine[ask.run]
+        return StrictJSON(await served.do(served.source, ask.text))
+
     @app.post("/api/nearest")
     async def nearest(ask: Nearest) -> StrictJSON:
         """Find the words nearest to a word or a sum of words, by 3CosAdd: {plus, minus, nearest: [{word, score}]}."""
@@ -306,7 +320,7 @@ def _add_errors(app: FastAPI) -> None:
 
 _ASKED: dict[str, type[Question]] = {
     f"/api/{form.__name__.lower()}": form for form in (Generate, Stream, Score, Next, Look, Nearest, Predict)
-}
+} | {"/api/source": Shown}
 
 
 def _complaint(found: Any, path: str) -> str:

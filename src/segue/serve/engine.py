@@ -12,6 +12,8 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from segue.batches.frames import frames_of
+from segue.data.media import decoded
 from segue.errors import InputError, SegueError, nearest
 from segue.inference.alignment import aligned, check_attends
 from segue.inference.decode_settings import Config as Decode
@@ -19,6 +21,9 @@ from segue.inference.stop_texts import follows, watcher
 from segue.inference.words import Words, signed
 from segue.look.inside import views_of
 from segue.look.inside.view import View
+from segue.look.source_picture import picture_of
+from segue.output.png import data_uri
+from segue.output.wav import wav
 from segue.recipe import make
 from segue.runs.folder import read_json
 from segue.runs.run import Run, load
@@ -212,6 +217,18 @@ class Served:
         """Return a view into the model as it reads a text."""
         self.check(text, [part.strip() for line in text.split("\n") if text for part in line.split("|")])
         return self.run.look(text, view, **options)
+
+    def source(self, text: str) -> Answer:
+        """Show a sound or a picture as the model reads it."""
+        data, sizes = self.run.codec.data, self.run.sizes
+        if not sizes.frame:
+            raise InputError(f"The run {self.name} reads text: there is nothing to show of it.")
+        self.check(text, [text])
+        picture = {"picture": data_uri(picture_of(frames_of(text, data), sizes), "image/png")}
+        if sizes.source != "sound":
+            return picture
+        samples = decoded(text, data)
+        return {**picture, "sound": data_uri(wav(samples, data.rate), "audio/wav"), "seconds": len(samples) / data.rate}
 
     # Vectors of words
 

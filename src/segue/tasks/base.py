@@ -20,6 +20,7 @@ from segue.batches.batches import Batches
 from segue.batches.batches import Config as BatchConfig
 from segue.batches.codec import Codec
 from segue.batches.encode import Encoded, encode
+from segue.batches.noise import OF_SOURCES
 from segue.batches.rows import Rows
 from segue.batches.store import Columns, Store
 from segue.data.config import Config as Data
@@ -85,6 +86,8 @@ class Task(ABC):
     """Whether unknown words cost the bits of spelling them."""
     ladder: ClassVar[tuple[str, ...]]
     """The recipes that `segue compare` runs, simplest first."""
+    for_text: ClassVar[tuple[str, ...]] = ()
+    """Those of them that make no sense where sources are sounds or pictures."""
     rows: ClassVar[int] = 64
     """The default of batches.size."""
     length: ClassVar[int] = 1024
@@ -114,7 +117,8 @@ class Task(ABC):
         if config.vary:
             raise ValueError(f"vary=true draws the lengths of running text, and {self.name} reads rows")
         if config.noise != "none":
-            raise ValueError(f"noise={config.noise} is for running text, and {self.name} reads rows")
+            what = f"{OF_SOURCES[config.noise]}s" if config.noise in OF_SOURCES else "running text"
+            raise ValueError(f"noise={config.noise} is for {what}, and {self.name} reads rows of text")
 
     def settle_tokens(self, config: TokenConfig) -> None:
         """Refuse settings of [tokens] that only pairs of a source and a target have."""

@@ -16,6 +16,7 @@ from segue.batches.batches import Batches
 from segue.batches.batches import Config as BatchConfig
 from segue.batches.codec import Codec
 from segue.batches.encode import Encoded, HeldOutText, encode_mixed, encode_split, encode_text
+from segue.batches.noise import OF_SOURCES
 from segue.batches.store import Columns, Store
 from segue.batches.streams import Streams
 from segue.batches.unit_rows import UnitRows, are_short
@@ -66,6 +67,8 @@ class RunningText(Task):
     def settle_batches(self, config: BatchConfig) -> None:
         if config.tokens:
             raise ValueError(f"tokens={config.tokens} is for rows, and {self.name} reads running text")
+        if config.noise in OF_SOURCES:
+            raise ValueError(f"noise={config.noise} is for {OF_SOURCES[config.noise]}s, and {self.name} reads text")
 
     def encode(self, group: Sequence[Example], codec: Codec, labelled: bool = True) -> Columns:
         raise TypeError("running text has no rows")

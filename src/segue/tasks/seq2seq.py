@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, tee
@@ -20,21 +21,25 @@ from segue.batches.batches import Config as BatchConfig
 from segue.batches.codec import Codec
 from segue.batches.collate import mask_of, pad
 from segue.batches.encode import Encoded, encode
-from segue.batches.frames import frames_column
+from segue.batches.frames import frame_count, frames_column
+from segue.batches.noise import OF_SOURCES
 from segue.batches.rows import Rows
 from segue.batches.store import BEGINS, Column, Columns, Store, id_dtype
 from segue.data.config import Config as Data
 from segue.data.corpus import Corpus
 from segue.data.example import Example
+from segue.data.media import MEDIA, decoded
 from segue.data.shapes import PARALLEL, Shape
 from segue.data.sources import source_of
 from segue.errors import InputError
 from segue.inference.by_length import by_tokens, windows
 from segue.inference.decode_settings import Config as Decode
+from segue.inference.edit_distance import edit_distance
 from segue.inference.evaluation import ERROR_RATES, Evaluation
 from segue.inference.opened import Opened
 from segue.inference.score import Floats, Line, perplexity_of
-from segue.inference.text_metrics import METRICS, confusions, distinct, signature
+from segue.inference.text_metrics import METRICS, confusions, distinct, signature, spoken_words
+from segue.look.source_picture import shown_sources
 from segue.models.base import Model
 from segue.tasks.base import Task, Values
 from segue.tokens.file_format import STOP
@@ -42,6 +47,8 @@ from segue.tokens.tokenizer import Config as Tokens
 from segue.tokens.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from segue.batches.picture_noise import PictureNoise
+    from segue.batches.specaugment import SpecAugment
     from segue.inference.beam import Generated
 
 SHOWN = 20
@@ -55,6 +62,11 @@ _TOKENS, _GPU_TOKENS = 1 << 13, 1 << 17
 """Tokens of sources, times the beam, that are decoded together."""
 _DECODED = 64
 """Sounds or pictures that are decoded together: they are in memory at once."""
+_WINDOW = 256
+"""Most sounds or pictures that are in memory at once, to be sorted by length."""
+_FRAMES = 3000
+"""The default of batches.length for sound: 30 s."""
+_PLURAL = {"text": "texts", "sound": "sounds", "picture": "pictures"}
 _CELLS, _GPU_CELLS = 1 << 25, 1 << 28
 """Most logits that are made at once."""
 
@@ -112,6 +124,7 @@ class Seq2seq(Task):
         *(f"rnn_seq2seq/{name}" for name in ("elman", "start", "fixed", "dot", "bilinear", "additive", "coverage")),
         "transformer",
     )
+    for_text = ("rnn_seq2seq/fixed",)
     by = "source"
     added = 1
     decodes = (
@@ -126,8 +139,12 @@ class Seq2seq(Task):
     def settle_tokens(self, config: Tokens) -> None:
         """All of [tokens] is for pairs."""
 
+    def settle_batches(self, config: BatchConfig) -> None:
+        """Allow noise on the frames of sources; `_settle_source` has checked what they are."""
+        super().settle_batches(replace(config, noise="none") if config.noise in OF_SOURCES else config)
+
     def encode(self, group: Sequence[Example], codec: Codec, labelled: bool = True) -> Columns:
-        if codec.data.source in ("sound", "picture"):
+        if codec.sizes.frame:
             columns = {"source": frames_column(group, codec.data)}
         else:
             columns = {"source": _column([example.text for example in group], codec.source_tokenizer)}
@@ -169,7 +186,9 @@ class Seq2seq(Task):
         self, store: Store, config: BatchConfig, seed: int, carry: bool = True, codec: Codec | None = None
     ) -> Batches:
         redraw = None
-        if codec and codec.dropout:
+        if config.noise in OF_SOURCES:
+            redraw = _frame_noise(config.noise)(store, seed, config.share, config.length)
+        elif codec and codec.dropout:
             from segue.batches.redraw import Redraw  # numba takes long to import
 
             redraw = Redraw(store, _sides(codec), codec.dropout, seed, config.length)
@@ -199,12 +218,34 @@ class Seq2seq(Task):
             values["decode"].setdefault("beam", BEAM)
 
     def _settle_source(self, values: Values) -> None:
-        """Say what the sources are, as their names tell, and rank what is heard by its word error rate."""
+        """Say what the sources are, as their names tell, and refuse what is for other ones. What is heard is cut after
+        30 seconds, and ranked by its word error rate."""
         data = values["data"]
+        if "path" not in data and "source" not in data:
+            return  # a recipe without its data
         if data.get("source", "auto") == "auto":
-            data["source"] = source_of(str(data.get("path", Data.path)))
-        if data["source"] == "sound":
+            told = {
+                key: str(data[key]) for key in ("path", "format", "delimiter", "columns", "encoding") if key in data
+            }
+            with suppress(ValueError):  # a wrong value is refused where the section is made
+                data["source"] = source_of(Data(**told))  # type: ignore[arg-type]
+        source, noise = str(data.get("source", "text")), str(values["batches"].get("noise", "none"))
+        if noise in OF_SOURCES and source != OF_SOURCES[noise]:
+            raise InputError(
+                f"batches.noise={noise} is for sources that are {OF_SOURCES[noise]}s, and these are {_PLURAL[source]} "
+                "(data.source). Leave it out."
+            )
+        if source not in MEDIA:
+            return
+        for key in ("sides", "dropout"):
+            if str(value := values["tokens"].get(key, vars(Tokens())[key])) not in ("both", "0", "0.0"):
+                raise InputError(
+                    f"tokens.{key}={value} is for sources that are texts, and these are {_PLURAL[source]}. Leave it "
+                    "out."
+                )
+        if source == "sound":
             data.setdefault("metric", "wer")
+            values["batches"].setdefault("length", _FRAMES)
 
     def to_validate(self, store: Store, config: BatchConfig, limit: int) -> NDArray[np.int64]:
         """Return the first rows with about `limit` predictions, sorted by length, so that little is padded."""
@@ -228,7 +269,8 @@ class Seq2seq(Task):
         width = max(1, decode.beam, decode.n_best)
         tokens, cells = (_GPU_TOKENS, _GPU_CELLS) if gpu else (_TOKENS, _CELLS)
         together = tokens // width, max(1, cells // (width * codec.sizes.vocab_size))
-        for number, window in windows(examples, _GPU_ROWS if gpu else _ROWS):
+        most = {"most": _WINDOW} if codec.sizes.frame else {}
+        for number, window in windows(examples, _GPU_ROWS if gpu else _ROWS, **most):
             found = [Translation("", 0.0)] * len(window)
             asked = [place for place, example in enumerate(window) if example.text.strip()]
             sources = self.encode([window[place] for place in asked], codec, labelled=False)["source"]
@@ -241,6 +283,12 @@ class Seq2seq(Task):
                     found[asked[i]] = _translation(ranked, prefix, decode, codec.tokenizer)
             yield from found
 
+    def cut(self, opened: Opened, example: Example) -> int:
+        """Count the tokens, or the frames of a sound or a picture, beyond the limit."""
+        if not opened.codec.sizes.frame or not example.text:
+            return super().cut(opened, example)
+        return max(0, frame_count(example.text, opened.codec.data) - opened.limit)
+
     def cells(self, prediction: Translation) -> dict[str, str]:
         """Return the best translation alone: a table has a row for each source."""
         return {"prediction": prediction.text}
@@ -251,10 +299,12 @@ class Seq2seq(Task):
         opened.model.eval()
         source = iter(rows)
         while group := list(islice(source, _ROWS)):
-            lengths = self.encode(group, opened.codec)["text"].lengths() + 1
+            whole = self.encode(group, opened.codec)
+            lengths = whole["text"].lengths() + 1
             at_once = max(1, _CELLS // (opened.codec.sizes.vocab_size * int(lengths.max())))
             for first in range(0, len(group), at_once):
-                columns = self.encode(group[first : first + at_once], opened.codec)
+                some = np.arange(first, min(first + at_once, len(group)))
+                columns = {name: column.take(some) for name, column in whole.items()}
                 batch = self._forced(columns, opened.limit, sys.maxsize - 1)
                 logp_BT, _ = opened.model.logprobs(batch.to(opened.device))
                 for logp_T, length in zip(logp_BT.double().cpu().numpy(), lengths[first:], strict=False):
@@ -270,16 +320,15 @@ class Seq2seq(Task):
             yield Line(f"{row.text}\t{row.target}", [*surfaces, ""], logp_T.tolist(), bits_T.tolist(), *totals)
 
     def figures(self, opened: Opened, rows: Sequence[Example], predictions: Sequence[Any]) -> Evaluation:
-        """Compute every metric of the outputs, first the one that data.metric names, which ranks. An output that is one
-        of the other right targets of its row is compared with itself."""
+        """Compute every metric of the outputs, first the one that data.metric names, which ranks."""
         written = [p.text for p in predictions]
-        references = [said if said in row.also else row.target for row, said in zip(rows, written, strict=True)]
+        references = list(map(_nearest, rows, written))
         main = opened.codec.data.metric
         ranks = METRICS[main]
-        lengths_N = np.array([len(row.text.split()) for row in rows])
         head = {"task": self.name, "figure": main, main: 0.0}
         table = ranks.table(written, references)
-        evaluation = Evaluation(head, table, of_sums=ranks.of_sums, share=ranks.share, lengths_N=lengths_N).refigured()
+        evaluation = Evaluation(head, table, of_sums=ranks.of_sums, share=ranks.share, **_lengths(rows, opened.codec))
+        evaluation = evaluation.refigured()
         others = {name: metric.score(written, references) for name, metric in METRICS.items() if name != main}
         evaluation.result.update(
             others,
@@ -291,10 +340,7 @@ class Seq2seq(Task):
         )
         if main in ERROR_RATES:
             evaluation.result["confusions"] = confusions(written, references)
-        evaluation.examples.extend(
-            {"source": row.text, "reference": row.target, "output": w}
-            for row, w in list(zip(rows, written, strict=True))[:SHOWN]
-        )
+        evaluation.examples.extend(_shown_examples(rows, written, references, opened.codec))
         return evaluation
 
     def shown(self, figure: str) -> tuple[str, ...]:
@@ -317,6 +363,13 @@ class Seq2seq(Task):
         return found
 
 
+def _frame_noise(name: str) -> type[SpecAugment] | type[PictureNoise]:
+    from segue.batches.picture_noise import PictureNoise  # numba takes long to import
+    from segue.batches.specaugment import SpecAugment
+
+    return {"specaugment": SpecAugment, "shift": PictureNoise}[name]
+
+
 def _sides(codec: Codec) -> dict[str, Tokenizer]:
     """Return the tokenizer of each column."""
     return {"source": codec.source_tokenizer, "text": codec.tokenizer}
@@ -325,6 +378,41 @@ def _sides(codec: Codec) -> dict[str, Tokenizer]:
 def _column(texts: Sequence[str], tokenizer: Tokenizer) -> Column:
     flat, lengths = tokenizer.encode_many(texts)
     return Column(flat.astype(id_dtype(tokenizer.vocab_size), copy=False), np.cumsum(lengths, dtype=np.int64))
+
+
+def _lengths(rows: Sequence[Example], codec: Codec) -> dict[str, Any]:
+    """Return the lengths of the sources by which the figure is also computed: in words, or of sound in hundredths of a
+    second; pictures have none."""
+    if codec.sizes.source == "sound":
+        samples = (len(decoded(row.text, codec.data)) for row in rows)
+        return {"lengths_N": np.array([round(100 * n / codec.data.rate) for n in samples]), "length_unit": "seconds"}
+    return {} if codec.sizes.frame else {"lengths_N": np.array([len(row.text.split()) for row in rows])}
+
+
+def _nearest(row: Example, output: str) -> str:
+    """Return the target that an output is compared with: of several right ones that with the fewest other words."""
+    if not row.also or output == row.target:
+        return row.target
+    words = spoken_words(output)
+    return min((row.target, *row.also), key=lambda target: edit_distance(spoken_words(target), words))
+
+
+def _shown_examples(
+    rows: Sequence[Example], written: Sequence[str], references: Sequence[str], codec: Codec
+) -> list[dict[str, str]]:
+    """Return some sources with what was written of them: the first ones, or of sounds and pictures the first wrong
+    ones, each with what it takes to show it."""
+    compared = list(zip(rows, written, references, strict=True))
+    if codec.sizes.frame:
+        compared.sort(key=lambda one: one[1] == one[2])
+    examples = []
+    for row, said, nearest in compared[:SHOWN]:
+        other = {"nearest": nearest} if nearest != row.target else {}
+        examples.append({"source": row.text, "reference": row.target, "output": said, **other})
+    if codec.sizes.frame:
+        for example, shown in zip(examples, shown_sources([one["source"] for one in examples], codec), strict=True):
+            example |= shown
+    return examples
 
 
 def _sources(column: Column, limit: int) -> list[NDArray[Any]]:

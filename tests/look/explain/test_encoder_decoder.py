@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+import torch
 
 from segue.cli import main
 from segue.look.explain.encoder_decoder import explained, published
@@ -24,6 +27,20 @@ def test_parts_add_up_and_shapes_are_those_of_their_side() -> None:
     assert rows["source_vectors"] == (str(70 * 8), "S = 25 x 8") and rows["vectors"] == (str(50 * 8), "T = 30 x 8")
     assert rows["encoder"][1] == "S = 25 x 8; 1 x lstm" and rows["head"][1] == "T = 30 x 50"
     assert rows["in all"][1] == "with 70 of the source, 50 tokens (a test)"
+
+
+@pytest.mark.parametrize(
+    ("source", "frame", "places"), [("sound", 80, 25), ("picture", 3 * 16 * 16, 4), ("picture", 3 * 17 * 17, 9)]
+)
+def test_frames_of_a_source_become_places(source: Any, frame: int, places: int) -> None:
+    config, sizes = RnnSeq2seq.Config(width=8, ctc=0.3), Sizes(50, source=source, frame=frame)
+    (section,) = explained(RnnSeq2seq, config, sizes, "a test")
+    rows = {name: remark for name, _, remark in section.rows}
+    assert section.title.startswith(f"Parameters, and shapes for S = {places} places (")
+    assert rows["stem"] == f"S = {places} x 8" and rows["ctc_head"] == f"S = {places} x 50"
+    model = RnnSeq2seq(config, sizes)
+    frames = torch.zeros(1, 100 if source == "sound" else 1, frame)
+    assert model.stem is not None and model.stem(frames, None).shape == (1, places, 8)
 
 
 def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:

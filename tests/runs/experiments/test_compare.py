@@ -221,10 +221,18 @@ def test_the_page_says_who_did_not_take_all_its_time() -> None:
 
 def test_the_ladder_leaves_out_models_of_other_labels_and_says_so() -> None:
     classify = tasks.task("classify")
-    assert _ladder(classify, []) == (classify.ladder, [])
-    names, said = _ladder(classify, ["train.rate=1", "data.label=number"])
+    assert _ladder(classify, "pydoc", []) == (classify.ladder, [])
+    names, said = _ladder(classify, "pydoc", ["train.rate=1", "data.label=number"])
     assert "dan" in names and "nbsvm" not in names
     assert said == ["Left out, since they learn one class a row: naive_bayes, nbsvm, ngram_bag."]
+
+
+def test_the_ladder_of_sounds_and_pictures_leaves_out_what_reads_word_by_word() -> None:
+    pairs = tasks.task("seq2seq")
+    assert _ladder(pairs, "clauses", []) == (pairs.ladder, [])
+    for data in ("tones", "shapes"):
+        names, (said,) = _ladder(pairs, data, [])
+        assert set(pairs.ladder) - set(names) == {"rnn_seq2seq/fixed"} and said.endswith("text: rnn_seq2seq/fixed.")
 
 
 def test_seeds_are_averaged_in_every_column() -> None:

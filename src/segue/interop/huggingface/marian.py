@@ -147,6 +147,10 @@ def export_marian(run: Path, folder: Path) -> list[str]:
     model, tokenizer = loaded.model, loaded.tokenizer
     if not isinstance(model, Transformer):
         raise InputError(f"The run in {run} is a {loaded.recipe.kind}. Only a transformer has the form of Marian.")
+    if model.sizes.frame:
+        raise InputError(
+            f"The run in {run} reads {model.sizes.source}s, where Marian reads text. Export it with --to zip."
+        )
     reason = inexpressible(model.config)
     if not reason and (not isinstance(tokenizer, SentencePieces) or loaded.codec.own_source):
         own = " for each side" if loaded.codec.own_source else ""

@@ -1,25 +1,28 @@
 """What an encoder-decoder costs: the parameters of each part, the shapes of source and target, operations of a pair.
 
-encoder            reads each of the S tokens of the source once
+stem               makes S places of the frames of sound or of a picture; the S tokens of a text have vectors
+encoder            reads each of the S places of the source once
 decoder            reads each of the T tokens of the target once, at every step all that it keeps of the source
-cross-attention    T · S weights a head: each token of the target looks at every token of the source
+cross-attention    T · S weights a head: each token of the target looks at every place of the source
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from torch import nn
 
 from segue.layers.attention import CrossAttention
 from segue.layers.recurrent import Recurrent
+from segue.layers.sources import STRIDE, PictureStem, Stem
 from segue.look.explain.costs import PAPER_TOKENS, Section
 from segue.models.base import Sizes
 from segue.models.network import on_meta
 from segue.models.transformer import SHAPES, Transformer
 
 SOURCE, TARGET = 25, 30
-"""Tokens of the pair that shapes are shown for."""
+"""Tokens of the pair that shapes are shown for; so many places has a second of sound."""
 PUBLISHED = {"base": ("65M", "27.3, 38.1"), "big": ("213M", "28.4, 41.8")}
 """What the paper says of its parameters and of its BLEU, English to German and to French (Vaswani et al. 2017)."""
 
@@ -31,16 +34,16 @@ def explained(cls: Any, config: Any, sizes: Sizes, why: str) -> list[Section]:
     for name, parameter in model.named_parameters():
         part = name.partition(".")[0]
         counts[part] = counts.get(part, 0) + parameter.numel()
-    rows = [
-        (name, f"{count:,}", _shape(name, dict(model.named_children()).get(name))) for name, count in counts.items()
-    ]
+    parts = dict(model.named_children())
+    places, said = _places(parts.get("stem"))
+    rows = [(name, f"{count:,}", _shape(name, parts.get(name), places)) for name, count in counts.items()]
     own = f"{sizes.source_vocab_size:,} of the source, " if sizes.source_vocab_size else ""
     total = ("in all", f"{sum(counts.values()):,}", f"with {own}{sizes.vocab_size:,} tokens ({why})")
-    sections = [Section(f"Parameters, and shapes for S = {SOURCE} and T = {TARGET} tokens", [*rows, total])]
+    sections = [Section(f"Parameters, and shapes for S = {places}{said} and T = {TARGET} tokens", [*rows, total])]
     heads = sum(layer.heads for layer in model.modules() if isinstance(layer, CrossAttention))
     if heads:
-        each = f"T · S = {SOURCE * TARGET:,} in each of {heads:,} heads"
-        sections.append(Section("Weights of cross-attention", [("in all", f"{heads * SOURCE * TARGET:,}", each)]))
+        each = f"T · S = {places * TARGET:,} in each of {heads:,} heads"
+        sections.append(Section("Weights of cross-attention", [("in all", f"{heads * places * TARGET:,}", each)]))
     if isinstance(config, Transformer.Config) and config.size != "own":
         sections.append(_published(config.size))
     return sections
@@ -65,10 +68,19 @@ def _published(chosen: str) -> Section:
     )
 
 
-def _shape(name: str, part: nn.Module | None) -> str:
-    """What comes out of a part: a vector a token of the source, or of the target."""
-    tokens = f"S = {SOURCE}" if name.startswith(("source", "encoder")) else f"T = {TARGET}"
+def _places(stem: nn.Module | None) -> tuple[int, str]:
+    """The places of the source that shapes are shown for, and what they are of, where it is no text."""
+    if isinstance(stem, PictureStem):
+        return stem.grid**2, f" places (a still picture of {stem.side} x {stem.side} pixels)"
+    return SOURCE, "" if stem is None else f" places ({SOURCE * STRIDE} frames, a second of sound)"
+
+
+def _shape(name: str, part: nn.Module | None, places: int) -> str:
+    """What comes out of a part: a vector a place of the source, or a token of the target."""
+    tokens = f"S = {places}" if name.startswith(("source", "stem", "encoder", "ctc_head")) else f"T = {TARGET}"
     match part:
+        case Stem():
+            return f"{tokens} x {_width(part.children())}"
         case nn.Embedding():
             return f"{tokens} x {part.embedding_dim}"
         case Recurrent():
@@ -80,6 +92,6 @@ def _shape(name: str, part: nn.Module | None) -> str:
     return ""
 
 
-def _width(layers: nn.ModuleList) -> int:
+def _width(layers: Iterable[nn.Module]) -> int:
     """The width of the vectors between layers: that of their last bias."""
-    return next(p for layer in reversed(layers) for p in reversed(list(layer.parameters())) if p.dim() == 1).numel()
+    return [p for layer in layers for p in layer.parameters() if p.dim() == 1][-1].numel()

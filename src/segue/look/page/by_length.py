@@ -13,14 +13,15 @@ from segue.look.page.markup import figure, is_number, lower_is_better, table, te
 class Part:
     """The figure of the sources of some length."""
 
-    low: int
-    high: int
-    """Words of the shortest and of the longest source at the most."""
+    low: float
+    high: float
+    """Words or seconds of the shortest and of the longest source at the most."""
     mean: float
-    """Mean number of words."""
+    """Mean number of words or seconds."""
     rows: int
     value: float
     interval: tuple[float, float]
+    unit: str = "words"
 
 
 @dataclass(frozen=True)
@@ -38,20 +39,23 @@ def by_length(models: Sequence[Lengths], metric: str) -> str:
         Line(one.model, one.colour, [part.mean for part in one.parts], [part.value for part in one.parts])
         for one in models
     ]
-    axes = Axes("words of the source", metric, lower_is_better(metric), from_zero=True, all=True)
+    unit = models[0].parts[0].unit
+    axes = Axes(f"{unit} of the source", metric, lower_is_better(metric), from_zero=True, all=True)
     wide, narrow = (line_chart(lines, axes, size) for size in ("wide", "narrow"))
-    said = f"{metric} of sources of like length. A model that keeps a long source in one vector loses the most on the "
-    said += "long ones; attention reads the source again for every word."
+    said = (
+        f"{metric[:1].upper()}{metric[1:]} of sources of like length. A model that keeps a long source in one vector "
+    )
+    said += "loses the most on the long ones; attention reads the source again for every word."
     names = legend(lines, lambda value: figure(value, metric))
     return f'<p class="aside">{text(said)}</p><figure>{wide}{narrow}</figure>{names}{_numbers(models, metric)}'
 
 
 def _numbers(models: Sequence[Lengths], metric: str) -> str:
     """A row for each range of lengths, a column a model; intervals below the figures."""
-    ranges = [[f"{part.low}–{part.high}", f"{part.rows:,}"] for part in models[0].parts]
+    ranges = [[f"{part.low:g}–{part.high:g}", f"{part.rows:,}"] for part in models[0].parts]
     columns = [[_cell(part, metric) for part in one.parts] for one in models]
     rows = [[*first, *cells] for first, *cells in zip(ranges, *columns, strict=True)]
-    head = ["words", "rows", *(one.model for one in models)]
+    head = [models[0].parts[0].unit, "rows", *(one.model for one in models)]
     return table(head, rows)
 
 

@@ -38,6 +38,7 @@ from segue.look.page.calibration import Sure, calibration
 from segue.look.page.charts import Axes, Line
 from segue.look.page.curves import Curve, Learnt, learning_curves
 from segue.look.page.followers import followers
+from segue.look.page.heard_and_seen import heard_and_seen, word_errors
 from segue.look.page.markup import figure, folded, interval_takes, lower_is_better, percent, swatch, text
 from segue.look.page.meanings import MEANINGS, explained, term
 from segue.look.page.mistakes import Missed, errors
@@ -76,7 +77,7 @@ class Entry:
     confusion: tuple[list[str], list[list[int]]] | None
     """Labels, and counts: a row for each true label."""
     examples: list[dict[str, str]]
-    """Errors (classify, tag), or source, reference and output (seq2seq)."""
+    """Errors (classify, tag), or source, reference and output (seq2seq), of sounds and pictures with a `picture`."""
     run: str
     note: str = ""
     rung: tuple[str, int] | None = None
@@ -95,6 +96,10 @@ class Entry:
     """Of spans: precision, recall and F1 of each type."""
     lengths: list[Part] = field(default_factory=list)
     """Of texts written for a source: the first metric of sources of like length, the shortest first."""
+    edits: dict[str, int] = field(default_factory=dict)
+    """Of error rates: words that were substituted, deleted and inserted."""
+    confusions: list[tuple[str, str, int]] = field(default_factory=list)
+    """Of error rates: the reference's word, the output's, and how often it was taken for the other."""
 
 
 @dataclass(frozen=True)
@@ -186,7 +191,8 @@ def render(page: Page) -> str:
         ("classes", "Label by label", _classes(page)),
         ("types", "Type by type", _types(page)),
         ("calibration", "Calibration", _calibration(page)),
-        ("examples", "Translations" if _translates(page) else "Errors", _examples(page)),
+        ("words-taken", "Word errors", _word_errors(page)),
+        ("examples", _examples_heading(page), _examples(page)),
         ("rows", "Rows to look at", _rows(page)),
         ("corpora", "Corpora", _corpora(page)),
         ("ledger", "Ledger", _ledger(page)),
@@ -214,7 +220,8 @@ def _head(title: str) -> str:
     # Only our own script may run, known by its hash, and nothing at all may be fetched: should a model's
     # words ever slip through the escaping, they still could not act.
     digest = base64.b64encode(hashlib.sha256(_asset("page.js").encode()).digest()).decode()
-    policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    policy = "default-src 'none'; img-src data:; media-src data:; style-src 'unsafe-inline'; "
+    policy += f"script-src 'sha256-{digest}'"
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
@@ -645,8 +652,31 @@ def _translates(page: Page) -> bool:
     return any("output" in example for entry in page.entries for example in entry.examples)
 
 
+def _not_text(page: Page) -> bool:
+    """Whether the sources are sounds or pictures."""
+    return any("picture" in example for entry in page.entries for example in entry.examples)
+
+
+def _examples_heading(page: Page) -> str:
+    if _not_text(page):
+        sound = any("seconds" in example for entry in page.entries for example in entry.examples)
+        return "What was heard" if sound else "What was seen"
+    return "Translations" if _translates(page) else "Errors"
+
+
+def _word_errors(page: Page) -> str:
+    """Of the best model that was ranked by an error rate."""
+    for entry in page.entries:
+        if entry.edits or entry.confusions:
+            found = word_errors(entry.edits, entry.confusions)
+            return f"<p>{_named(entry)}: which words it took for others.</p>{found}"
+    return ""
+
+
 def _examples(page: Page) -> str:
     having = [entry for entry in page.entries if entry.examples]
+    if _not_text(page):
+        return heard_and_seen([Missed(entry.model, entry.colour, entry.examples) for entry in having])
     if _translates(page):
         return _translations(having)
     return errors([Missed(entry.model, entry.colour, entry.examples) for entry in having])

@@ -26,6 +26,7 @@ from segue import tasks
 from segue.data.config import Config as DataConfig
 from segue.data.corpus import Corpus
 from segue.data.from_list import guess_rows
+from segue.data.media import MEDIA
 from segue.data.sources import guess_shape
 from segue.errors import InputError, SegueError
 from segue.inference import metrics
@@ -153,7 +154,7 @@ class _Given(NamedTuple):
             raise InputError(
                 f"Expected --seeds of 1 or more, and --folds of 0 or 2 and more; found {seeds} and {folds}."
             )
-        ladder, left_out = (self.models, _own_ways(self.models)) if self.models else _ladder(task, self.settings)
+        ladder, left_out = (self.models, _own_ways(self.models)) if self.models else _ladder(task, data, self.settings)
         names = _expanded(ladder)
         return Asked(data, names, self.budget or "60s", seeds, folds, task.name, self.settings, left_out)
 
@@ -243,8 +244,12 @@ def _compare(asked: Asked, recipes: list[Recipe], out: Path, progress: Progress,
     return _report(_ranked(trials), corpus, "test", out, asked.budget, asked.seeds, asked.left_out, failed)
 
 
-def _ladder(task: Task, overrides: Sequence[str]) -> tuple[Sequence[str], list[str]]:
-    """Return the task's models that can learn the labels of the data, and a sentence about the others, if any."""
+def _ladder(task: Task, data: str, overrides: Sequence[str]) -> tuple[Sequence[str], list[str]]:
+    """Return the task's models that can read the sources and learn the labels of the data, and a sentence about the
+    others, if any."""
+    if task.for_text and load_recipe(task.ladder[0], overrides, {"data": {"path": data}}).data.source in MEDIA:
+        able = [name for name in task.ladder if name not in task.for_text]
+        return able, [f"Left out, since they are made for sources that are text: {', '.join(task.for_text)}."]
     given = [word.partition("=")[2] for word in overrides if word.startswith(("data.label=", "label="))]
     label = given[-1] if given else "class"
     able = [name for name in task.ladder if label in model_class(name.split("/")[0]).labels]

@@ -7,6 +7,10 @@ const TASKS = {
   seq2seq: { verb: "Translate", tab: "Translate", what: "Text", hint: "A sentence a line" },
   embed: { verb: "Find", tab: "Words", what: "Words", hint: "A word a line, or a sum of words: king - man + woman", live: true },
 };
+const SOURCES = { // runs of seq2seq whose sources are no text
+  sound: { verb: "Write it down", tab: "Sound", what: "Sound", hint: "or drop a wav file here", accept: ".wav,audio/wav", type: "audio/wav" },
+  picture: { verb: "Describe", tab: "Pictures", what: "Picture", hint: "or drop or paste a PNG, JPEG or GIF here", accept: ".png,.jpg,.jpeg,.gif,image/png,image/jpeg,image/gif", type: "image/png" },
+};
 const FIGURES = { // the main figure of a task, and how it is said
   lm: ["bits_per_byte", (x) => `${x.toFixed(3)} bits per byte`],
   classify: ["accuracy", (x) => `${(100 * x).toFixed(1)} % right`],
@@ -14,6 +18,10 @@ const FIGURES = { // the main figure of a task, and how it is said
   seq2seq: ["bleu", (x) => `BLEU ${x.toFixed(1)}`],
   embed: ["cloze", (x) => `${(100 * x).toFixed(1)} % of the gaps filled right, of ten words`],
 };
+const RATES = { span_f1: "span F1", wer: "word error rate", cer: "character error rate", exact: "exact match" }; // figures that are shares
+const MOST_BYTES = 6_000_000; // of a file
+const UNSEEN = 1_000_000; // items from this number on are in no training data: built-in corpora have fewer
+const BEST = 3; // texts that are shown for a sound or a picture
 const PAUSE = 250; // milliseconds without a key before a model is asked
 const MOST_COLOURED = 20000; // tokens; a browser becomes slow beyond
 const MOST_WORDS = 20; // lines that are looked up at once
@@ -109,7 +117,8 @@ class Panel {
 }
 
 function facts(run) {
-  const [key, say] = run.figures.figure === "span_f1" ? ["span_f1", (x) => `span F1 ${(100 * x).toFixed(1)} %`] : FIGURES[run.task];
+  const rate = RATES[run.figures.figure];
+  const [key, say] = rate ? [run.figures.figure, (x) => `${rate} ${(100 * x).toFixed(1)} %`] : FIGURES[run.task];
   const value = run.figures[key];
   const size = run.figures.parameters;
   return [
@@ -336,6 +345,65 @@ class Translator extends Panel {
   }
 }
 
+/** Writes a text for a sound or a picture. */
+class Describer extends Panel {
+  async follow(source) {
+    const signal = this.again();
+    this.tell("");
+    if (!source) return this.body.replaceChildren(make("p", { className: "empty" }, `No ${this.run.source} yet.`));
+    this.node.setAttribute("aria-busy", "true");
+    try {
+      const n_best = Math.min(BEST, this.run.decode.beam || BEST); // a beam finds as many texts as it is wide
+      const { predictions: [{ translation, logprob, best = [], cut }] } = await answer("predict", { run: this.run.name, texts: [source], n_best }, signal);
+      const others = best.slice(1).map((one) => make("li", {}, make("span", { dir: "auto" }, one.translation), make("b", {}, percent(Math.exp(one.logprob ?? -Infinity)))));
+      this.body.replaceChildren(
+        make("p", { className: "translated", dir: "auto", title: `log p = ${logprob?.toFixed(2) ?? "−∞"}` }, translation),
+        make("p", { className: "reading" }, `Its probability is ${percent(Math.exp(logprob ?? -Infinity))}.${others.length ? " The next best:" : ""}`),
+        make("ol", { className: "others" }, ...others));
+      if (cut) this.tell(`${many(cut, "frame")} at the end were not read.`);
+      if (this.run.views.includes("alignment") && translation.trim()) this.body.append(...await this.aligned(source, translation, signal));
+    } catch (error) {
+      if (error.name !== "AbortError") this.body.replaceChildren(); // what stands there is of another source
+      throw error;
+    } finally {
+      this.node.removeAttribute("aria-busy");
+    }
+  }
+
+  async aligned(text, target, signal) {
+    const view = await answer("look", { run: this.run.name, view: "alignment", text, target }, signal);
+    return [make("h4", {}, "Where it looked for each word"), view.kind === "patches" ? seenBy(view) : heardBy(view), make("p", { className: "reading" }, view.note)];
+  }
+}
+
+const shaded = (share, title) => {
+  const cell = make("i", { title });
+  cell.style.setProperty("--share", share);
+  return cell;
+};
+
+/** Attention over a sound: the spectrogram, and below it a row a word on the same axis of time. */
+function heardBy({ rows, columns, values: [alpha], picture }) {
+  const top = Math.max(...alpha.flat(), 1e-9);
+  const grid = make("div", { className: "heard" }, make("span"), make("img", { src: picture, alt: "Spectrogram" }));
+  grid.style.setProperty("--columns", columns.length);
+  rows.forEach((row, t) => grid.append(make("span", {}, row === END ? "∎" : row), ...columns.map((time, s) => shaded(alpha[t][s] / top, `${row} · ${time} s: ${alpha[t][s].toFixed(2)}`))));
+  const every = Math.ceil(columns.length / 6);
+  grid.append(make("span"), ...columns.map((time, s) => make("small", {}, s % every ? "" : `${time} s`)));
+  return grid;
+}
+
+/** Attention over a picture: the picture once for each word, dark where the word does not look. */
+function seenBy({ panels, rows, columns, values, picture }) {
+  const each = panels.map((word, p) => {
+    const top = Math.max(...values[p].flat(), 1e-9);
+    const veil = make("div", { className: "veil" }, ...values[p].flatMap((row, r) => row.map((share, c) => shaded(share / top, `row ${rows[r]}, column ${columns[c]}: ${share.toFixed(2)}`))));
+    veil.style.setProperty("--columns", columns.length);
+    return make("figure", {}, make("div", {}, make("img", { src: picture, alt: "" }), veil), make("figcaption", {}, word === END ? "∎" : word));
+  });
+  return make("div", { className: columns.length > rows.length ? "seen moving" : "seen" }, ...each);
+}
+
 class Neighbours extends Panel {
   async follow(text) {
     const signal = this.again();
@@ -388,13 +456,23 @@ function rescale() {
 
 // The page
 
-const page = { task: "", panels: [], shown: [], texts: {}, writing: null, timer: 0 };
+const page = { task: "", panels: [], shown: [], texts: {}, sources: {}, writing: null, timer: 0 };
+const tabOf = (run) => (run.source in SOURCES ? run.source : run.task);
+
+/** What the panels are asked about: the text, or the sound or picture that was chosen. */
+const given = () => (page.task in SOURCES ? page.sources[page.task] ?? "" : $("text").value);
 
 function choose(task) {
   page.texts[page.task] = $("text").value;
   page.writing?.abort();
   page.task = task;
-  const { verb, what, hint } = TASKS[task];
+  const { verb, what, hint, accept } = TASKS[task] ?? SOURCES[task];
+  $("text").hidden = task in SOURCES;
+  $("chooser").hidden = !(task in SOURCES);
+  $("what").htmlFor = task in SOURCES ? "file" : "text";
+  $("file").accept = accept ?? "";
+  $("file").value = "";
+  $("drop").textContent = hint;
   $("text").value = page.texts[task] ?? "";
   $("text").placeholder = hint;
   $("what").textContent = what;
@@ -402,11 +480,50 @@ function choose(task) {
   $("settings").hidden = $("another").hidden = task !== "lm";
   $("settings").disabled = task !== "lm"; // what is hidden must not hold up the form
   for (const tab of $("tasks").children) tab.setAttribute("aria-pressed", tab.value === task);
-  page.panels = page.runs.filter((run) => run.task === task).map((run) => new PANELS[task](run));
+  page.panels = page.runs.filter((run) => tabOf(run) === task).map((run) => new (task in SOURCES ? Describer : PANELS[task])(run));
   page.shown = page.panels.slice(0, 2);
   showRuns();
   history.replaceState(null, "", `#${task}`);
+  $("example").hidden = !page.panels.some((panel) => panel.run.corpus);
   show();
+  if (task in SOURCES) run([preview()]);
+}
+
+// Sounds and pictures
+
+/** Takes a source: a data URI, or an item of a built-in corpus. */
+function take(source, name) {
+  page.sources[page.task] = source;
+  $("drop").textContent = name;
+  show();
+  run([preview()]);
+}
+
+async function takeFile(file) {
+  if (!file) return;
+  complain(null);
+  if (file.size > MOST_BYTES) return complain(new Error(`${file.name} has ${(file.size / 1e6).toFixed(1)} MB. Expected at most ${MOST_BYTES / 1e6} MB.`));
+  const reader = new FileReader();
+  await new Promise((done, failed) => { Object.assign(reader, { onload: done, onerror: () => failed(new Error(`${file.name} cannot be read.`)) }).readAsDataURL(file); });
+  take(`data:${SOURCES[page.task].type};base64,${reader.result.split(",")[1] ?? ""}`, file.name || "The picture that was pasted");
+}
+
+/** Shows the source as the model gets it: the picture, or the spectrogram and something to play. */
+async function preview() {
+  const source = given();
+  $("preview").replaceChildren();
+  if (!source) return;
+  const { picture, sound, seconds } = await answer("source", { run: page.shown[0].run.name, text: source });
+  if (source !== given()) return; // another was chosen meanwhile
+  const image = make("img", { src: picture, alt: sound ? "Spectrogram" : "The picture" });
+  $("preview").className = sound ? "sound" : "picture";
+  $("preview").append(image, ...(sound ? [make("audio", { controls: true, src: sound }), make("small", {}, `${seconds.toFixed(2)} s`)] : []));
+}
+
+function example() {
+  const { corpus } = page.panels.find((panel) => panel.run.corpus).run;
+  const item = `${corpus}:${UNSEEN + Math.floor(Math.random() * UNSEEN)}`;
+  take(item, item);
 }
 
 /** The sliders begin where the first run's recipe has them. */
@@ -451,7 +568,7 @@ function toggle(panel) {
 function show(fresh = page.shown) {
   $("panels").replaceChildren(...page.shown.map((panel) => panel.node));
   rescale();
-  run(fresh.map((panel) => panel.follow($("text").value)));
+  run(fresh.map((panel) => panel.follow(given())));
 }
 
 async function run(works) {
@@ -466,7 +583,7 @@ function begin(text) {
 }
 
 async function go() {
-  const text = $("text").value;
+  const text = given();
   clearTimeout(page.timer);
   if (page.task !== "lm") return run(page.shown.map((panel) => panel.follow(text)));
   page.writing?.abort();
@@ -485,8 +602,14 @@ $("another").onclick = () => {
 $("settings").oninput = saySettings;
 $("text").oninput = () => {
   clearTimeout(page.timer);
-  if (page.task === "lm" || TASKS[page.task].live) page.timer = setTimeout(() => begin($("text").value), PAUSE);
+  if (page.task === "lm" || TASKS[page.task]?.live) page.timer = setTimeout(() => begin($("text").value), PAUSE);
 };
+$("file").onchange = () => run([takeFile($("file").files[0])]);
+$("example").onclick = example;
+for (const kind of ["dragenter", "dragover"]) $("chooser").addEventListener(kind, (event) => { event.preventDefault(); $("chooser").classList.add("over"); });
+for (const kind of ["dragleave", "drop"]) $("chooser").addEventListener(kind, () => $("chooser").classList.remove("over"));
+$("chooser").addEventListener("drop", (event) => { event.preventDefault(); run([takeFile(event.dataTransfer.files[0])]); });
+document.onpaste = (event) => { if (page.task === "picture") run([takeFile(event.clipboardData.files[0])]); };
 document.onkeydown = (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); $("ask").requestSubmit(); }
   if (event.key === "Escape") page.writing?.abort();
@@ -494,14 +617,16 @@ document.onkeydown = (event) => {
 
 async function open() {
   page.runs = (await answer("runs")).map((run, i) => ({ ...run, hue: i % HUES }));
-  const tasks = Object.keys(TASKS).filter((task) => page.runs.some((run) => run.task === task));
+  const tabs = { ...TASKS, ...SOURCES };
+  const tasks = Object.keys(tabs).filter((task) => page.runs.some((run) => tabOf(run) === task));
   $("tasks").hidden = tasks.length < 2;
-  $("tasks").append(...tasks.map((task) => make("button", { value: task, type: "button", onclick: () => choose(task) }, TASKS[task].tab)));
+  $("tasks").append(...tasks.map((task) => make("button", { value: task, type: "button", onclick: () => choose(task) }, tabs[task].tab)));
   $("about").textContent = `${many(page.runs.length, "run")} served by Segue. The API that this page uses is described in /openapi.json.`;
   const writer = page.runs.find((run) => run.task === "lm");
   if (writer) adopt(writer.decode);
-  const wanted = location.hash.slice(1);
+  const [wanted, item] = location.hash.slice(1).split("="); // #sound=tones:17 opens that item
   choose(tasks.includes(wanted) ? wanted : tasks[0]);
+  if (item && wanted in SOURCES) take(item, item);
 }
 
 open().catch(complain);
