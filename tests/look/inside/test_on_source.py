@@ -105,8 +105,13 @@ def test_a_planted_patch_is_the_clear_one(monkeypatch: pytest.MonkeyPatch) -> No
     assert shown.kind == "patches" and shown.panels == ("ab", "c", "</s>")
     assert [tuple(np.argwhere(one == 1)[0]) for one in shown.values_PRC] == [(1, 2), (3, 0), (0, 0)]
     np.testing.assert_array_equal(shown.values_PRC.sum((1, 2)), 1)
-    clear = re.findall(r'fill-opacity="0.000"><title>(\S+) · (\d), (\d)', shown.svg())
-    assert clear == [("ab", "2", "3"), ("c", "4", "1"), ("&lt;/s&gt;", "1", "1")]
+    corners = re.findall(r'<use href="#[\w-]+" x="([\d.]+)" y="([\d.]+)"', shown.svg())[1:]
+    clear = re.findall(r'fill-opacity="0.000"[^>]* d="M([\d.]+) ([\d.]+)h32.0v32.0h-32.0z"><title>(\S+): ', shown.svg())
+    at = [
+        (float(x) - float(left), float(y) - float(top)) for (x, y, _), (left, top) in zip(clear, corners, strict=True)
+    ]
+    assert [word for *_, word in clear] == ["ab", "c", "&lt;/s&gt;"]
+    assert at == [(2 * 32, 1 * 32), (0 * 32, 3 * 32), (0, 0)]
     assert shown.svg().count("data:image") == 1 and shown.svg().count("<use ") == 4
     ElementTree.fromstring(shown.svg())
     head, *rows = shown.terminal().split("\n")[2:7]
@@ -194,3 +199,13 @@ def test_the_command_line_and_the_page_show_where_a_model_listens(
     answer = json.loads(capsys.readouterr().out)
     assert [link["word"] for link in answer["alignment"]] == answer["translation"].split()
     assert all(0 <= link["start"] <= link["end"] <= 0.24 for link in answer["alignment"])
+
+
+def test_the_picture_of_a_long_sound_stays_small(tmp_path: Path) -> None:
+    """Of 20 s, 2,001 frames and 501 places, each column has 17 places and so 68 frames: means of 4 are drawn."""
+    file = tmp_path / "long.wav"
+    file.write_bytes(wav(np.sin(np.arange(20 * 16000) * 0.3).astype(np.float32), 16000))
+    shown = look(opened("sound")._replace(limit=3000), "alignment", str(file), TARGET)
+    assert len(shown.columns) == 30 and shown.columns[1] == f"{17 * 0.04:.2f}"
+    assert picture(shown).size == (30 * 68 // 4, 80)
+    np.testing.assert_allclose(shown.values_PRC.sum(-1), 1, atol=1e-6)
