@@ -13,7 +13,7 @@ from segue.data import scenes
 from segue.data.example import Example
 from segue.data.scenes import COLOURS, FRAMES, RELATIONS, WAYS
 
-SOME = list(islice(scenes.examples(seed=1), 250))
+SOME = list(islice(scenes.examples(seed=1), 160))
 
 
 def number_of(example: Example) -> int:
@@ -95,13 +95,14 @@ def seen(frame: np.ndarray) -> dict[str, tuple[str, str, float, float]]:
 
 
 def kind_of(inside: np.ndarray) -> str:
-    """By how much wider a thing is below than above, by its corners, and by the share of its box that it fills."""
-    third = len(inside) // 3
-    if inside[-third:].sum() > 1.8 * inside[:third].sum():
+    """By its middle, which is empty in a circle; by how much wider it is below than above; and by its corners."""
+    high, wide = inside.shape
+    if not inside[high // 2, wide // 2]:
+        return "circle"
+    if inside[-(high // 3) :].sum() > 1.8 * inside[: high // 3].sum():
         return "triangle"
-    if inside[1:-1, 1:-1][np.ix_([0, -1], [0, -1])].all():  # pixels on the very edge are only half covered
-        return "square"
-    return "circle" if inside.mean() > 0.68 else "cross"
+    corners = inside[1:-1, 1:-1][np.ix_([0, -1], [0, -1])]  # pixels on the very edge are only half covered
+    return "square" if corners.all() else "cross"
 
 
 def said_of(things: dict[str, tuple[str, str, float, float]]) -> set[str]:
@@ -124,7 +125,7 @@ def named(colour: str, thing: tuple[str, str, float, float]) -> tuple[str, str]:
 
 def test_a_plain_count_of_pixels_finds_every_sentence_of_a_still_scene() -> None:
     still = [example for example in SOME if "moves" not in example.target]
-    assert len(still) > 150
+    assert len(still) > 100
     for example in still:
         [frame] = scenes.frames(1, number_of(example))
         assert said_of(seen(frame)) == {example.target, *example.also}, example.text
@@ -132,7 +133,7 @@ def test_a_plain_count_of_pixels_finds_every_sentence_of_a_still_scene() -> None
 
 def test_a_plain_count_of_pixels_finds_what_moves_and_where() -> None:
     moving = [example for example in SOME if "moves" in example.target]
-    assert len(moving) > 10
+    assert len(moving) > 5
     for example in moving:
         shown = scenes.frames(1, number_of(example))
         begin, end = seen(shown[0]), seen(shown[-1])
@@ -148,7 +149,7 @@ def test_a_plain_count_of_pixels_finds_what_moves_and_where() -> None:
 
 
 def test_the_two_things_never_touch() -> None:
-    for example in SOME[:50]:
+    for example in SOME[:40]:
         for frame in scenes.frames(1, example.line):
             one, two = (mask_of(frame, colour) for colour in seen(frame))
             near = np.zeros_like(two)

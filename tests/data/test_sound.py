@@ -184,7 +184,7 @@ def tone(hertz: float, rate: int, seconds: float = 0.5) -> np.ndarray:
     return np.sin(2 * np.pi * hertz * np.arange(round(rate * seconds)) / rate).astype(np.float32)
 
 
-@pytest.mark.parametrize("rate, wanted", [(44100, 16000), (16000, 8000), (8000, 22050), (96000, 16000), (16001, 16000)])
+@pytest.mark.parametrize("rate, wanted", [(44100, 16000), (16000, 8000), (8000, 22050), (96000, 16000), (8001, 8000)])
 def test_a_tone_keeps_its_pitch_and_loudness_and_what_is_too_high_is_gone(rate: int, wanted: int) -> None:
     lower = min(rate, wanted) / 2
     inner = slice(wanted // 20, -wanted // 20)  # the ends ring

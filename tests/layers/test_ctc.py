@@ -123,6 +123,17 @@ def test_half_precision_is_computed_in_float32() -> None:
     assert torch.equal(loss_B, ctc_loss(logits.float(), mask, targets))
 
 
+def test_nothing_waits_for_the_device() -> None:
+    """Tensors without values: what read one, or made a shape of one, would fail; so would a CUDA graph."""
+    logits = torch.empty(3, 7, 5, device="meta", requires_grad=True)
+    mask, targets = (
+        torch.empty(*shape, dtype=kind, device="meta") for shape, kind in [((3, 7), torch.bool), ((3, 4), torch.long)]
+    )
+    loss_B = ctc_loss(logits, mask, targets)
+    loss_B.sum().backward()
+    assert loss_B.shape == fits(mask, targets).shape == (3,) and logits.grad is not None
+
+
 def test_empty_sources_and_targets() -> None:
     nothing = ctc_loss(torch.zeros(2, 0, 3), torch.zeros(2, 0, dtype=torch.bool), torch.tensor([[1, 0], [0, 0]]))
     assert nothing.tolist() == [0.0, 0.0]

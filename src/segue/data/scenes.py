@@ -38,7 +38,7 @@ GAP = 5
 """At least so many pixels part the two things."""
 ASIDE = 5
 """On the axis that does not decide, the centres of still things differ by at most so many pixels."""
-PATH = 24
+PATH = 30
 """How many pixels a moving thing moves in all."""
 NOISE = 6
 """Each value of a pixel is changed by at most so much."""
@@ -208,15 +208,15 @@ def _distance(kind: str, dx: Floats, dy: Floats, radius: float) -> Floats:
     """How far each point lies outside a thing (inside: below 0), by its distances from the thing's centre."""
     wide, high, r = np.abs(dx), np.abs(dy), np.float32(radius)
     found: Any
-    if kind == "circle":
-        found = np.sqrt(dx * dx + dy * dy) - r
+    if kind == "circle":  # drawn as a line, so that a small one is not taken for a square
+        found = np.abs(np.sqrt(dx * dx + dy * dy) - np.float32(0.8) * r) - np.float32(0.2) * r
     elif kind == "square":
-        found = np.maximum(wide, high) - np.float32(0.9) * r
+        found = np.maximum(wide, high) - np.float32(0.95) * r
     elif kind == "triangle":  # with equal sides, its top at -r and its base at r
         below = dy - r / 3
         found = np.maximum(dy - r, np.float32(math.sqrt(3) / 2) * wide - below / 2 - 2 * r / 3)
     else:
-        found = np.maximum(np.minimum(wide, high) - np.float32(0.36) * r, np.maximum(wide, high) - r)
+        found = np.maximum(np.minimum(wide, high) - np.float32(0.3) * r, np.maximum(wide, high) - r)
     return np.asarray(found, np.float32)
 
 
