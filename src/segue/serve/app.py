@@ -131,9 +131,7 @@ class Predict(Question):
         ),
     ]
     explain: Annotated[bool, Field(description="Classifiers: also how much each word mattered.")] = False
-    alignment: Annotated[
-        bool, Field(description="Translations: also where each word comes from.")
-    ] = False
+    alignment: Annotated[bool, Field(description="Translations: also where each word comes from.")] = False
     beam: Annotated[int | None, Field(ge=0, le=limits.MAX_BEAM, description="Of translations; 0 draws.")] = None
     length_penalty: Annotated[float | None, Field(ge=0, description="Beam: above 0 favours longer texts.")] = None
     coverage_penalty: Annotated[float | None, Field(ge=0, description="Beam: cover all of the source.")] = None
