@@ -221,7 +221,7 @@ class Seq2seq(Task):
         """Say what the sources are, as their names tell, and refuse what is for other ones. What is heard is cut after
         30 seconds, and ranked by its word error rate."""
         data = values["data"]
-        if "path" not in data and "source" not in data:
+        if data.get("path", Data.path) == Data.path and data.get("source", "auto") == "auto":
             return  # a recipe without its data
         if data.get("source", "auto") == "auto":
             told = {
