@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from transformers import audio_utils
 
-from segue.batches.log_mel import FLOOR, MELS, _mel_filters, log_mel, log_power, seconds_of
+from segue.batches.log_mel import FLOOR, MELS, SHRINKS, _mel_filters, log_mel, log_power, seconds_of
 
 
 def noise(count: int, seed: int = 0) -> np.ndarray:
@@ -38,16 +38,19 @@ def test_no_mel_filter_is_empty(rate: int) -> None:
     assert (_mel_filters(rate, 1 << (window - 1).bit_length()).max(0) > 0).all()
 
 
-def test_loudness_does_not_matter_and_frames_are_normalised() -> None:
-    samples = noise(8000) * np.linspace(0, 1, 8000, dtype=np.float32)
+def test_loudness_and_silence_do_not_matter_and_frames_are_normalised() -> None:
+    samples = noise(8000)
     frames = log_mel(samples, 8000)
     assert abs(frames.mean()) < 1e-5 and abs(frames.std() - 1) < 1e-5
-    logs, share = log_power(samples, 8000), len(frames) / (len(frames) + 50)
-    kept = logs.mean(0) - logs.mean()  # of each filter's own mean, what shrinking leaves
-    assert np.corrcoef(frames.mean(0), kept)[0, 1] > 0.999
-    assert np.abs(frames.mean(0)).max() * logs.std() < 1.2 * (1 - share) * np.abs(kept).max()
+    logs, share = log_power(samples, 8000), len(frames) / (len(frames) + SHRINKS)
+    kept_M = (1 - share) * (logs.mean(0) - logs.mean()) / (logs - logs.mean()).std()  # what shrinking leaves
+    assert np.corrcoef(frames.mean(0), kept_M)[0, 1] > 0.999
     for factor in (1e-30, 0.01, 3.0):
         np.testing.assert_allclose(log_mel(samples * np.float32(factor), 8000), frames, atol=1e-4)
+    np.testing.assert_allclose(log_mel(samples + np.float32(0.5), 8000)[1:-1], frames[1:-1], atol=0.02)
+    among_silence = log_mel(np.pad(samples, 8000), 8000)
+    np.testing.assert_allclose(among_silence[103:-103], frames[3:-3], atol=0.1)
+    assert among_silence[:98].max() < frames.mean()
 
 
 def test_the_microphone_does_not_matter_in_a_long_sound() -> None:

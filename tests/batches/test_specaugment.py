@@ -41,8 +41,8 @@ def drawn(
 
 
 def still(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
-    """Switch off what these constants say, and changes of the recording."""
-    for name in (*names, "BLUR", "TONE", "HISS"):
+    """Switch off what these constants say, pauses, and changes of the recording."""
+    for name in (*names, "BLUR", "TONE", "HISS", "PAUSE"):
         monkeypatch.setattr(specaugment, name, 1.0 if name in ("SLOWEST", "FASTEST") else 0)
 
 
@@ -65,7 +65,8 @@ def test_other_columns_and_the_store_stay(store: Store) -> None:
     assert new["source"].width == MELS and new["source"].flat.dtype == np.float32
 
 
-def test_lengths_change_by_the_factors_and_fit_what_is_expected(store: Store) -> None:
+def test_lengths_change_by_the_factors_and_fit_what_is_expected(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    still(monkeypatch)
     own = np.array(LENGTHS)
     lengths_EN = np.array([[len(frames) for frames in drawn(store, list(range(10)), epoch)] for epoch in range(200)])
     assert (lengths_EN >= np.maximum(1, np.rint(own * FASTEST))).all()
@@ -160,3 +161,18 @@ def test_noise_covers_what_is_faint(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     [frames] = drawn(store_of(tmp_path, [own]), [0], share=0)
     steps = np.diff(frames[0])
     assert np.abs(steps[:5]).max() < 0.1 * steps[-1] and np.allclose(steps[-5:], steps[-1], rtol=1e-2)
+
+
+def test_pauses_are_quiet_and_fit_what_is_expected(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    still(monkeypatch, "SLOWEST", "FASTEST", "STRETCH", "SHIFT")
+    monkeypatch.setattr(specaugment, "PAUSE", 5)
+    most = SpecAugment(store, 1, 0, 1000).expected("source")
+    longest = np.zeros(10, np.int64)
+    for epoch in range(40):
+        for row, frames in enumerate(drawn(store, list(range(10)), epoch, share=0)):
+            own = store.columns["source"].row(row)
+            longest[row] = max(longest[row], len(frames))
+            before = next(i for i in range(6) if np.array_equal(frames[i : i + len(own)], own))
+            quiet = own[own.sum(1).argmin()]
+            assert (np.concatenate([frames[:before], frames[before + len(own) :]]) == quiet).all()
+    assert (longest <= most).all() and longest.max() > np.array(LENGTHS).max() + 5

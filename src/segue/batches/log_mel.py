@@ -8,7 +8,8 @@
 
 Loudness does not matter: samples are divided by their root mean square before the floor, and a factor that is left is
 a summand of the logarithm, which the mean takes away. So it does with the microphone, a factor for each filter. But the
-mean of a short sound is mostly what was said, one vowel perhaps: of S frames, S / (S + 50) of it is taken away.
+mean of a short sound is mostly what was said, one vowel perhaps: of S frames, S / (S + 50) of it is taken away. Means
+and deviation are those of loud frames, so that silence before and after what was said does not matter either.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ MELS = 80
 STEP = 0.01
 WINDOW = 0.025
 FLOOR = 1e-2
+QUIET = 0.007
+"""A frame with less than this share of the loudest frame's power, 22 dB below it, is not loud."""
 SHRINKS = 50
-"""Frames of a sound of which half of each filter's mean is taken away."""
+"""Loud frames of a sound of which half of each filter's mean is taken away."""
 _BLOCK = 1 << 17
 """Samples in the windows that are transformed at a time: they stay in the processor's cache."""
 
@@ -40,12 +43,17 @@ def seconds_of(frame: int) -> float:
 
 def log_mel(samples: Floats, rate: int) -> Floats:
     """Compute the normalised log-mels (S, 80) of a sound that is not silent."""
-    scaled = samples / np.abs(samples).max()  # first, since squares of small numbers would be 0
+    scaled = samples - samples.mean(dtype=np.float64).astype(np.float32)  # a constant is no sound
+    scaled /= np.abs(scaled).max()  # before squares, since those of small numbers would be 0
     logs = log_power(scaled / np.sqrt(np.square(scaled).mean()), rate)
-    means_M = logs.mean(0, dtype=np.float64)
-    share = len(logs) / (len(logs) + SHRINKS)
-    logs -= share * means_M + (1 - share) * means_M.mean()
-    logs /= max(float(np.sqrt(np.square(logs).mean())), 1e-5)
+    powers_S = np.exp(logs).sum(1)
+    loud = logs[powers_S >= powers_S.max() * QUIET]
+    means_M = loud.mean(0, dtype=np.float64)
+    share = len(loud) / (len(loud) + SHRINKS)
+    means_M = share * means_M + (1 - share) * means_M.mean()
+    deviation = float(np.sqrt(np.square(loud - means_M).mean()))
+    logs -= means_M
+    logs /= max(deviation, 1e-5)
     return logs
 
 

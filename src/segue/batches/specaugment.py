@@ -4,6 +4,7 @@ in many voices and does not rely on any one frame or frequency.
 A row of S frames with M mels gets, drawn anew in every epoch:
 
     speed          S frames become about S · factor (instead of SpecAugment's time warp)
+    pauses         up to 20 quiet frames before, and after: recordings are not cut alike
     vocal tract    mel m is read at m · (1 + stretch) + shift: a longer or shorter throat moves all resonances (VTLP,
                    Jaitly and Hinton 2013), as those of speakers who are not in the training data
     recording      as through another microphone in another room: mels are blurred, a smooth curve is added to them, and
@@ -27,6 +28,8 @@ from segue.compiling import njit
 
 SLOWEST, FASTEST = 1.2, 0.85
 """The factors of a row's length: people speak a digit that much slower or faster."""
+PAUSE = 20
+"""Most quiet frames, each as the quietest of the row, that are put before it and after it."""
 STRETCH = 0.08
 """Most that the mel axis is stretched or compressed: vocal tracts of adults differ by about this much."""
 SHIFT = 2.0
@@ -56,7 +59,7 @@ class SpecAugment:
     def expected(self, name: str) -> Ints:
         """Return how many places each row of a column may need in a batch."""
         own = self.store.columns[name].lengths()
-        needed: Ints = _length(own, np.array(SLOWEST)) if name == "source" else own
+        needed: Ints = _length(own, np.array(SLOWEST)) + 2 * PAUSE if name == "source" else own
         return np.minimum(needed, self.length)
 
     def limit(self, name: str, widths_N: Ints) -> None:
@@ -65,15 +68,19 @@ class SpecAugment:
     def __call__(self, columns: Columns, epoch: int, rows: Ints) -> Columns:
         """Return the columns of these rows, with their sources drawn for an epoch."""
         own = columns["source"]
-        draws_NK = row_draws(self.seed, epoch, rows, 3 + 4 * MASKS + 10)
-        lengths = _length(own.lengths(), FASTEST + (SLOWEST - FASTEST) * draws_NK[:, 0])
+        draws_NK = row_draws(self.seed, epoch, rows, 3 + 4 * MASKS + 12)
+        spoken = _length(own.lengths(), FASTEST + (SLOWEST - FASTEST) * draws_NK[:, 0])
+        pauses_N2 = np.rint(PAUSE * draws_NK[:, -2:]).astype(np.int64)
+        lengths = spoken + pauses_N2.sum(1)
         ends = np.cumsum(lengths, dtype=np.int64)
         warps_N2 = (2 * draws_NK[:, 1:3] - 1) * (STRETCH, SHIFT)
         sizes_NA = np.stack([np.full(len(rows), own.width), lengths], 1)  # of the two axes that have masks
-        masks_NAMP = _masks(draws_NK[:, 3:-10].reshape(len(rows), 2, MASKS, 2), sizes_NA, self.share)
+        masks_NAMP = _masks(draws_NK[:, 3:-12].reshape(len(rows), 2, MASKS, 2), sizes_NA, self.share)
         out = np.empty((int(lengths.sum()), own.width), np.float32)
         frames = np.ascontiguousarray(own.flat, np.float32).reshape(-1, own.width)
-        _draw(frames, own.ends, warps_N2, *_recordings(draws_NK[:, -10:], own.width), masks_NAMP, out, ends)
+        _draw(
+            frames, own.ends, pauses_N2, warps_N2, *_recordings(draws_NK[:, -12:-2], own.width), masks_NAMP, out, ends
+        )
         return columns | {"source": Column(out.reshape(-1), ends, own.width)}
 
 
@@ -108,6 +115,7 @@ def _recordings(draws_NK: NDArray[np.float64], mels: int) -> tuple[Any, Any, Any
 def _draw(
     frames: Any,
     ends: Any,
+    pauses_N2: Any,
     warps_N2: Any,
     curves_NM: Any,
     levels_N: Any,
@@ -123,9 +131,13 @@ def _draw(
     for row in range(len(ends)):
         for mel in range(mels):
             low[mel], high[mel], part[mel] = _between(mel * (1 + warps_N2[row, 0]) + warps_N2[row, 1], mels)
-        size, out_size = ends[row] - begin, out_ends[row] - out_begin
-        for t in range(out_size):
-            before, after, share = _between((t + 0.5) * size / out_size - 0.5, size)
+        size, spoken = ends[row] - begin, out_ends[row] - out_begin - pauses_N2[row].sum()
+        quiet = _quietest(frames[begin : ends[row]])
+        for t in range(out_ends[row] - out_begin):
+            moment = t - pauses_N2[row, 0]
+            before, after, share = _between((moment + 0.5) * size / spoken - 0.5, size)
+            if moment < 0 or moment >= spoken:
+                before = after = quiet
             one, two, new = frames[begin + before], frames[begin + after], out[out_begin + t]
             for mel in range(mels):
                 first = one[low[mel]] + part[mel] * (one[high[mel]] - one[low[mel]])
@@ -143,6 +155,17 @@ def _between(place: float, size: int) -> tuple[int, int, np.float32]:
     place = min(max(place, 0.0), size - 1.0)
     before = int(place)
     return before, min(before + 1, size - 1), np.float32(place - before)
+
+
+@njit(nogil=True)
+def _quietest(row_SM: Any) -> int:
+    """The number of the frame with the smallest sum."""
+    found, least = 0, np.inf
+    for t in range(len(row_SM)):
+        total = row_SM[t].sum()
+        if total < least:
+            found, least = t, total
+    return found
 
 
 @njit(nogil=True)

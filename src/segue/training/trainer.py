@@ -294,9 +294,9 @@ class Trainer:
 
     def _validated(self) -> Record:
         self.log.read(self)  # a bad step must not be validated or saved
+        begun, self._validated_at = time.perf_counter(), self.step
         if self.validate is None:
             return Record(self.step, "checkpoint", {"seconds": self.seconds})
-        begun, self._validated_at = time.perf_counter(), self.step
         with self.average.in_place() if self.average is not None else nullcontext():
             self.model.eval()
             with torch.inference_mode():
