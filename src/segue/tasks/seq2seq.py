@@ -222,9 +222,9 @@ class Seq2seq(Task):
         """Say what the sources are, as their names tell, and refuse what is for other ones. What is heard is cut after
         30 seconds, and ranked by its word error rate."""
         data = values["data"]
-        if "path" not in data and "source" not in data:
-            return  # a recipe without its data
         if data.get("source", "auto") == "auto":
+            if data.get("path", Data.path) == Data.path:
+                return  # a recipe without its data
             told = {
                 key: str(data[key]) for key in ("path", "format", "delimiter", "columns", "encoding") if key in data
             }
@@ -246,7 +246,8 @@ class Seq2seq(Task):
                 )
         if source == "sound":
             data.setdefault("metric", "wer")
-            values["batches"].setdefault("length", _FRAMES)
+            if str(values["batches"].get("length", 0)) == "0":
+                values["batches"]["length"] = _FRAMES
 
     def to_validate(self, store: Store, config: BatchConfig, limit: int) -> NDArray[np.int64]:
         """Return the first rows with about `limit` predictions, sorted by length, so that little is padded."""
