@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, tee
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -125,7 +125,13 @@ class Seq2seq(Task):
         *(f"rnn_seq2seq/{name}" for name in ("elman", "start", "fixed", "dot", "bilinear", "additive", "coverage")),
         "transformer",
     )
-    for_text = ("rnn_seq2seq/fixed",)
+    ladders: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        source: (
+            *(f"rnn_seq2seq/{name}" for name in ("elman", "start", "dot", "additive", recipe)),
+            f"transformer/{recipe}",
+        )
+        for source, recipe in (("sound", "speech"), ("picture", "captions"))
+    }
     by = "source"
     added = 1
     decodes = (
