@@ -20,7 +20,7 @@ class Config:
     size: int = 0
     """Batch size: rows in one update (0: 32 for running text, else 64); `tokens` replaces it unless you name it."""
     length: int = 0
-    """Tokens a row reads in one step of running text; other tasks cut rows at it (0: 128 for text, 1,024 for rows)."""
+    """Tokens a row reads in one step of running text; rows are cut at it (0: 128; rows 1,024; sound 3,000 frames)."""
     accumulate: int = 1
     """Gradient accumulation: compute an update in this many parts, to save memory; the result is the same."""
     vary: bool = False

@@ -123,8 +123,8 @@ def stem(sizes: Sizes, width: int, patch: int) -> Stem | None:
 
 
 def check_source(source: Source, pixels: int, patch: int, ctc: float = 0.0) -> None:
-    """Raise a ValueError if a model with these keys cannot read such sources."""
-    if ctc and source != "sound":
+    """Raise a ValueError if a model with these keys cannot read such sources; auto: they are not known yet."""
+    if ctc and source not in ("sound", "auto"):
         raise ValueError(f"ctc = {ctc} is for sound, and a source is {'a ' * (source != 'text')}{source}: leave it out")
     if source == "picture" and patch and pixels % patch:
         near = ", ".join(str(n) for n in range(2, pixels + 1) if pixels % n == 0)

@@ -67,7 +67,6 @@ _WINDOW = 256
 """Most sounds or pictures that are in memory at once, to be sorted by length."""
 _FRAMES = 3000
 """The default of batches.length for sound: 30 s."""
-_PLURAL = {"text": "texts", "sound": "sounds", "picture": "pictures"}
 _CELLS, _GPU_CELLS = 1 << 25, 1 << 28
 """Most logits that are made at once."""
 
@@ -228,31 +227,21 @@ class Seq2seq(Task):
         """Say what the sources are, as their names tell, and refuse what is for other ones. What is heard is cut after
         30 seconds, and ranked by its word error rate."""
         data = values["data"]
-        if data.get("path", Data.path) == Data.path and data.get("source", "auto") == "auto":
-            return  # a recipe without its data
         if data.get("source", "auto") == "auto":
+            if data.get("path", Data.path) == Data.path:
+                return  # a recipe without its data
             told = {
                 key: str(data[key]) for key in ("path", "format", "delimiter", "columns", "encoding") if key in data
             }
             with suppress(ValueError):  # a wrong value is refused where the section is made
                 data["source"] = source_of(Data(**told))  # type: ignore[arg-type]
-        source, noise = str(data.get("source", "text")), str(values["batches"].get("noise", "none"))
-        if noise in OF_SOURCES and source != OF_SOURCES[noise]:
-            raise InputError(
-                f"batches.noise={noise} is for sources that are {OF_SOURCES[noise]}s, and these are {_PLURAL[source]} "
-                "(data.source). Leave it out."
-            )
-        if source not in MEDIA:
-            return
-        for key in ("sides", "dropout"):
-            if str(value := values["tokens"].get(key, vars(Tokens())[key])) not in ("both", "0", "0.0"):
-                raise InputError(
-                    f"tokens.{key}={value} is for sources that are texts, and these are {_PLURAL[source]}. Leave it "
-                    "out."
-                )
+        source = str(data.get("source", "text"))
+        if source in ("text", *MEDIA):
+            _check_settings(values, source)
         if source == "sound":
             data.setdefault("metric", "wer")
-            values["batches"].setdefault("length", _FRAMES)
+            if str(values["batches"].get("length", 0)) == "0":
+                values["batches"]["length"] = _FRAMES
 
     def to_validate(self, store: Store, config: BatchConfig, limit: int) -> NDArray[np.int64]:
         """Return the first rows with about `limit` predictions, sorted by length, so that little is padded."""
@@ -368,6 +357,17 @@ class Seq2seq(Task):
             size = sum(len(target.encode()) + 1 for target in targets)
             found["bits_per_byte"] = -math.fsum(logp) / math.log(2) / size
         return found
+
+
+def _check_settings(values: Values, source: str) -> None:
+    """Refuse settings that are for other sources than these: text, sound or picture."""
+    these, noise = f"these are {source}s", str(values["batches"].get("noise", "none"))
+    if noise in OF_SOURCES and source != OF_SOURCES[noise]:
+        wanted = f"{OF_SOURCES[noise]}s"
+        raise InputError(f"batches.noise={noise} is for sources that are {wanted}, and {these}. Leave it out.")
+    for key in ("sides", "dropout") if source in MEDIA else ():
+        if str(value := values["tokens"].get(key, vars(Tokens())[key])) not in ("both", "0", "0.0"):
+            raise InputError(f"tokens.{key}={value} is for sources that are texts, and {these}. Leave it out.")
 
 
 def _frame_noise(name: str) -> type[SpecAugment] | type[PictureNoise]:
