@@ -88,6 +88,15 @@ def test_weights_of_one_shape_do_not_disturb_each_other():
     assert all(torch.allclose(a, b, atol=1e-3) for a, b in zip(together, alone, strict=True))
 
 
+def test_the_weights_of_a_convolution_are_a_matrix_to_muon() -> None:
+    torch.manual_seed(0)
+    kernel = nn.Parameter(torch.randn(4, 3, 2, 2))
+    matrix = nn.Parameter(kernel.detach().flatten(1).clone())
+    for weight in (kernel, matrix):
+        taught(Muon([Group([weight], 0.1)], 0.1, 0.9), [weight], 3)
+    assert torch.equal(kernel.flatten(1), matrix)
+
+
 def test_a_bad_gradient_moves_nothing():
     matrix, vector = nn.Parameter(torch.ones(3, 3)), nn.Parameter(torch.ones(3))
     optimizer = Muon([Group([matrix], 0.1), Group([vector])], 0.1, 0.9)

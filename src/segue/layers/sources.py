@@ -2,7 +2,8 @@
 
     sound                 two convolutions over time, each of stride 2, and a linear layer: S frames give S / 4 places
     picture, patch = p    a linear layer of each patch of p x p pixels (Dosovitskiy et al. 2021)
-    picture, patch = 0    three convolutions of stride 2 over the plane: a place for each 8 x 8 pixels
+    picture, patch = 0    three convolutions of stride 2 over the plane, then one of stride 1: a place for each 8 x 8
+                          pixels, which sees 31 x 31
 
 A place of a picture gets a vector for its row, its column and its frame, since their order in the sequence does not say
 how near two are. Padding changes nothing: it is 0 before each convolution, as what lies beyond the last frame is.
@@ -26,6 +27,8 @@ STRIDE = 4
 """Frames of sound for each place."""
 _PIXELS = 8
 """Pixels between two places of a picture that is read by convolutions."""
+_SPREAD = 0.2
+"""Deviation of the first vectors of rows, columns and frames, beside a content of deviation 1."""
 
 
 class Stem(nn.Module):
@@ -80,10 +83,12 @@ class PictureStem(Stem):
         else:
             sizes = (3, max(8, width // 4), max(8, width // 2), width)
             parts = [part for a, b in pairwise(sizes) for part in (nn.Conv2d(a, b, 3, stride=2, padding=1), nn.ReLU())]
-            self.read = nn.Sequential(*parts[:-1])
+            self.read = nn.Sequential(*parts, nn.Conv2d(width, width, 3, padding=1))
         self.norm = nn.LayerNorm(width)
         self.rows, self.columns = nn.Embedding(self.grid, width), nn.Embedding(self.grid, width)
         self.frames = nn.Embedding(MOST_FRAMES, width)
+        for table in (self.rows, self.columns, self.frames):
+            nn.init.normal_(table.weight, std=_SPREAD)
 
     def forward(self, frames: Tensor, mask_BF: Tensor | None) -> Tensor:
         batch, count = frames.shape[:2]

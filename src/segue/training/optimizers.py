@@ -9,7 +9,8 @@ Muon    M <- mu M + (1 - mu) G;   U = (1 - mu) G + mu M                         
         W <- (1 - rate · decay) W - rate · 0.2 · sqrt(max(rows, columns)) · X      as long as AdamW's step
 
 Muon (Jordan et al. 2024) makes the step of a matrix as long in every direction as in another; everything else (vectors,
-embeddings, the output layer) gets AdamW's. It takes all matrices of a shape together.
+embeddings, the output layer) gets AdamW's. It takes all matrices of a shape together. The weights of a convolution are
+a matrix to it, with a row for each channel that comes out.
 
 SGD and AdamW are torch's kernels, without `torch.optim` around them, which loads torch's compiler at its first use:
 more than a second of every command. The learning rate and a flag that skips a step may be tensors on the device, so
@@ -167,11 +168,10 @@ class Muon(AdamW):
         means = self._keep(weights, "momentum")
         torch._foreach_lerp_(means, gradients, 1 - self.momentum)
         torch._foreach_lerp_(gradients, means, self.momentum)
-        rows, columns = weights[0].shape
-        steps = orthogonal(torch.stack(gradients)).to(weights[0].dtype)
-        steps *= rate * 0.2 * max(rows, columns) ** 0.5
+        steps = orthogonal(torch.stack(gradients).flatten(2)).to(weights[0].dtype)
+        steps *= rate * 0.2 * max(steps.shape[1:]) ** 0.5
         torch._foreach_mul_(weights, 1 - rate * decay)
-        torch._foreach_sub_(weights, list(steps))
+        torch._foreach_sub_(weights, [step.view_as(weights[0]) for step in steps])
 
 
 def orthogonal(matrices: Tensor) -> Tensor:

@@ -69,7 +69,7 @@ def optimizer(model: nn.Module, config: Config) -> Optimizer:
     if config.name == "muon":
         outer = {id(p) for module in model.modules() if isinstance(module, nn.Embedding) for p in module.parameters()}
         outer |= {id(p) for name, p in model.named_parameters() if name.startswith(("head.", "ctc_head."))}
-        first = [p for p in first if p.dim() == 2 and id(p) not in outer]
+        first = [p for p in first if id(p) not in outer]
     ids = {id(p) for p in first}
     groups = [Group(first, config.weight_decay), Group([p for p in learning if id(p) not in ids])]
     # On a GPU the rate is a tensor there, so that a recorded step can be replayed at another rate.
