@@ -215,7 +215,8 @@ def interval(seeds: Sequence[Evaluation]) -> tuple[float, float]:
     if first.share and (value < 1 or not rate):
         low, high = share_interval(value, int((pieces[:, 1] > 0).sum()), chance)
         return low, max(high, value + chance.half) if rate else high  # added words make an error rate more than 1
-    least, most = (0.0, 100.0) if first.figure in METRICS else (-math.inf, math.inf)  # BLEU is never below 0
+    most = math.inf if rate or first.figure not in METRICS else 100.0
+    least = 0.0 if first.figure in METRICS else -math.inf  # BLEU is never below 0
     return max(least, value - chance.half), min(most, value + chance.half)
 
 

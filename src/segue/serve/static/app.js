@@ -516,7 +516,7 @@ async function preview() {
   const { picture, sound, seconds } = await answer("source", { run: page.shown[0].run.name, text: source });
   if (source !== given()) return; // another was chosen meanwhile
   const image = make("img", { src: picture, alt: sound ? "Spectrogram" : "The picture" });
-  $("preview").className = sound ? "sound" : "picture";
+  $("preview").dataset.kind = sound ? "sound" : "picture";
   $("preview").append(image, ...(sound ? [make("audio", { controls: true, src: sound }), make("small", {}, `${seconds.toFixed(2)} s`)] : []));
 }
 
