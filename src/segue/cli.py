@@ -391,7 +391,8 @@ def predict(
         typer.Option(
             "--alignment",
             help="Also print which source word each word of a translation attends to most: ||| 0-0 1-2 (Pharaoh's "
-            "format: source-target, counted from 0, words by blanks).",
+            "format: source-target, counted from 0, words by blanks); of a sound when each word is heard, in seconds, "
+            "of a picture the frame, row and column of the patch where it is seen.",
         ),
     ] = False,
     json: JsonOption = False,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rapidfuzz.distance import Levenshtein
 
@@ -22,6 +22,7 @@ def test_known_distances(a: str, b: str, distance: int) -> None:
 
 
 @given(WORDS, WORDS)
+@settings(max_examples=60, deadline=None)
 def test_distance_and_alignment_are_rapidfuzz(a: list[str], b: list[str]) -> None:
     pairs = aligned(a, b)
     assert [word for word, _ in pairs if word is not None] == a

@@ -12,6 +12,7 @@ from segue.batches.codec import Codec, Sizes
 from segue.data.config import Config as Data
 from segue.inference.alignment import END, Alignment, aligned, pair_batch
 from segue.inference.decode_settings import Config as Decode
+from segue.inference.ensemble import Ensemble
 from segue.inference.opened import Opened
 from segue.inference.places import Patches, Times, places_of
 from segue.layers.sources import SoundStem
@@ -92,3 +93,11 @@ def test_places_come_from_the_stem() -> None:
     assert places_of(opened("picture", patch=0).model) == Patches(2, 8)
     text = Transformer(Transformer.Config(**SMALL[Transformer]), Sizes(9))
     assert places_of(text) is None
+
+
+def test_places_of_an_ensemble_are_those_of_its_first_part_with_attention() -> None:
+    plain, seeing = opened("picture", attention="none", patch=8), opened("picture", Transformer, patch=4)
+    both = plain._replace(model=Ensemble([plain.model, seeing.model]))
+    (found,), (alone,) = (aligned(some, [("shapes:1", TARGET)]) for some in (both, seeing))
+    assert found.places == alone.places == Patches(4, 4)
+    np.testing.assert_array_equal(found.alpha_TS, alone.alpha_TS)

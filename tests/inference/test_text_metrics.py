@@ -196,7 +196,7 @@ def test_error_rates_are_those_of_jiwer() -> None:
 
 
 @given(PAIRS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_error_rates_of_any_text(pairs: list[tuple[str, str]]) -> None:
     """Of empty outputs and references too. Where no reference has a word there is no rate; jiwer counts insertions."""
     outputs, references = ([pair[i] for pair in pairs] for i in range(2))
@@ -215,6 +215,11 @@ def test_the_interval_of_an_error_rate(name: str, output: str, rate: float) -> N
     assert low <= evaluation.value <= high
     assert evaluation.value == pytest.approx(rate) if name == "wer" else (evaluation.value > 0) == (rate > 0)
     assert (low, high > 0.05) == (0.0, True) if rate == 0 else low > 0
+
+
+def test_references_without_words_have_no_error_rate() -> None:
+    found = Evaluation({"figure": "wer", "wer": 0.0}, METRICS["wer"].table(["x", ""] * 20, [""] * 40), share=True)
+    assert np.isnan(found.refigured().result["wer"]) and found.refigured().result["edits"]["insertions"] == 20
 
 
 def test_words_that_are_taken_for_others() -> None:

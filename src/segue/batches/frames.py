@@ -44,14 +44,18 @@ def frame_count(name: str, config: Config) -> int:
         return len(decoded(name, config))
     from segue.batches.log_mel import STEP, WINDOW
 
-    if is_path(name):
-        with opened(name) as file:
-            found, rate = length_of(file, os.fstat(file.fileno()).st_size)
-        samples = -(-found * config.rate // rate)
-    else:
-        samples = len(decoded(name, config))
+    samples = sample_count(name, config)
     window, step = round(config.rate * WINDOW), round(config.rate * STEP)
     return (samples + 2 * (window // 2) - window) // step + 1
+
+
+def sample_count(name: str, config: Config) -> int:
+    """Count the samples of a sound at data.rate: of a wav file by its header alone."""
+    if not is_path(name):
+        return len(decoded(name, config))
+    with opened(name) as file:
+        found, rate = length_of(file, os.fstat(file.fileno()).st_size)
+    return -(-found * config.rate // rate)
 
 
 def cut_frames(cut: int, limit: int, source: str) -> str:

@@ -4,11 +4,11 @@
     power        |FFT|², over the smallest power of two that holds a window
     mel          80 triangles, evenly apart on Slaney's mel scale: linear below 1000 Hz, logarithmic above
     log          the natural logarithm; what is more than some 60 dB below a tone as loud as the sound is raised to that
-    normalised   less each filter's mean over time, over the deviation of all
+    normalised   less each filter's mean over time, shrunk towards the mean of all; over the deviation of all
 
 Loudness does not matter: samples are divided by their root mean square before the floor, and a factor that is left is
-a summand of the logarithm, which the mean takes away. So it does with the microphone, a factor for each filter: of
-spoken digits by a speaker who was not trained on, a small network had 76 % right, and 66 % with one mean for all.
+a summand of the logarithm, which the mean takes away. So it does with the microphone, a factor for each filter. But the
+mean of a short sound is mostly what was said, one vowel perhaps: of S frames, S / (S + 50) of it is taken away.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ MELS = 80
 STEP = 0.01
 WINDOW = 0.025
 FLOOR = 1e-2
+SHRINKS = 50
+"""Frames of a sound of which half of each filter's mean is taken away."""
 _BLOCK = 1 << 17
 """Samples in the windows that are transformed at a time: they stay in the processor's cache."""
 
@@ -40,7 +42,9 @@ def log_mel(samples: Floats, rate: int) -> Floats:
     """Compute the normalised log-mels (S, 80) of a sound that is not silent."""
     scaled = samples / np.abs(samples).max()  # first, since squares of small numbers would be 0
     logs = log_power(scaled / np.sqrt(np.square(scaled).mean()), rate)
-    logs -= logs.mean(0, dtype=np.float64)
+    means_M = logs.mean(0, dtype=np.float64)
+    share = len(logs) / (len(logs) + SHRINKS)
+    logs -= share * means_M + (1 - share) * means_M.mean()
     logs /= max(float(np.sqrt(np.square(logs).mean())), 1e-5)
     return logs
 

@@ -112,12 +112,12 @@ def content_of(name: str, seed: int) -> str:
 
 
 def checksum(name: str, seed: int) -> tuple[bytes, int]:
-    """Compute the checksum of the bytes of a source, and count them; of an item of a built-in corpus, the checksum of
-    its name and the seed that it is made by."""
+    """Compute the checksum of the bytes of a source, and count them; of an item of a built-in corpus, which has none,
+    the checksum of its name and the seed that it is made by."""
     found = hashlib.blake2b(digest_size=32)
     if not is_path(name):
-        data = of_uri(name) if name.startswith("data:") else f"{name} of seed {seed}".encode()
-        found.update(data)
+        data = of_uri(name) if name.startswith("data:") else b""
+        found.update(data or f"{name} of seed {seed}".encode())
         return found.digest(), len(data)
     with opened(name) as file:
         while block := file.read(BLOCK):

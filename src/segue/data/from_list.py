@@ -19,6 +19,7 @@ from segue.data.columns import place_in_objects, swapped
 from segue.data.config import Config
 from segue.data.dataframe import frame_rows
 from segue.data.given_sources import with_whole_paths
+from segue.data.media import media_among
 from segue.data.readers import Question
 from segue.data.shapes import LABELLED, PARALLEL, TAGGED, TEXT, Shape, guess, question_values
 from segue.data.tables import PEEKED_ROWS
@@ -94,6 +95,8 @@ def guess_rows(given: Any) -> Shape:
         named = (row for row in head if isinstance(row, Mapping))
         return guess(".jsonl", [json.dumps({str(key): _plain(value) for key, value in row.items()}) for row in named])
     if isinstance(first, list | tuple) and len(first) == 2:
+        if media_among(str(row[0]) for row in head if isinstance(row, list | tuple) and row):
+            return PARALLEL
         return TAGGED if all(isinstance(value, list | tuple) for value in first) else LABELLED
     return TEXT
 

@@ -147,7 +147,8 @@ class Ledger:
     def first_bad(self, count: int) -> str:
         """Describe the first few bad rows: `reviews.tsv:17 has 1 column, …`."""
         rows = [f"{row['file']}:{row['line']} {_named(row)}{row['reason']}" for row in self.bad_first[:count]]
-        return ", ".join(rows) + (", …" if self.bad_rows > count else "")
+        between = "; " if any("source" in row for row in self.bad_first[:count]) else ", "  # their reasons are long
+        return between.join([*rows, *(["…"] if self.bad_rows > count else [])])
 
 
 def elapsed(

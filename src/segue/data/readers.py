@@ -122,10 +122,13 @@ class Reader:
         return Questions(form, found.header, found.delimiter, self._asked_cells(name, found))
 
     def finish(self) -> None:
-        """Raise an error if rows were bad, unless data.on_error=skip."""
+        """End the reading: raise an error if rows were bad, unless data.on_error=skip."""
+        self._refuse_bad()
+        if self.sources:
+            self.sources.finish()
+
+    def _refuse_bad(self) -> None:
         if not self.ledger.bad_rows or self.config.on_error == "skip":
-            if self.sources:
-                self.sources.finish()
             return
         what = "Mend these rows, say which columns to read (data.columns), or leave such rows out with "
         what += "data.on_error=skip."
@@ -172,7 +175,7 @@ class Reader:
         the reason is about."""
         self.ledger.bad_row(path, line, reason, source)
         if self.ledger.bad_rows > FAULTS_SHOWN:
-            self.finish()
+            self._refuse_bad()
 
     def _example(
         self, values: Values, path: str, line: int, spans: SchemeReader | None = None, lines: Iterable[int] = ()

@@ -122,7 +122,7 @@ def of_words(opened: Opened, text: str, target: str, alpha_TS: Floats) -> Alignm
     _, targets = opened.codec.tokenizer.pieces(target)
     rows = _grouped(target, targets, alpha_TS.shape[0])
     if opened.codec.sizes.frame:
-        places, by_word = places_of(opened.model), alpha_TS.T
+        places, by_word = places_of(_attending(opened.model)), alpha_TS.T
         names = places.names(len(by_word)) if places else ()
     else:
         _, sources = opened.codec.source_tokenizer.pieces(text)
@@ -131,6 +131,12 @@ def of_words(opened: Opened, text: str, target: str, alpha_TS: Floats) -> Alignm
         places, names = None, tuple(word for word, _ in columns)
     alpha = np.array([by_word[:, tokens].mean(1) for _, tokens in rows]).reshape(len(rows), len(by_word))
     return Alignment(names, tuple(word for word, _ in rows), alpha, places)
+
+
+def _attending(model: Any) -> Any:
+    """The model itself; of an ensemble the first part with attention, of whose places the alignment is."""
+    parts = [part for part in model.modules() if isinstance(part, EncoderDecoder) and part is not model]
+    return next((part for part in parts if attends(part)), model)
 
 
 def _grouped(text: str, surfaces: Sequence[str], read: int) -> list[tuple[str, list[int]]]:

@@ -80,6 +80,8 @@ def influences(table: Floats, figure: Figure = ratio) -> Floats:
     """Compute how much each piece moves the figure: a series whose mean is 0 and varies as the figure does."""
     sums, n = table.sum(0), len(table)
     if figure is ratio:  # the same to first order, without n sums
+        if not sums[1]:
+            return np.zeros(n)  # the figure is nan: no reference has a word
         moved: Floats = (table[:, 0] - sums[0] / sums[1] * table[:, 1]) * n / sums[1]
         return moved
     without = figure(sums - table)

@@ -84,4 +84,5 @@ def _halved(frames: NDArray[Any]) -> NDArray[np.uint8]:
     pixels = _square(frames)
     count, side = len(pixels), pixels.shape[1] // 2
     even = pixels[:, : 2 * side, : 2 * side].reshape(count, side, 2, side, 2, 3)
-    return np.rint(even.mean((2, 4))).astype(np.uint8).reshape(count, -1)
+    means: NDArray[np.uint8] = np.rint(even.mean((2, 4))).astype(np.uint8)
+    return means.reshape(count, -1)

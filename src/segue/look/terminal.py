@@ -115,10 +115,11 @@ def print_comparison(result: dict[str, Any]) -> None:
         )
     console = _console()
     console.print(table)
-    if result.get("best_possible") is not None:
-        console.print(f"The best possible on this text is {written(result['best_possible'], result['figure'])}.")
     if result.get("best"):
-        console.print(f"The best possible on this text is {best_told(result['best'])}.")
+        known = {} if result["best_possible"] is None else {main: result["best_possible"]}
+        console.print(f"The best possible on this text is {best_told(known | result['best'])}.")
+    elif result.get("best_possible") is not None:
+        console.print(f"The best possible on this text is {written(result['best_possible'], result['figure'])}.")
     for sentence in (*result["left_out"], *(f"{name} failed: {why}" for name, why in result["failed"].items())):
         console.print(Text(sentence))
     console.print(f"\n{result['verdict']}")

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from segue import tasks
 from segue.batches.frames import frame_width
+from segue.data.media import MEDIA
 from segue.errors import InputError
 from segue.inference.decode_settings import OF_SOURCES
 from segue.look.inside.view import View
@@ -140,6 +141,8 @@ def _reads(recipe: Recipe, key: str) -> bool:
     """Whether a key has a say with this model; every recipe has the same keys, whatever the model reads of them."""
     cls, task, shape = recipe.model_class, recipe.task, recipe.shape
     section, _, name = key.partition(".")
+    if key in ("batches.noise", "batches.share") and recipe.data.source in MEDIA:
+        return True
     if key in (_OF_ROWS if shape.running else _OF_RUNNING_TEXT):
         return False
     if key == "data.label":

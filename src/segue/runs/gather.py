@@ -45,7 +45,8 @@ _SAMPLE = 400
 _INSIDE = 24
 """Characters of held-out text whose attention or gates are drawn."""
 _ALIGNED, _ALIGNED_WORDS = 2, (5, 14)
-"""Held-out sentences whose alignment is drawn, and how many words such a source has, or what was written of it."""
+"""Held-out sentences whose alignment is drawn, and how many words such a source has; what was written of a sound or a
+picture has at most as many."""
 _GIVEN, _CONTINUED = 70, 240
 """About how many characters the quiz shows first, and how many follow."""
 _OTHERS = 3

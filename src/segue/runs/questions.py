@@ -61,7 +61,8 @@ class QuestionFile:
         self._bad: set[int] = set()
         """Lines that name a sound or a picture that cannot be read, found when it was checked."""
         if data.source in MEDIA and not whole and (given := _given_sources(str(file), data)):
-            self.path, self.form, self.given = Path(file), "tsv" if _is_folder(str(file)) else "text", given
+            self.path, self.given = Path(file), given
+            self.form: Format = "tsv" if _is_folder(str(file)) else "text"
             return
         if file == STANDARD_INPUT:
             self.path, self.form = Path("standard input"), self._given(form) or "text"

@@ -131,7 +131,7 @@ class Predict(Question):
         ),
     ]
     explain: Annotated[bool, Field(description="Classifiers: also how much each word mattered.")] = False
-    alignment: Annotated[bool, Field(description="Translations: also pairs [source word, target word].")] = False
+    alignment: Annotated[bool, Field(description="Translations: also where each word comes from.")] = False
     beam: Annotated[int | None, Field(ge=0, le=limits.MAX_BEAM, description="Of translations; 0 draws.")] = None
     length_penalty: Annotated[float | None, Field(ge=0, description="Beam: above 0 favours longer texts.")] = None
     coverage_penalty: Annotated[float | None, Field(ge=0, description="Beam: cover all of the source.")] = None
@@ -261,7 +261,8 @@ def _add_routes(app: FastAPI, engine: Engine) -> None:
 
         With explain each label comes with words: [{word, drop}], the log-odds that the decision loses without the word.
         Translations also come with decode: the settings that they were written with; those of n_best with best:
-        [{translation, logprob, score}]; with alignment also alignment: [[source word, target word]], counted from 0.
+        [{translation, logprob, score}]; with alignment also alignment: [[source word, target word]], counted from 0;
+        of a sound [{word, start, end}] in seconds, of a picture [{word, frame, row, column}], counted from 1.
         """
         if ask.explain and len(ask.texts) > limits.MAX_EXPLAINED:
             raise HTTPException(400, f"explain: at most {limits.MAX_EXPLAINED} texts are explained at once.")

@@ -7,7 +7,7 @@ Evaluation) and knows no task; whatever stands right of it asks `recipe.task`. T
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
@@ -86,8 +86,8 @@ class Task(ABC):
     """Whether unknown words cost the bits of spelling them."""
     ladder: ClassVar[tuple[str, ...]]
     """The recipes that `segue compare` runs, simplest first."""
-    for_text: ClassVar[tuple[str, ...]] = ()
-    """Those of them that make no sense where sources are sounds or pictures."""
+    ladders: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Those that it runs where sources are sounds or pictures."""
     rows: ClassVar[int] = 64
     """The default of batches.size."""
     length: ClassVar[int] = 1024

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, tee
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,14 +21,14 @@ from segue.batches.batches import Config as BatchConfig
 from segue.batches.codec import Codec
 from segue.batches.collate import mask_of, pad
 from segue.batches.encode import Encoded, encode
-from segue.batches.frames import frame_count, frames_column
+from segue.batches.frames import frame_count, frames_column, sample_count
 from segue.batches.noise import OF_SOURCES
 from segue.batches.rows import Rows
 from segue.batches.store import BEGINS, Column, Columns, Store, id_dtype
 from segue.data.config import Config as Data
 from segue.data.corpus import Corpus
 from segue.data.example import Example
-from segue.data.media import MEDIA, decoded
+from segue.data.media import MEDIA
 from segue.data.shapes import PARALLEL, Shape
 from segue.data.sources import source_of
 from segue.errors import InputError
@@ -48,6 +48,7 @@ from segue.tokens.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from segue.batches.picture_noise import PictureNoise
+    from segue.batches.redraw import Redraw
     from segue.batches.specaugment import SpecAugment
     from segue.inference.beam import Generated
 
@@ -124,7 +125,13 @@ class Seq2seq(Task):
         *(f"rnn_seq2seq/{name}" for name in ("elman", "start", "fixed", "dot", "bilinear", "additive", "coverage")),
         "transformer",
     )
-    for_text = ("rnn_seq2seq/fixed",)
+    ladders: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        source: (
+            *(f"rnn_seq2seq/{name}" for name in ("elman", "start", "dot", "additive", recipe)),
+            f"transformer/{recipe}",
+        )
+        for source, recipe in (("sound", "speech"), ("picture", "captions"))
+    }
     by = "source"
     added = 1
     decodes = (
@@ -185,7 +192,7 @@ class Seq2seq(Task):
     def batches(
         self, store: Store, config: BatchConfig, seed: int, carry: bool = True, codec: Codec | None = None
     ) -> Batches:
-        redraw = None
+        redraw: Redraw | SpecAugment | PictureNoise | None = None
         if config.noise in OF_SOURCES:
             redraw = _frame_noise(config.noise)(store, seed, config.share, config.length)
         elif codec and codec.dropout:
@@ -221,7 +228,7 @@ class Seq2seq(Task):
         """Say what the sources are, as their names tell, and refuse what is for other ones. What is heard is cut after
         30 seconds, and ranked by its word error rate."""
         data = values["data"]
-        if "path" not in data and "source" not in data:
+        if data.get("path", Data.path) == Data.path and data.get("source", "auto") == "auto":
             return  # a recipe without its data
         if data.get("source", "auto") == "auto":
             told = {
@@ -367,7 +374,7 @@ def _frame_noise(name: str) -> type[SpecAugment] | type[PictureNoise]:
     from segue.batches.picture_noise import PictureNoise  # numba takes long to import
     from segue.batches.specaugment import SpecAugment
 
-    return {"specaugment": SpecAugment, "shift": PictureNoise}[name]
+    return SpecAugment if name == "specaugment" else PictureNoise
 
 
 def _sides(codec: Codec) -> dict[str, Tokenizer]:
@@ -384,7 +391,7 @@ def _lengths(rows: Sequence[Example], codec: Codec) -> dict[str, Any]:
     """Return the lengths of the sources by which the figure is also computed: in words, or of sound in hundredths of a
     second; pictures have none."""
     if codec.sizes.source == "sound":
-        samples = (len(decoded(row.text, codec.data)) for row in rows)
+        samples = (sample_count(row.text, codec.data) for row in rows)
         return {"lengths_N": np.array([round(100 * n / codec.data.rate) for n in samples]), "length_unit": "seconds"}
     return {} if codec.sizes.frame else {"lengths_N": np.array([len(row.text.split()) for row in rows])}
 

@@ -16,6 +16,7 @@ import torch
 from PIL import Image
 
 from segue.batches.codec import Codec, Sizes
+from segue.cli import main
 from segue.data import scenes
 from segue.data.config import Config as Data
 from segue.errors import InputError
@@ -104,8 +105,13 @@ def test_a_planted_patch_is_the_clear_one(monkeypatch: pytest.MonkeyPatch) -> No
     assert shown.kind == "patches" and shown.panels == ("ab", "c", "</s>")
     assert [tuple(np.argwhere(one == 1)[0]) for one in shown.values_PRC] == [(1, 2), (3, 0), (0, 0)]
     np.testing.assert_array_equal(shown.values_PRC.sum((1, 2)), 1)
-    clear = re.findall(r'fill-opacity="0.000"><title>(\S+) · (\d), (\d)', shown.svg())
-    assert clear == [("ab", "2", "3"), ("c", "4", "1"), ("&lt;/s&gt;", "1", "1")]
+    corners = re.findall(r'<use href="#[\w-]+" x="([\d.]+)" y="([\d.]+)"', shown.svg())[1:]
+    clear = re.findall(r'fill-opacity="0.000"[^>]* d="M([\d.]+) ([\d.]+)h32.0v32.0h-32.0z"><title>(\S+): ', shown.svg())
+    at = [
+        (float(x) - float(left), float(y) - float(top)) for (x, y, _), (left, top) in zip(clear, corners, strict=True)
+    ]
+    assert [word for *_, word in clear] == ["ab", "c", "&lt;/s&gt;"]
+    assert at == [(2 * 32, 1 * 32), (0 * 32, 3 * 32), (0, 0)]
     assert shown.svg().count("data:image") == 1 and shown.svg().count("<use ") == 4
     ElementTree.fromstring(shown.svg())
     head, *rows = shown.terminal().split("\n")[2:7]
@@ -155,3 +161,51 @@ def test_a_file_and_its_data_uri_look_the_same(tmp_path: Path) -> None:
     file.write_bytes(b"no sound")
     with pytest.raises(InputError, match=r"a\.wav"):
         look(some, "alignment", str(file), TARGET)
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six sounds of a fifth of a second, and what they say."""
+    folder = tmp_path_factory.mktemp("sounds")
+    for number in range(6):
+        tone = np.sin(np.arange(1600) * 0.1 * (number + 1)).astype(np.float32)
+        (folder / f"{number}.wav").write_bytes(wav(tone, 8000))
+    rows = [f"{number}.wav\t{'low' if number < 3 else 'high'} tone\n" for number in range(6)]
+    (folder / "table.tsv").write_text("".join(rows))
+    return folder / "table.tsv"
+
+
+def test_the_command_line_and_the_page_show_where_a_model_listens(
+    table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, sound = table.parent / "run", str(table.parent / "4.wav")
+    small = [
+        "model.width=8",
+        "model.layers=1",
+        "tokens.kind=space",
+        "data.rate=8000",
+        "train.steps=1",
+        "decode.max_tokens=4",
+    ]
+    assert main(["train", "rnn_seq2seq", str(table), "--out", str(run), "data.validation=0.34", *small]) == 0
+    assert "where it looks for each word that it wrote" in (run / "report.html").read_text()
+    capsys.readouterr()
+    assert main(["look", str(run), sound, "--target", "low tone", "--view", "alignment", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["rows"] == ["low", "tone", "</s>"] and shown["columns"][:2] == ["0.00", "0.04"]
+    names = table.parent / "names.txt"
+    names.write_text(f"{sound}\n")
+    assert main(["predict", str(run), str(names), "--alignment", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert [link["word"] for link in answer["alignment"]] == answer["translation"].split()
+    assert all(0 <= link["start"] <= link["end"] <= 0.24 for link in answer["alignment"])
+
+
+def test_the_picture_of_a_long_sound_stays_small(tmp_path: Path) -> None:
+    """Of 20 s, 2,001 frames and 501 places, each column has 17 places and so 68 frames: means of 4 are drawn."""
+    file = tmp_path / "long.wav"
+    file.write_bytes(wav(np.sin(np.arange(20 * 16000) * 0.3).astype(np.float32), 16000))
+    shown = look(opened("sound")._replace(limit=3000), "alignment", str(file), TARGET)
+    assert len(shown.columns) == 30 and shown.columns[1] == f"{17 * 0.04:.2f}"
+    assert picture(shown).size == (30 * 68 // 4, 80)
+    np.testing.assert_allclose(shown.values_PRC.sum(-1), 1, atol=1e-6)

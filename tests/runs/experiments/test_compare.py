@@ -16,7 +16,7 @@ from segue.cli import main
 from segue.inference import metrics
 from segue.inference.evaluation import Evaluation, interval
 from segue.inference.score import Scored
-from segue.recipe import read_recipe
+from segue.recipe import load_recipe, read_recipe
 from segue.runs import folder, prepare, resume
 from segue.runs.experiments.compare import _expanded, _joined, _ladder, _own_ways, mean_of, task_of
 from segue.tasks.lm import of_scored
@@ -227,12 +227,14 @@ def test_the_ladder_leaves_out_models_of_other_labels_and_says_so() -> None:
     assert said == ["Left out, since they learn one class a row: naive_bayes, nbsvm, ngram_bag."]
 
 
-def test_the_ladder_of_sounds_and_pictures_leaves_out_what_reads_word_by_word() -> None:
+def test_the_ladder_of_sounds_and_pictures_ends_in_their_own_recipes() -> None:
     pairs = tasks.task("seq2seq")
     assert _ladder(pairs, "clauses", []) == (pairs.ladder, [])
-    for data in ("tones", "shapes"):
-        names, (said,) = _ladder(pairs, data, [])
-        assert set(pairs.ladder) - set(names) == {"rnn_seq2seq/fixed"} and said.endswith("text: rnn_seq2seq/fixed.")
+    for data, recipe in (("tones", "speech"), ("shapes", "captions")):
+        names, said = _ladder(pairs, data, [])
+        assert names[-2:] == (f"rnn_seq2seq/{recipe}", f"transformer/{recipe}") and said == []
+        assert "rnn_seq2seq/fixed" not in names  # word t of a target is not at place t of a sound
+        assert {load_recipe(name, [], {"data": {"path": data}}).data.path for name in names} == {data}
 
 
 def test_seeds_are_averaged_in_every_column() -> None:

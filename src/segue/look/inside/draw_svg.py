@@ -40,6 +40,8 @@ _PICTURE = 128.0
 """Pixels of a picture, at least."""
 _GREY, _HIDDEN = "#808080", 0.85
 """What lies over a patch, and how opaque it is where the value is 0: black and white are both seen apart from it."""
+_SHADES = 64
+"""Steps from the greyest patch to the clearest."""
 _WIDE = 1000.0
 _GAP = 28.0
 _MOST_LABEL = 16
@@ -370,23 +372,35 @@ def _bars(sheet: _Sheet, view: View, whole: View, left: float, top: float) -> fl
 def _patches(sheet: _Sheet, view: View, whole: View, left: float, top: float) -> float:
     """The picture alone, then once for each panel: the less a patch has, the more grey lies over it."""
     rows, columns = len(view.rows), len(view.columns)
-    scale, cell = largest(whole), max(_CELL, _PICTURE / max(1, rows))
+    cell = min(max(_CELL, _PICTURE / max(1, rows)), _WIDE / max(1, columns))
     across, down = cell * columns, cell * rows
     width, height = max(across, _LETTER * _MOST_LABEL) + _GAP, down + 22 + _GAP / 2
     each = max(1, int((_WIDE + _GAP) // width))
     alone = [] if view.picture is None else [("the source", None)]
-    panels = [*alone, *zip(view.panels, view.values_PRC, strict=True)]
+    panels = [*alone, *zip(view.panels, finite(view.values_PRC), strict=True)]
     for number, (name, values_RC) in enumerate(panels):
         x, y = left + width * (number % each), top + height * (number // each)
         sheet.write(x, y + 10, _short(name))
         if view.picture is not None:
             sheet.picture(x, y + 16, across, down, view.picture.png)
-        for r, c in np.ndindex(rows, columns) if values_RC is not None else ():
-            value = float(values_RC[r, c])
-            said = f"{visible(name)} · {visible(view.rows[r])}, {visible(view.columns[c])}: {_number(value)}"
-            share = value / scale if math.isfinite(value) else 0.0
-            sheet.box(x + cell * c, y + 16 + cell * r, cell, cell, _GREY, _HIDDEN * (1 - share), said)
+        if values_RC is not None:
+            _cover(sheet, name, values_RC, largest(whole), (x, y + 16), cell)
     return top + height * math.ceil(len(panels) / each)
+
+
+def _cover(sheet: _Sheet, name: str, values_RC: Floats, scale: float, corner: tuple[float, float], cell: float) -> None:
+    """Grey over patches: one mark for all that have about the same value, since a long moving picture has thousands."""
+    steps_RC = np.round(_SHADES * np.clip(values_RC / scale, 0.0, 1.0))
+    for step in np.unique(steps_RC):
+        squares = "".join(
+            f"M{corner[0] + cell * c:.1f} {corner[1] + cell * r:.1f}h{cell:.1f}v{cell:.1f}h-{cell:.1f}z"
+            for r, c in np.argwhere(steps_RC == step)
+        )
+        share = float(step) / _SHADES
+        said = f"<title>{text(f'{visible(name)}: {_number(share * scale)}')}</title>"
+        style = f'fill="{_GREY}" fill-opacity="{_HIDDEN * (1 - share):.3f}" shape-rendering="crispEdges"'
+        sheet.marks.append(f'<path {style} d="{squares}">{said}</path>')
+    sheet.grow(corner[0] + cell * values_RC.shape[1], corner[1] + cell * values_RC.shape[0])
 
 
 _PANELS = {

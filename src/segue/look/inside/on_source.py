@@ -18,6 +18,8 @@ from segue.look.source_picture import picture_of
 
 MOST_TIMES = 30
 """Columns of a sound: more would not fit beside each other."""
+_PIXELS = 16
+"""Pixels of a spectrogram in a column, at least, if it has so many frames."""
 _BANDS = 8
 """Lines of a spectrogram in a terminal."""
 _WHITE = 255
@@ -50,8 +52,16 @@ def _heard(opened: Opened, frames: NDArray[Any], places: Times, title: str, pane
         rows=first.target,
         columns=columns,
         values_PRC=np.stack(values),
-        picture=Picture(picture_of(frames, opened.codec.sizes), _bands(frames, len(columns))),
+        picture=Picture(picture_of(_thinned(frames, len(columns)), opened.codec.sizes), _bands(frames, len(columns))),
     )
+
+
+def _thinned(frames: NDArray[Any], columns: int) -> NDArray[Any]:
+    """Means of neighbouring frames, where each column has more than can be seen."""
+    wide, step = len(frames) // columns, 1
+    while wide % (2 * step) == 0 and wide >= 2 * step * _PIXELS:
+        step *= 2
+    return np.asarray(frames.reshape(-1, step, frames.shape[1]).mean(1))
 
 
 def _bands(frames: NDArray[Any], columns: int) -> Floats:

@@ -26,7 +26,6 @@ from segue import tasks
 from segue.data.config import Config as DataConfig
 from segue.data.corpus import Corpus
 from segue.data.from_list import guess_rows
-from segue.data.media import MEDIA
 from segue.data.sources import guess_shape
 from segue.errors import InputError, SegueError
 from segue.inference import metrics
@@ -245,11 +244,11 @@ def _compare(asked: Asked, recipes: list[Recipe], out: Path, progress: Progress,
 
 
 def _ladder(task: Task, data: str, overrides: Sequence[str]) -> tuple[Sequence[str], list[str]]:
-    """Return the task's models that can read the sources and learn the labels of the data, and a sentence about the
+    """Return the task's models for such sources that can learn the labels of the data, and a sentence about the
     others, if any."""
-    if task.for_text and load_recipe(task.ladder[0], overrides, {"data": {"path": data}}).data.source in MEDIA:
-        able = [name for name in task.ladder if name not in task.for_text]
-        return able, [f"Left out, since they are made for sources that are text: {', '.join(task.for_text)}."]
+    if task.ladders:
+        source = load_recipe(task.ladder[0], overrides, {"data": {"path": data}}).data.source
+        return task.ladders.get(source, task.ladder), []
     given = [word.partition("=")[2] for word in overrides if word.startswith(("data.label=", "label="))]
     label = given[-1] if given else "class"
     able = [name for name in task.ladder if label in model_class(name.split("/")[0]).labels]
