@@ -70,6 +70,25 @@ def test_a_still_picture_beside_a_moving_one_is_read_as_alone(patch: int) -> Non
     torch.testing.assert_close(together[1:], layer(frames[1:], None))
 
 
+def test_convolutions_see_the_frames_beside_each_and_patches_do_not() -> None:
+    frames = pixels(1, 3)
+    changed = frames.clone()
+    changed[0, 2] = 0
+    for patch, seen in ((0, [False, True]), (4, [False, False])):
+        layer = picture(patch)
+        differ = (layer(frames, None) - layer(changed, None)).view(3, -1).abs().amax(1) > 1e-9
+        assert differ.tolist() == [*seen, True]
+
+
+def test_a_still_picture_is_read_as_the_only_frame_of_a_moving_one() -> None:
+    layer, frames = picture(0), pixels(2, 1)
+    assert layer.across is not None
+    planes = layer.read(frames.view(2, 12, 12, 3).permute(0, 3, 1, 2).double() / 127.5 - 1)
+    content = layer.norm(layer.across(planes[:, :, None]).flatten(2).mT)
+    plane = (layer.rows.weight[:, None] + layer.columns.weight[None]).flatten(0, 1) + layer.frames.weight[0]
+    torch.testing.assert_close(layer(frames, None), content + plane, rtol=0, atol=1e-6)
+
+
 def test_the_frames_of_a_long_moving_picture_share_the_last_vector() -> None:
     layer = picture(6)
     still = pixels(1, 1).expand(-1, 18, -1)

@@ -2,8 +2,8 @@
 
     sound                 two convolutions over time, each of stride 2, and a linear layer: S frames give S / 4 places
     picture, patch = p    a linear layer of each patch of p x p pixels (Dosovitskiy et al. 2021)
-    picture, patch = 0    three convolutions of stride 2 over the plane, then one of stride 1: a place for each 8 x 8
-                          pixels, which sees 31 x 31
+    picture, patch = 0    three convolutions of stride 2 over the plane, then one of stride 1 over plane and frames: a
+                          place for each 8 x 8 pixels, which sees 31 x 31 in its frame and in those beside it
 
 A place of a picture gets a vector for its row, its column and its frame, since their order in the sequence does not say
 how near two are. Padding changes nothing: it is 0 before each convolution, as what lies beyond the last frame is.
@@ -16,6 +16,7 @@ from abc import abstractmethod
 from itertools import pairwise
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from segue.batches.codec import Sizes
@@ -83,7 +84,9 @@ class PictureStem(Stem):
         else:
             sizes = (3, max(8, width // 4), max(8, width // 2), width)
             parts = [part for a, b in pairwise(sizes) for part in (nn.Conv2d(a, b, 3, stride=2, padding=1), nn.ReLU())]
-            self.read = nn.Sequential(*parts, nn.Conv2d(width, width, 3, padding=1))
+            self.read = nn.Sequential(*parts)
+        self.across = None if patch else nn.Conv3d(width, width, 3, padding=1)
+        """Sees what moves: the neighbours of a place in its own frame and in the frames beside it."""
         self.norm = nn.LayerNorm(width)
         self.rows, self.columns = nn.Embedding(self.grid, width), nn.Embedding(self.grid, width)
         self.frames = nn.Embedding(MOST_FRAMES, width)
@@ -92,8 +95,8 @@ class PictureStem(Stem):
 
     def forward(self, frames: Tensor, mask_BF: Tensor | None) -> Tensor:
         batch, count = frames.shape[:2]
-        pixels = (frames.float() / 127.5 - 1).to(self.norm.weight.dtype).view(-1, self.side, self.side, 3)
-        x_BFGD = self.norm(self._read(pixels)).view(batch, count, self.grid * self.grid, -1)
+        pixels = (frames.float() / 127.5 - 1).to(self.norm.weight.dtype).view(batch, count, self.side, self.side, 3)
+        x_BFGD = self.norm(self._patches(pixels) if self.across is None else self._convolved(pixels, mask_BF))
         every = torch.arange(self.grid, device=frames.device)
         plane_GD = (self.rows(every)[:, None] + self.columns(every)[None]).flatten(0, 1)
         moments = torch.arange(count, device=frames.device).clamp(max=MOST_FRAMES - 1)
@@ -101,15 +104,25 @@ class PictureStem(Stem):
         x_BSD: Tensor = x_BFGD.flatten(1, 2)
         return x_BSD
 
-    def _read(self, pixels: Tensor) -> Tensor:
-        """(N, G, D) of N frames."""
-        if not self.patch:
-            out: Tensor = self.read(pixels.permute(0, 3, 1, 2)).flatten(2).mT
-            return out
-        n, p = self.grid, self.patch
-        cut = pixels.view(-1, n, p, n, p, 3).transpose(2, 3)
-        patches: Tensor = self.read(cut.reshape(len(cut), n * n, p * p * 3))
+    def _patches(self, pixels: Tensor) -> Tensor:
+        """x_BFGD, each place from its own patch."""
+        (batch, count), n, p = pixels.shape[:2], self.grid, self.patch
+        cut = pixels.view(batch, count, n, p, n, p, 3).transpose(3, 4)
+        patches: Tensor = self.read(cut.reshape(batch, count, n * n, p * p * 3))
         return patches
+
+    def _convolved(self, pixels: Tensor, mask_BF: Tensor | None) -> Tensor:
+        """x_BFGD by convolutions; frames that are padding are 0 to those beside them."""
+        assert isinstance(self.across, nn.Conv3d)
+        batch, count = pixels.shape[:2]
+        planes = self.read(pixels.flatten(0, 1).permute(0, 3, 1, 2))
+        if count == 1:  # there is no frame beside it: a third of the work
+            own = self.across.weight[:, :, 1]
+            return F.conv2d(planes, own, self.across.bias, padding=1).flatten(2).mT[:, None]
+        x_BCFGG = planes.unflatten(0, (batch, count)).transpose(1, 2)
+        if mask_BF is not None:
+            x_BCFGG = x_BCFGG * mask_BF[:, None, :, None, None]
+        return self.across(x_BCFGG).flatten(3).permute(0, 2, 3, 1)
 
     def mask(self, mask_BF: Tensor) -> Tensor:
         return mask_BF.repeat_interleave(self.grid * self.grid, 1)
