@@ -122,7 +122,8 @@ class PictureStem(Stem):
         x_BCFGG = planes.unflatten(0, (batch, count)).transpose(1, 2)
         if mask_BF is not None:
             x_BCFGG = x_BCFGG * mask_BF[:, None, :, None, None]
-        return self.across(x_BCFGG).flatten(3).permute(0, 2, 3, 1)
+        x_BFGD: Tensor = self.across(x_BCFGG).flatten(3).permute(0, 2, 3, 1)
+        return x_BFGD
 
     def mask(self, mask_BF: Tensor) -> Tensor:
         return mask_BF.repeat_interleave(self.grid * self.grid, 1)
