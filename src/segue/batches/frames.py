@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from segue.batches.log_mel import MELS, STEP, WINDOW, log_mel
 from segue.batches.store import Column
 from segue.data.config import Config
 from segue.data.example import Example
 from segue.data.media import decoded, is_path, opened
 from segue.data.sound import length_of
 from segue.errors import BadSourceError, InputError
-
-MELS = 80
 
 
 def frame_width(config: Config) -> int:
@@ -32,8 +31,6 @@ def frames_of(name: str, config: Config) -> NDArray[Any]:
     """Decode a sound or a picture to (S, W) frames."""
     found = decoded(name, config)
     if config.source == "sound":
-        from segue.batches.log_mel import log_mel
-
         return log_mel(found, config.rate)
     return found.reshape(len(found), -1)
 
@@ -42,8 +39,6 @@ def frame_count(name: str, config: Config) -> int:
     """Count the frames of a source: of a wav file by its header alone."""
     if config.source != "sound":
         return len(decoded(name, config))
-    from segue.batches.log_mel import STEP, WINDOW
-
     samples = sample_count(name, config)
     window, step = round(config.rate * WINDOW), round(config.rate * STEP)
     return (samples + 2 * (window // 2) - window) // step + 1
@@ -65,17 +60,18 @@ def cut_frames(cut: int, limit: int, source: str) -> str:
     return f"{cut:,} frames beyond {limit:,} a picture were not read"
 
 
-def frames_column(group: Sequence[Example], config: Config) -> Column:
-    """Decode the sources of some examples."""
-    rows = [_of_example(example, config) for example in group]
+def frames_column(group: Sequence[Example], config: Config, limit: int = 0) -> Column:
+    """Decode the sources of some examples, and keep the first `limit` frames of each (0: all)."""
+    rows = [_of_example(example, config, limit) for example in group]
     width = frame_width(config)
     flat = np.concatenate([row.reshape(-1) for row in rows]) if rows else np.empty(0, np.float32)
     return Column(flat, np.cumsum([len(row) for row in rows], dtype=np.int64), width)
 
 
-def _of_example(example: Example, config: Config) -> NDArray[Any]:
+def _of_example(example: Example, config: Config, limit: int) -> NDArray[Any]:
     try:
-        return frames_of(example.text, config)
+        found = frames_of(example.text, config)
+        return found[:limit].copy() if 0 < limit < len(found) else found  # a view would keep all of them in memory
     except BadSourceError as error:
         where = f"{example.path}, line {example.line}: " if example.path else ""
         raise InputError(f"{where}{example.text[:200]} {error}.") from None

@@ -29,6 +29,7 @@ from segue.data.config import Config as Data
 from segue.data.corpus import Corpus
 from segue.data.example import Example
 from segue.data.media import MEDIA
+from segue.data.pictures import MOST_FRAMES
 from segue.data.shapes import PARALLEL, Shape
 from segue.data.sources import source_of
 from segue.errors import InputError
@@ -37,6 +38,7 @@ from segue.inference.decode_settings import Config as Decode
 from segue.inference.edit_distance import edit_distance
 from segue.inference.evaluation import ERROR_RATES, Evaluation
 from segue.inference.opened import Opened
+from segue.inference.places import place_counts
 from segue.inference.score import Floats, Line, perplexity_of
 from segue.inference.text_metrics import METRICS, confusions, distinct, signature, spoken_words
 from segue.look.source_picture import shown_sources
@@ -60,9 +62,9 @@ _SAID = ("beam", "length_penalty", "max_tokens", "length_ratio")
 _ROWS, _GPU_ROWS = 64, 1024
 """Rows that are scored together, or sorted by length at first."""
 _TOKENS, _GPU_TOKENS = 1 << 13, 1 << 17
-"""Tokens of sources, times the beam, that are decoded together."""
-_DECODED = 64
-"""Sounds or pictures that are decoded together: they are in memory at once."""
+"""Tokens or places of sources, times the beam, that are decoded together."""
+_DECODED = 8
+"""Sounds or pictures that are encoded together: they are in memory at once, and half an hour of sound has 58 MB."""
 _WINDOW = 256
 """Most sounds or pictures that are in memory at once, to be sorted by length."""
 _FRAMES = 3000
@@ -149,9 +151,10 @@ class Seq2seq(Task):
         """Allow noise on the frames of sources; `_settle_source` has checked what they are."""
         super().settle_batches(replace(config, noise="none") if config.noise in OF_SOURCES else config)
 
-    def encode(self, group: Sequence[Example], codec: Codec, labelled: bool = True) -> Columns:
+    def encode(self, group: Sequence[Example], codec: Codec, labelled: bool = True, most: int = 0) -> Columns:
+        """`most`: frames of a sound or a picture that are kept; 0: all."""
         if codec.sizes.frame:
-            columns = {"source": frames_column(group, codec.data)}
+            columns = {"source": frames_column(group, codec.data, most)}
         else:
             columns = {"source": _column([example.text for example in group], codec.source_tokenizer)}
         if labelled:
@@ -199,7 +202,7 @@ class Seq2seq(Task):
 
             redraw = Redraw(store, _sides(codec), codec.dropout, seed, config.length)
         collate = partial(self.collate, limit=config.length)
-        return Rows(store, config, seed, collate, self.by, self.added, redraw)
+        return Rows(store, config, seed, collate, self.by, self.added, redraw, _tokens_of_frame(codec))
 
     def collate(self, columns: Columns, limit: int) -> Batch:
         """Batch for teacher forcing: STOP y1 … yn predicts y1 … yn STOP. A row cut at `limit` has no last STOP."""
@@ -269,9 +272,11 @@ class Seq2seq(Task):
         for number, window in windows(examples, _GPU_ROWS if gpu else _ROWS, **most):
             found = [Translation("", 0.0)] * len(window)
             asked = [place for place, example in enumerate(window) if example.text.strip()]
-            sources = self.encode([window[place] for place in asked], codec, labelled=False)["source"]
+            sources = self.encode([window[place] for place in asked], codec, False, opened.limit)["source"]
             rows = _sources(sources, opened.limit)
-            for places in by_tokens([len(row) for row in rows], *together):
+            lengths = [len(row) for row in rows]
+            lengths = place_counts(opened.model, lengths) if codec.sizes.frame else lengths
+            for places in by_tokens(lengths, *together):
                 some, numbers = [rows[i] for i in places], [number + asked[i] for i in places]
                 starts, given = [prefix] * len(some), (pad(some), mask_of(some))
                 texts = best(opened.model, starts, codec.sizes, decode, *given, opened.device, forbid, numbers)
@@ -283,6 +288,8 @@ class Seq2seq(Task):
         """Count the tokens, or the frames of a sound or a picture, beyond the limit."""
         if not opened.codec.sizes.frame or not example.text:
             return super().cut(opened, example)
+        if opened.codec.sizes.source == "picture" and opened.limit >= MOST_FRAMES:
+            return 0  # without decoding it
         return max(0, frame_count(example.text, opened.codec.data) - opened.limit)
 
     def cells(self, prediction: Translation) -> dict[str, str]:
@@ -295,7 +302,7 @@ class Seq2seq(Task):
         opened.model.eval()
         source = iter(rows)
         while group := list(islice(source, _ROWS)):
-            whole = self.encode(group, opened.codec)
+            whole = self.encode(group, opened.codec, most=opened.limit)
             lengths = whole["text"].lengths() + 1
             at_once = max(1, _CELLS // (opened.codec.sizes.vocab_size * int(lengths.max())))
             for first in range(0, len(group), at_once):
@@ -375,6 +382,13 @@ def _frame_noise(name: str) -> type[SpecAugment] | type[PictureNoise]:
     from segue.batches.specaugment import SpecAugment
 
     return SpecAugment if name == "specaugment" else PictureNoise
+
+
+def _tokens_of_frame(codec: Codec | None) -> int:
+    """Return how many tokens of a batch a frame of a source counts as: one, or of pictures as many as it has squares
+    of 8 x 8 pixels, about as many as attention sees."""
+    pixels = codec.data.pixels if codec and codec.sizes.source == "picture" else 0
+    return max(1, (pixels // 8) ** 2)
 
 
 def _sides(codec: Codec) -> dict[str, Tokenizer]:
