@@ -14,7 +14,7 @@ from segue.inference.alignment import END, Alignment, aligned, pair_batch
 from segue.inference.decode_settings import Config as Decode
 from segue.inference.ensemble import Ensemble
 from segue.inference.opened import Opened
-from segue.inference.places import Patches, Times, place_counts, places_of
+from segue.inference.places import Patches, Times, places_of
 from segue.layers.sources import SoundStem
 from segue.models.rnn_seq2seq import RnnSeq2seq
 from segue.models.transformer import Transformer
@@ -91,8 +91,6 @@ def test_places_come_from_the_stem() -> None:
     assert len(found.source) == -(-frames // SoundStem.stride)
     assert places_of(opened("picture", patch=4).model) == Patches(4, 4)
     assert places_of(opened("picture", patch=0).model) == Patches(2, 8)
-    assert place_counts(opened("picture", patch=4).model, [1, 2]) == [16, 32]
-    assert place_counts(some.model, [frames]) == [len(found.source)]
     text = Transformer(Transformer.Config(**SMALL[Transformer]), Sizes(9))
     assert places_of(text) is None
 

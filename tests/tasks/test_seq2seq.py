@@ -435,6 +435,29 @@ def test_pictures_are_shown_and_have_no_length() -> None:
     assert evaluation.lengths_N is None and "by_length" not in evaluation.result
 
 
+def test_few_pictures_are_read_together_however_many_patches_they_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A picture is one frame and many places: memory is that of the places."""
+    monkeypatch.setattr("segue.tasks.seq2seq._TOKENS", 2 * 2 * 64)
+    monkeypatch.setattr("segue.tasks.seq2seq._PLACES", 2 * 64)
+    read: list[tuple[int, int]] = []
+
+    class Counted(RnnSeq2seq):
+        def encoded(self, source: Tensor, source_mask_BS: Tensor | None) -> Any:
+            read.append(tuple(source.shape[:2]))  # type: ignore[arg-type]
+            return super().encoded(source, source_mask_BS)
+
+    one = opened(lambda sizes: None, beam=2, max_tokens=2)
+    sizes = replace(one.codec.sizes, source="picture", frame=3 * 16 * 16)
+    codec = one.codec._replace(sizes=sizes, data=Data(source="picture", pixels=16))
+    model = Counted(Counted.Config(width=8, layers=1, patch=2), sizes).eval()
+    rows = [Example(f"shapes:{number}", target="one") for number in range(1, 8)]
+    with torch.inference_mode():
+        assert len(list(TASK.predict(one._replace(codec=codec, model=model), rows))) == len(rows)
+        assert len(list(TASK.target_logprobs(one._replace(codec=codec, model=model), rows))) == len(rows)
+    assert sum(count for count, _ in read) == 2 * len(rows)
+    assert all(count * frames <= max(2, frames) for count, frames in read)
+
+
 def test_word_errors_are_counted() -> None:
     result = translated(WRITTEN, REFERENCES, "wer").result
     assert result["wer"] == 4 / 20 and result["edits"] == {"substitutions": 1, "deletions": 2, "insertions": 1}
@@ -505,9 +528,3 @@ def test_token_batches_count_the_squares_of_pictures(tmp_path: Path) -> None:
     assert sum(len(batch.source) for batch in batches) == len(stills) > 20
     assert {batch.source.shape[1:] for batch in batches} == {(1, 3 * 16 * 16)}
     assert 5 < max(len(batch.source) for batch in batches) <= 80 / (4 + 4)
-
-
-def test_predict_keeps_the_frames_that_the_model_reads() -> None:
-    codec = Codec(Tokenizer.train(Tokens(kind="char"), ["a"]), (), Data(source="sound"), Sizes(9, frame=80))
-    whole, cut = (TASK.encode([Example("tones:1")], codec, False, most)["source"].row(0) for most in (0, 7))
-    assert len(cut) == 7 < len(whole) and np.array_equal(cut, whole[:7])

@@ -60,18 +60,17 @@ def cut_frames(cut: int, limit: int, source: str) -> str:
     return f"{cut:,} frames beyond {limit:,} a picture were not read"
 
 
-def frames_column(group: Sequence[Example], config: Config, limit: int = 0) -> Column:
-    """Decode the sources of some examples, and keep the first `limit` frames of each (0: all)."""
-    rows = [_of_example(example, config, limit) for example in group]
+def frames_column(group: Sequence[Example], config: Config) -> Column:
+    """Decode the sources of some examples."""
+    rows = [_of_example(example, config) for example in group]
     width = frame_width(config)
     flat = np.concatenate([row.reshape(-1) for row in rows]) if rows else np.empty(0, np.float32)
     return Column(flat, np.cumsum([len(row) for row in rows], dtype=np.int64), width)
 
 
-def _of_example(example: Example, config: Config, limit: int) -> NDArray[Any]:
+def _of_example(example: Example, config: Config) -> NDArray[Any]:
     try:
-        found = frames_of(example.text, config)
-        return found[:limit].copy() if 0 < limit < len(found) else found  # a view would keep all of them in memory
+        return frames_of(example.text, config)
     except BadSourceError as error:
         where = f"{example.path}, line {example.line}: " if example.path else ""
         raise InputError(f"{where}{example.text[:200]} {error}.") from None

@@ -4,7 +4,7 @@ in many voices and does not rely on any one frame or frequency.
 A row of S frames with M mels gets, drawn anew in every epoch:
 
     speed          S frames become about S · factor (instead of SpecAugment's time warp)
-    pauses         up to 20 quiet frames before, and after: recordings are not cut alike
+    pauses         up to 10 quiet frames before, and after: recordings are not cut alike
     vocal tract    mel m is read at m · (1 + stretch) + shift: a longer or shorter throat moves all resonances (VTLP,
                    Jaitly and Hinton 2013), as those of speakers who are not in the training data
     recording      as through another microphone in another room: mels are blurred, a smooth curve is added to them, and
@@ -28,7 +28,7 @@ from segue.compiling import njit
 
 SLOWEST, FASTEST = 1.2, 0.85
 """The factors of a row's length: people speak a digit that much slower or faster."""
-PAUSE = 20
+PAUSE = 10
 """Most quiet frames, each as the quietest of the row, that are put before it and after it."""
 STRETCH = 0.08
 """Most that the mel axis is stretched or compressed: vocal tracts of adults differ by about this much."""

@@ -74,13 +74,6 @@ class Patches(NamedTuple):
 Places = Times | Patches
 
 
-def place_counts(model: Any, lengths: Sequence[int]) -> list[int]:
-    """How many places attention sees of sounds or pictures with so many frames."""
-    import torch
-
-    return [model.source_mask(torch.ones(1, length, dtype=torch.bool)).shape[1] for length in lengths]
-
-
 def places_of(model: Any) -> Places | None:
     """What the places are that this model makes of a source; None: they are the tokens of a text."""
     from segue.layers.sources import PictureStem, SoundStem

@@ -38,7 +38,6 @@ from segue.inference.decode_settings import Config as Decode
 from segue.inference.edit_distance import edit_distance
 from segue.inference.evaluation import ERROR_RATES, Evaluation
 from segue.inference.opened import Opened
-from segue.inference.places import place_counts
 from segue.inference.score import Floats, Line, perplexity_of
 from segue.inference.text_metrics import METRICS, confusions, distinct, signature, spoken_words
 from segue.look.source_picture import shown_sources
@@ -64,9 +63,11 @@ _ROWS, _GPU_ROWS = 64, 1024
 _TOKENS, _GPU_TOKENS = 1 << 13, 1 << 17
 """Tokens or places of sources, times the beam, that are decoded together."""
 _DECODED = 8
-"""Sounds or pictures that are encoded together: they are in memory at once, and half an hour of sound has 58 MB."""
-_WINDOW = 256
-"""Most sounds or pictures that are in memory at once, to be sorted by length."""
+"""Sounds or pictures that are decoded together, before they are cut: half an hour of sound takes 120 MB."""
+_WINDOW, _WINDOW_BYTES = 256, 1 << 28
+"""Most sounds or pictures that are in memory at once, to be sorted by length, and the most bytes of them."""
+_PLACES = 1 << 16
+"""Most places of sounds or pictures that are scored together."""
 _FRAMES = 3000
 """The default of batches.length for sound: 30 s."""
 _CELLS, _GPU_CELLS = 1 << 25, 1 << 28
@@ -151,10 +152,9 @@ class Seq2seq(Task):
         """Allow noise on the frames of sources; `_settle_source` has checked what they are."""
         super().settle_batches(replace(config, noise="none") if config.noise in OF_SOURCES else config)
 
-    def encode(self, group: Sequence[Example], codec: Codec, labelled: bool = True, most: int = 0) -> Columns:
-        """`most`: frames of a sound or a picture that are kept; 0: all."""
+    def encode(self, group: Sequence[Example], codec: Codec, labelled: bool = True) -> Columns:
         if codec.sizes.frame:
-            columns = {"source": frames_column(group, codec.data, most)}
+            columns = {"source": frames_column(group, codec.data)}
         else:
             columns = {"source": _column([example.text for example in group], codec.source_tokenizer)}
         if labelled:
@@ -206,10 +206,9 @@ class Seq2seq(Task):
 
     def collate(self, columns: Columns, limit: int) -> Batch:
         """Batch for teacher forcing: STOP y1 … yn predicts y1 … yn STOP. A row cut at `limit` has no last STOP."""
-        return self._forced(columns, limit, limit)
+        return self._forced(_sources(columns["source"], limit), columns["text"].rows(), limit)
 
-    def _forced(self, columns: Columns, limit: int, target_limit: int) -> Batch:
-        source, text = _sources(columns["source"], limit), columns["text"].rows()
+    def _forced(self, source: list[NDArray[Any]], text: list[NDArray[Any]], target_limit: int) -> Batch:
         stop = np.zeros(1, np.int64)
         inputs = [np.concatenate([stop, row.astype(np.int64)])[: target_limit + 1] for row in text]
         targets = [np.concatenate([row.astype(np.int64), stop])[: target_limit + 1] for row in text]
@@ -268,21 +267,27 @@ class Seq2seq(Task):
         width = max(1, decode.beam, decode.n_best)
         tokens, cells = (_GPU_TOKENS, _GPU_CELLS) if gpu else (_TOKENS, _CELLS)
         together = tokens // width, max(1, cells // (width * codec.sizes.vocab_size))
-        most = {"most": _WINDOW} if codec.sizes.frame else {}
+        most, places_each = ({"most": _window(opened)}, _places(opened)) if codec.sizes.frame else ({}, 1)
         for number, window in windows(examples, _GPU_ROWS if gpu else _ROWS, **most):
             found = [Translation("", 0.0)] * len(window)
             asked = [place for place, example in enumerate(window) if example.text.strip()]
-            sources = self.encode([window[place] for place in asked], codec, False, opened.limit)["source"]
-            rows = _sources(sources, opened.limit)
-            lengths = [len(row) for row in rows]
-            lengths = place_counts(opened.model, lengths) if codec.sizes.frame else lengths
-            for places in by_tokens(lengths, *together):
+            rows = self._cut_sources(opened, [window[place] for place in asked])
+            for places in by_tokens([len(row) * places_each for row in rows], *together):
                 some, numbers = [rows[i] for i in places], [number + asked[i] for i in places]
                 starts, given = [prefix] * len(some), (pad(some), mask_of(some))
                 texts = best(opened.model, starts, codec.sizes, decode, *given, opened.device, forbid, numbers)
                 for i, ranked in zip(places, texts, strict=True):
                     found[asked[i]] = _translation(ranked, prefix, decode, codec.tokenizer)
             yield from found
+
+    def _cut_sources(self, opened: Opened, group: Sequence[Example]) -> list[NDArray[Any]]:
+        """Encode sources, each cut at the limit. Few sounds or pictures are decoded at a time: a whole one is large."""
+        codec, found = opened.codec, []
+        together = _DECODED if codec.sizes.frame else max(1, len(group))
+        for first in range(0, len(group), together):
+            column = self.encode(group[first : first + together], codec, labelled=False)["source"]
+            found += [row.copy() for row in _sources(column, opened.limit)]
+        return found
 
     def cut(self, opened: Opened, example: Example) -> int:
         """Count the tokens, or the frames of a sound or a picture, beyond the limit."""
@@ -299,19 +304,21 @@ class Seq2seq(Task):
     def target_logprobs(self, opened: Opened, rows: Iterable[Example]) -> Iterator[Floats]:
         """Yield for each row log p(y_t | x, y_1 … y_t-1) of every token of its target and of the STOP after it, by
         teacher forcing. A source is cut as `predict` cuts it, a target is read whole."""
+        codec, source = opened.codec, iter(rows)
         opened.model.eval()
-        source = iter(rows)
         while group := list(islice(source, _ROWS)):
-            whole = self.encode(group, opened.codec, most=opened.limit)
-            lengths = whole["text"].lengths() + 1
-            at_once = max(1, _CELLS // (opened.codec.sizes.vocab_size * int(lengths.max())))
+            sources = self._cut_sources(opened, group)
+            targets = _column([row.target for row in group], codec.tokenizer).rows()
+            longest = max(map(len, targets)) + 1
+            at_once = max(1, _CELLS // (codec.sizes.vocab_size * longest))
+            if codec.sizes.frame:
+                at_once = max(1, min(at_once, _PLACES // (_places(opened) * max(map(len, sources)))))
             for first in range(0, len(group), at_once):
-                some = np.arange(first, min(first + at_once, len(group)))
-                columns = {name: column.take(some) for name, column in whole.items()}
-                batch = self._forced(columns, opened.limit, sys.maxsize - 1)
+                some = slice(first, first + at_once)
+                batch = self._forced(sources[some], targets[some], sys.maxsize - 1)
                 logp_BT, _ = opened.model.logprobs(batch.to(opened.device))
-                for logp_T, length in zip(logp_BT.double().cpu().numpy(), lengths[first:], strict=False):
-                    yield logp_T[:length]
+                for logp_T, target in zip(logp_BT.double().cpu().numpy(), targets[some], strict=True):
+                    yield logp_T[: len(target) + 1]
 
     def scored(self, opened: Opened, rows: Iterable[Example]) -> Iterator[Line]:
         """Score the target of each row given its source."""
@@ -444,6 +451,20 @@ def _sources(column: Column, limit: int) -> list[NDArray[Any]]:
     return [
         np.append(row[: limit - 1], row[-1:]) if len(row) > limit and row[-1] == STOP else row[:limit] for row in rows
     ]
+
+
+def _places(opened: Opened) -> int:
+    """Count the places that a model makes of a frame: all patches of a picture, and at most one of sound."""
+    import torch
+
+    return int(opened.model.source_mask(torch.ones(1, 1, dtype=torch.bool)).shape[1])
+
+
+def _window(opened: Opened) -> int:
+    """Return how many sounds or pictures may be in memory at once, each as long as it can be."""
+    sizes = opened.codec.sizes
+    size = 4 * opened.limit if sizes.source == "sound" else min(MOST_FRAMES, opened.limit)
+    return max(1, min(_WINDOW, _WINDOW_BYTES // (size * sizes.frame)))
 
 
 def _prefix(text: str, tokenizer: Tokenizer) -> list[int]:
