@@ -267,6 +267,8 @@ ELSEWHERE = {
     "marian_agreement.py": "minutes, against transformers and CTranslate2",
     "longest3.py": "SAMSum",
     "sound_reading.py": "seconds, against transformers",
+    "spoken_digits.py": "budgets in seconds: two cores with nothing else on them, for an hour",
+    "sources_grammar.py": "half an hour of two cores",
 }
 """What the other figures need: run the script itself."""
 

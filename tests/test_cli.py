@@ -420,7 +420,7 @@ def test_help_needs_no_torch(tmp_path: Path) -> None:
     assert process("-c", "import segue, sys; sys.exit('torch' in sys.modules)", cwd=tmp_path).code == 0
 
 
-def test_data_says_that_a_text_is_tokenised_already(call: Segue) -> None:
-    Path("ptb.txt").write_text(" mr. <unk> , who is N years old , joins the board . \n" * 40)
+def test_data_says_that_a_text_is_tokenised_already(call: Segue, there: Path) -> None:
+    (there / "ptb.txt").write_text(" mr. <unk> , who is N years old , joins the board . \n" * 40)
     assert "looks tokenised already" in call("data ptb.txt").out
     assert "looks tokenised already" not in call("data ptb.txt --tokens space").out

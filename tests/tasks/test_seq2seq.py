@@ -22,6 +22,7 @@ from segue.batches.batch import IGNORE
 from segue.batches.batches import Config as Layout
 from segue.batches.codec import Codec, Sizes
 from segue.batches.encode import encode
+from segue.batches.frames import frame_count
 from segue.batches.state import State
 from segue.batches.store import columns_of
 from segue.data.config import Config as Data
@@ -513,3 +514,17 @@ def test_a_metric_is_of_pairs_alone() -> None:
     with pytest.raises(InputError, match=r"data\.metric"):
         load_recipe("rnn_seq2seq", ["data.metric=blue"])
     assert load_recipe("rnn_seq2seq", ["data.metric=rougeL"]).data.metric == "rougeL"
+
+
+def test_token_batches_count_the_squares_of_pictures(tmp_path: Path) -> None:
+    """A still picture of 16 x 16 pixels counts as 4 tokens beside the 4 of its target, and is padded to no more."""
+    data, tokenizer = Data(source="picture", pixels=16), Tokenizer.train(Tokens(kind="char"), ["abc"])
+    codec = Codec(tokenizer, (), data, Sizes(tokenizer.vocab_size, source="picture", frame=3 * 16 * 16))
+    rows = (Example(f"shapes:{number}", target="abc") for number in range(40))
+    stills = [row for row in rows if frame_count(row.text, data) == 1]
+    store = encode(stills, lambda group: TASK.encode(group, codec), tokenizer, tmp_path).store
+    found = TASK.batches(store, Layout(64, 100, tokens=80), 0, codec=codec)
+    batches = [batch for step in range(found.per_epoch) for batch in found.at(step)]
+    assert sum(len(batch.source) for batch in batches) == len(stills) > 20
+    assert {batch.source.shape[1:] for batch in batches} == {(1, 3 * 16 * 16)}
+    assert 5 < max(len(batch.source) for batch in batches) <= 80 / (4 + 4)

@@ -357,6 +357,18 @@ class Slow(Told):
         return super().loss(batch, state)
 
 
+def test_by_the_clock_checkpoints_without_validation_are_few_too(tmp_path: Path) -> None:
+    """Each takes as long as two steps, more than a tenth of the time: they become rarer, and none follows each step."""
+    trainer = told(tmp_path, Slow(), steps=0, seconds=0.2)
+    saved = []
+    for record in trainer.fit():
+        if record.kind == "checkpoint":
+            saved.append(record.step)
+            time.sleep(0.005)
+    assert 1 < len(saved) <= 9 and saved[-1] == trainer.step > 20
+    assert not any(record + 1 in saved for record in saved[:-2])
+
+
 @pytest.mark.parametrize("steps", [0, 1_000_000])
 def test_a_budget_in_seconds(steps: int, tmp_path: Path) -> None:
     """It is kept, validations and checkpoints included; it is validated on the way and at its end."""

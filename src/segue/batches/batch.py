@@ -35,7 +35,7 @@ class Batch:
     fresh_B: Any = None
     """True on rows that begin anew: the model forgets the carried state there."""
     source: Any = None
-    """(B, S) ids of the source."""
+    """(B, S) ids of the source, or (B, S, W) frames of a sound or a picture."""
     source_mask: Any = None
     """True on real source tokens, False on padding."""
     folded_BT: Any = None

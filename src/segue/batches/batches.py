@@ -30,7 +30,7 @@ class Config:
     share: float = 0.15
     """Share of the tokens that noise changes; of sound, of the frames or mels that a mask covers."""
     tokens: int = 0
-    """Token batches: put this many tokens in one update, padding included, as 4096 (0: `size` rows)."""
+    """Token batches: tokens, or squares of 8 x 8 pixels, of an update, padding included, as 4096 (0: `size` rows)."""
 
     def __post_init__(self) -> None:
         if min(self.size, self.length, self.tokens) < 0 or self.accumulate < 1:

@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from segue.batches.log_mel import MELS, STEP, WINDOW, log_mel
 from segue.batches.store import Column
 from segue.data.config import Config
 from segue.data.example import Example
 from segue.data.media import decoded, is_path, opened
 from segue.data.sound import length_of
 from segue.errors import BadSourceError, InputError
-
-MELS = 80
 
 
 def frame_width(config: Config) -> int:
@@ -32,8 +31,6 @@ def frames_of(name: str, config: Config) -> NDArray[Any]:
     """Decode a sound or a picture to (S, W) frames."""
     found = decoded(name, config)
     if config.source == "sound":
-        from segue.batches.log_mel import log_mel
-
         return log_mel(found, config.rate)
     return found.reshape(len(found), -1)
 
@@ -42,8 +39,6 @@ def frame_count(name: str, config: Config) -> int:
     """Count the frames of a source: of a wav file by its header alone."""
     if config.source != "sound":
         return len(decoded(name, config))
-    from segue.batches.log_mel import STEP, WINDOW
-
     samples = sample_count(name, config)
     window, step = round(config.rate * WINDOW), round(config.rate * STEP)
     return (samples + 2 * (window // 2) - window) // step + 1

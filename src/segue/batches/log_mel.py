@@ -36,11 +36,6 @@ _BLOCK = 1 << 17
 """Samples in the windows that are transformed at a time: they stay in the processor's cache."""
 
 
-def seconds_of(frame: int) -> float:
-    """Return the time of a frame's middle."""
-    return frame * STEP
-
-
 def log_mel(samples: Floats, rate: int) -> Floats:
     """Compute the normalised log-mels (S, 80) of a sound that is not silent."""
     scaled = samples - samples.mean(dtype=np.float64).astype(np.float32)  # a constant is no sound

@@ -39,30 +39,32 @@ class Rows(Batches):
         by: str = "text",
         added: int = 0,
         redraw: Redraw | SpecAugment | PictureNoise | None = None,
+        frame: int = 1,
     ) -> None:
         """`by`: the column by whose length rows are sorted, the one that `collate` pads most. `added`: how many places
         `collate` adds to a text, 1 if it puts STOP before it. `redraw`: draws the ids or frames of rows anew in every
-        epoch."""
+        epoch. `frame`: tokens that a place of the column `by` counts as in token batches."""
         self.store, self.config, self.seed, self.collate, self.redraw = store, config, seed, collate, redraw
-        self.size = config.size
+        self.size, self.frame = config.size, frame
         self.lengths = store.columns[by].lengths()
         self.token_batches: TokenBatches | None = None
         if config.tokens:
-            self.token_batches = self._token_batches({by: 0} | {"text": added})
+            self.token_batches = self._token_batches({by: (frame, 0)} | {"text": (1, added)})
         self.per_epoch = math.ceil(len(store) / self.size) if self.token_batches is None else len(self.token_batches)
 
-    def _token_batches(self, columns: dict[str, int]) -> TokenBatches:
-        """Plan token batches by the lengths of columns, to each of which `collate` adds so many places."""
+    def _token_batches(self, columns: dict[str, tuple[int, int]]) -> TokenBatches:
+        """Plan token batches by the lengths of columns: the tokens that a place of each counts as, and how many places
+        `collate` adds to it."""
         cut, redraw = self.config.length, self.redraw
         lengths = {
             name: redraw.expected(name) if redraw else np.minimum(self.store.columns[name].lengths(), cut)
             for name in columns
         }
-        both = [lengths[name] + added for name, added in columns.items()]
+        both = [frame * lengths[name] + added for name, (frame, added) in columns.items()]
         batches = TokenBatches.of_lengths(np.stack(both, 1), self.config.tokens, self.seed)
-        for (name, added), widths_N in zip(columns.items(), batches.row_widths.T, strict=True):
+        for (name, (frame, added)), widths_N in zip(columns.items(), batches.row_widths.T, strict=True):
             if redraw:
-                redraw.limit(name, widths_N - added)
+                redraw.limit(name, (widths_N - added) // frame)
         return batches
 
     @property
@@ -75,7 +77,8 @@ class Rows(Batches):
             rows = rows_at(self.seed, epoch, place, self.size, self.lengths, len(self.store))
             return [self.collate(part) for part in self._parts(rows, epoch)]
         rows, widths = self.token_batches.at(epoch, place)
-        return [self.collate(part).padded(*widths[::-1]) for part in self._parts(rows, epoch)]
+        wide = (widths[-1], *(width // self.frame for width in widths[:-1]))
+        return [self.collate(part).padded(*wide) for part in self._parts(rows, epoch)]
 
     def _parts(self, rows: NDArray[np.int64], epoch: int) -> list[Columns]:
         """Return the columns of each part of an update (gradient accumulation)."""

@@ -4,7 +4,7 @@ in many voices and does not rely on any one frame or frequency.
 A row of S frames with M mels gets, drawn anew in every epoch:
 
     speed          S frames become about S · factor (instead of SpecAugment's time warp)
-    pauses         up to 20 quiet frames before, and after: recordings are not cut alike
+    pauses         up to 10 quiet frames before, and after: recordings are not cut alike
     vocal tract    mel m is read at m · (1 + stretch) + shift: a longer or shorter throat moves all resonances (VTLP,
                    Jaitly and Hinton 2013), as those of speakers who are not in the training data
     recording      as through another microphone in another room: mels are blurred, a smooth curve is added to them, and
@@ -28,7 +28,7 @@ from segue.compiling import njit
 
 SLOWEST, FASTEST = 1.2, 0.85
 """The factors of a row's length: people speak a digit that much slower or faster."""
-PAUSE = 20
+PAUSE = 10
 """Most quiet frames, each as the quietest of the row, that are put before it and after it."""
 STRETCH = 0.08
 """Most that the mel axis is stretched or compressed: vocal tracts of adults differ by about this much."""
@@ -131,7 +131,7 @@ def _draw(
     for row in range(len(ends)):
         for mel in range(mels):
             low[mel], high[mel], part[mel] = _between(mel * (1 + warps_N2[row, 0]) + warps_N2[row, 1], mels)
-        size, spoken = ends[row] - begin, out_ends[row] - out_begin - pauses_N2[row].sum()
+        size, spoken = ends[row] - begin, out_ends[row] - out_begin - pauses_N2[row, 0] - pauses_N2[row, 1]
         quiet = _quietest(frames[begin : ends[row]])
         for t in range(out_ends[row] - out_begin):
             moment = t - pauses_N2[row, 0]
@@ -149,7 +149,7 @@ def _draw(
         begin, out_begin = ends[row], out_ends[row]
 
 
-@njit(inline="always")
+@njit(nogil=True)
 def _between(place: float, size: int) -> tuple[int, int, np.float32]:
     """The two neighbours of a place on an axis, and how far it is from the first to the second; ends are repeated."""
     place = min(max(place, 0.0), size - 1.0)
@@ -178,9 +178,10 @@ def _record(row_SM: Any, curve_M: Any, level: Any, blur: int) -> None:
     scale = np.float32(1 / ((blur + 1) ** 2 * deviation))  # a triangle of weights has this sum
     padded = np.empty(mels + 2 * blur, np.float32)
     for t in range(len(row_SM)):
-        padded[:blur], padded[blur + mels :] = row_SM[t, 0], row_SM[t, -1]
-        padded[blur : blur + mels] = row_SM[t]
-        row_SM[t] = curve_M - mean / deviation
+        for place in range(mels + 2 * blur):  # loops: numba takes seconds longer to compile slices and sums of arrays
+            padded[place] = row_SM[t, min(max(place - blur, 0), mels - 1)]
+        for mel in range(mels):
+            row_SM[t, mel] = curve_M[mel] - mean / deviation
         for step in range(2 * blur + 1):
             weight = scale * np.float32(blur + 1 - abs(step - blur))
             for mel in range(mels):

@@ -42,4 +42,4 @@ class Example(NamedTuple):
 
     def at(self, path: str, line: int) -> Example:
         """The same example, found there; faster than `_replace`, which shows in a million rows."""
-        return Example(*self[:6], path, line)
+        return Example(*self[:6], path, line, *self[8:])

@@ -21,9 +21,8 @@ from torch import Tensor, nn
 
 from segue.batches.codec import Sizes
 from segue.data.config import Source
+from segue.data.pictures import MOST_FRAMES
 
-MOST_FRAMES = 16
-"""Frames of a moving picture that have a vector of their own; those after them share the last one's."""
 STRIDE = 4
 """Frames of sound for each place."""
 _PIXELS = 8

@@ -61,7 +61,7 @@ _SAID = ("beam", "length_penalty", "max_tokens", "length_ratio")
 _ROWS, _GPU_ROWS = 64, 1024
 """Rows that are scored together, or sorted by length at first."""
 _TOKENS, _GPU_TOKENS = 1 << 13, 1 << 17
-"""Tokens of sources, times the beam, that are decoded together."""
+"""Tokens or places of sources, times the beam, that are decoded together."""
 _DECODED = 8
 """Sounds or pictures that are decoded together, before they are cut: half an hour of sound takes 120 MB."""
 _WINDOW, _WINDOW_BYTES = 256, 1 << 28
@@ -202,7 +202,7 @@ class Seq2seq(Task):
 
             redraw = Redraw(store, _sides(codec), codec.dropout, seed, config.length)
         collate = partial(self.collate, limit=config.length)
-        return Rows(store, config, seed, collate, self.by, self.added, redraw)
+        return Rows(store, config, seed, collate, self.by, self.added, redraw, _tokens_of_frame(codec))
 
     def collate(self, columns: Columns, limit: int) -> Batch:
         """Batch for teacher forcing: STOP y1 … yn predicts y1 … yn STOP. A row cut at `limit` has no last STOP."""
@@ -293,6 +293,8 @@ class Seq2seq(Task):
         """Count the tokens, or the frames of a sound or a picture, beyond the limit."""
         if not opened.codec.sizes.frame or not example.text:
             return super().cut(opened, example)
+        if opened.codec.sizes.source == "picture" and opened.limit >= MOST_FRAMES:
+            return 0  # without decoding it
         return max(0, frame_count(example.text, opened.codec.data) - opened.limit)
 
     def cells(self, prediction: Translation) -> dict[str, str]:
@@ -387,6 +389,13 @@ def _frame_noise(name: str) -> type[SpecAugment] | type[PictureNoise]:
     from segue.batches.specaugment import SpecAugment
 
     return SpecAugment if name == "specaugment" else PictureNoise
+
+
+def _tokens_of_frame(codec: Codec | None) -> int:
+    """Return how many tokens of a batch a frame of a source counts as: one, or of pictures as many as it has squares
+    of 8 x 8 pixels, about as many as attention sees."""
+    pixels = codec.data.pixels if codec and codec.sizes.source == "picture" else 0
+    return max(1, (pixels // 8) ** 2)
 
 
 def _sides(codec: Codec) -> dict[str, Tokenizer]:
