@@ -267,12 +267,12 @@ class Seq2seq(Task):
         width = max(1, decode.beam, decode.n_best)
         tokens, cells = (_GPU_TOKENS, _GPU_CELLS) if gpu else (_TOKENS, _CELLS)
         together = tokens // width, max(1, cells // (width * codec.sizes.vocab_size))
-        most, places_each = ({"most": _window(opened)}, _places(opened)) if codec.sizes.frame else ({}, 1)
+        most = {"most": _window(opened)} if codec.sizes.frame else {}
         for number, window in windows(examples, _GPU_ROWS if gpu else _ROWS, **most):
             found = [Translation("", 0.0)] * len(window)
             asked = [place for place, example in enumerate(window) if example.text.strip()]
             rows = self._cut_sources(opened, [window[place] for place in asked])
-            for places in by_tokens([len(row) * places_each for row in rows], *together):
+            for places in by_tokens([_places(opened, len(row)) for row in rows], *together):
                 some, numbers = [rows[i] for i in places], [number + asked[i] for i in places]
                 starts, given = [prefix] * len(some), (pad(some), mask_of(some))
                 texts = best(opened.model, starts, codec.sizes, decode, *given, opened.device, forbid, numbers)
@@ -312,7 +312,7 @@ class Seq2seq(Task):
             longest = max(map(len, targets)) + 1
             at_once = max(1, _CELLS // (codec.sizes.vocab_size * longest))
             if codec.sizes.frame:
-                at_once = max(1, min(at_once, _PLACES // (_places(opened) * max(map(len, sources)))))
+                at_once = max(1, min(at_once, _PLACES // _places(opened, max(map(len, sources)))))
             for first in range(0, len(group), at_once):
                 some = slice(first, first + at_once)
                 batch = self._forced(sources[some], targets[some], sys.maxsize - 1)
@@ -453,11 +453,13 @@ def _sources(column: Column, limit: int) -> list[NDArray[Any]]:
     ]
 
 
-def _places(opened: Opened) -> int:
-    """Count the places that a model makes of a frame: all patches of a picture, and at most one of sound."""
+def _places(opened: Opened, length: int) -> int:
+    """Count the places that a model makes of a source: tokens, patches of frames, or a quarter of a sound's frames."""
+    if not opened.codec.sizes.frame:
+        return length
     import torch
 
-    return int(opened.model.source_mask(torch.ones(1, 1, dtype=torch.bool)).shape[1])
+    return int(opened.model.source_mask(torch.ones(1, length, dtype=torch.bool)).shape[1])
 
 
 def _window(opened: Opened) -> int:
