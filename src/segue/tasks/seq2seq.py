@@ -206,7 +206,7 @@ class Seq2seq(Task):
         inputs = [np.concatenate([stop, row.astype(np.int64)])[: target_limit + 1] for row in text]
         targets = [np.concatenate([row.astype(np.int64), stop])[: target_limit + 1] for row in text]
         real, whole = mask_of(source), len({len(row) for row in source}) == 1
-        given = pad(inputs), pad(targets, IGNORE), mask_of(inputs), None, pad(source), real
+        given = pad(inputs), pad(targets, IGNORE), mask_of(inputs), None, _padded(source), real
         return Batch(*given, source_unpadded=whole)
 
     def defaults(self, values: Values, model: type[Model]) -> None:
@@ -248,7 +248,7 @@ class Seq2seq(Task):
             rows = self._cut_sources(opened, [window[place] for place in asked])
             for places in by_tokens([len(row) * each for row in rows], *together):
                 some, numbers = [rows[i] for i in places], [number + asked[i] for i in places]
-                starts, given = [prefix] * len(some), (pad(some), mask_of(some))
+                starts, given = [prefix] * len(some), (_padded(some), mask_of(some))
                 texts = best(opened.model, starts, codec.sizes, decode, *given, opened.device, forbid, numbers)
                 for i, ranked in zip(places, texts, strict=True):
                     found[asked[i]] = _translation(ranked, prefix, decode, codec.tokenizer)
@@ -400,6 +400,11 @@ def _sources(column: Column, limit: int) -> list[NDArray[Any]]:
         np.append(row[: limit - 1], row[-1:]) if len(row) > limit and row[-1] == STOP else row[:limit]
         for row in column.rows()
     ]
+
+
+def _padded(sources: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Pad sources: ids, or frames as they are."""
+    return pad(sources, dtype=sources[0].dtype if sources and sources[0].ndim > 1 else np.int64)
 
 
 def _prefix(text: str, tokenizer: Tokenizer) -> list[int]:
