@@ -125,6 +125,14 @@ def trained(made: Path, monkeypatch: pytest.MonkeyPatch) -> segue.Run:
     return segue.load("run")
 
 
+def test_evaluate_tells_the_rows_that_it_skipped(trained: segue.Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert trained.evaluate("t/table.tsv")["skipped"] == {"rows": 1, "first": "t/table.tsv:9 t/none.wav does not exist"}
+    assert main(["evaluate", "run", "t/table.tsv"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Rows that were skipped: 1. t/table.tsv:9 t/none.wav does not exist." in said
+    assert "skipped" not in trained.evaluate()
+
+
 def test_a_run_on_sounds(
     trained: segue.Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

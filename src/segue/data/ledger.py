@@ -144,6 +144,10 @@ class Ledger:
         said += self.repeats.summary() if self.repeats else []
         return said + [f"{note}." for note in self.notes()]
 
+    def skipped(self) -> dict[str, Any]:
+        """{"skipped": …} with the number of bad rows and the first of them, for a figure of the others; or nothing."""
+        return {"skipped": {"rows": self.bad_rows, "first": self.first_bad(3)}} if self.bad_rows else {}
+
     def first_bad(self, count: int) -> str:
         """Describe the first few bad rows: `reviews.tsv:17 has 1 column, …`."""
         rows = [f"{row['file']}:{row['line']} {_named(row)}{row['reason']}" for row in self.bad_first[:count]]

@@ -236,7 +236,7 @@ def _print_profile(profile: dict[str, Any]) -> None:
 
 _NO_FIGURES = {"task", "figure", "confusion", "calibration", "labels", "static", "by_corpus", "sections"}
 _NO_FIGURES |= {"amount", "sha256", "had_a_say", "leak", "run", "data", "types", "span_counts", "by_type", "by_length"}
-_NO_FIGURES |= {"confusions"}
+_NO_FIGURES |= {"confusions", "skipped"}
 
 
 def print_figures(result: dict[str, Any]) -> None:
@@ -301,6 +301,8 @@ def figures_told(result: dict[str, Any]) -> tuple[list[list[str]], list[str]]:
             f"Warning: {100 * share:.0f} % {what} stood in the training data of {run}: this is no figure of unseen "
             "text."
         )
+    if skipped := result.get("skipped"):
+        words.append(f"Rows that were skipped: {skipped['rows']:,}. {skipped['first']}.")
     return rows, words
 
 

@@ -70,6 +70,7 @@ class Mixing:
                 result["static"] = {key: static[key] for key in kept if key in static}
             others = [run.path for run in self.runs[1:]]
             result |= leak([*trained_runs(first.path, first.recipe, data is None), *others], corpus, split)
+            result |= corpus.ledger.skipped() if split == "all" else {}
         named = first.scored_on(data, split) | {"run": " + ".join(str(run.path) for run in self.runs)}
         result = {**named, **result}
         if held_out is not None and validation is None and split == "validation":

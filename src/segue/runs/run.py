@@ -203,8 +203,9 @@ class Run:
             return Figures({"run": str(self.path), "data": str(data), **questions.result})
         with self.corpus_for(data, progress, reading) as (corpus, split):
             result = evaluate_opened(self.recipe, opened, corpus, split, progress).result
-            leaked = leak(self.trained_on(data is None), corpus, split)
-        return Figures({**self.scored_on(data, split), **result, **leaked})
+            told = leak(self.trained_on(data is None), corpus, split)
+            told |= corpus.ledger.skipped() if split == "all" else {}
+        return Figures({**self.scored_on(data, split), **result, **told})
 
     def judged_with(self, lines: Sequence[str]) -> tuple[Opened, list[str]]:
         """Return the opened model with the settings that say how it writes ([decode]) and by which figure it is ranked
