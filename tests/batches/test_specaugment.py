@@ -123,6 +123,13 @@ def test_vocal_tract_moves_the_mels(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert (np.abs(frames[0] - mels) <= bound + 1e-4).all() and np.abs(frames[0] - mels).max() > 0.1
 
 
+def test_of_long_rows_no_more_is_read_than_a_batch_has(store: Store) -> None:
+    whole, cut = (store.take(np.array([3, 0, 3]), most) for most in (0, 4))
+    for row, own in enumerate(whole["source"].rows()):
+        assert np.array_equal(cut["source"].row(row), own[:4])
+    assert len(cut["source"].flat) < len(whole["source"].flat) and np.array_equal(cut["text"].flat, whole["text"].flat)
+
+
 def test_token_batches_have_room(store: Store) -> None:
     def collate(columns: Columns) -> Batch:
         rows = columns["source"].rows()

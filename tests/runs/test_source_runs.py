@@ -31,7 +31,7 @@ SECOND = np.sin(np.arange(4000) ** 1.3 / 50)
 TINY = {
     **{"model.width": 8, "tokens.kind": "char", "batches.size": 2, "train.steps": 4, "train.every": 2},
     **{"train.log_every": 1, "decode.beam": 1, "decode.max_tokens": 3, "data.rate": 4000, "data.validation": 0.25},
-    **{"batches.noise": "specaugment", "train.seed": 3},
+    **{"batches.noise": "specaugment", "train.seed": 3, "model.ctc": 0.3, "train.optimizer.ema": 0.5},
 }
 
 

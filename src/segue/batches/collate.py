@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def pad(rows: Sequence[NDArray[Any]], fill: int = 0, least: int = 1) -> NDArray[Any]:
-    """Stack rows into one array, padded on the right to the longest: of whole numbers, or of frames as they are."""
+def pad(rows: Sequence[NDArray[Any]], fill: int = 0, least: int = 1, dtype: Any = np.int64) -> NDArray[Any]:
+    """Stack rows into one array, padded on the right to the longest."""
     width = max(least, max((len(row) for row in rows), default=0))
     inner = rows[0].shape[1:] if len(rows) else ()
-    out = np.full((len(rows), width, *inner), fill, dtype=rows[0].dtype if inner else np.int64)
+    out = np.full((len(rows), width, *inner), fill, dtype=dtype)
     for i, row in enumerate(rows):
         out[i, : len(row)] = row
     return out

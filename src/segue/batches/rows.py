@@ -83,5 +83,7 @@ class Rows(Batches):
     def _parts(self, rows: NDArray[np.int64], epoch: int) -> list[Columns]:
         """Return the columns of each part of an update (gradient accumulation)."""
         parts = np.array_split(rows, min(self.config.accumulate, len(rows)))
-        redraw = self.redraw
-        return [redraw(self.store.take(part), epoch, part) if redraw else self.store.take(part) for part in parts]
+        taken = [self.store.take(part, self.config.length) for part in parts]
+        if self.redraw is None:
+            return taken
+        return [self.redraw(columns, epoch, part) for columns, part in zip(taken, parts, strict=True)]

@@ -53,11 +53,14 @@ class Column(NamedTuple):
         """Return the length of every row."""
         return np.diff(self.ends, prepend=0)
 
-    def take(self, rows: NDArray[np.int64]) -> Column:
-        """Copy the given rows, in the given order, into a new column."""
-        lengths = self.ends[rows] - np.where(rows > 0, self.ends[rows - 1], 0)
+    def take(self, rows: NDArray[np.int64], most: int = 0) -> Column:
+        """Copy the given rows, in the given order, into a new column; of frames, the first `most` of each (0: all)."""
+        begins = np.where(rows > 0, self.ends[rows - 1], 0)
+        lengths = self.ends[rows] - begins
+        if most and self.width > 1:  # half an hour of sound has 58 MB
+            lengths = np.minimum(lengths, most)
         ends = np.cumsum(lengths, dtype=np.int64)
-        places = np.arange(lengths.sum()) + np.repeat(self.ends[rows] - ends, lengths)
+        places = np.arange(lengths.sum()) + np.repeat(begins + lengths - ends, lengths)
         return Column(np.asarray(self._frames[places]).reshape(-1), ends, self.width)
 
 
@@ -89,9 +92,9 @@ class Store:
     def __len__(self) -> int:
         return len(self.columns["text"])
 
-    def take(self, rows: NDArray[np.int64]) -> Columns:
-        """Copy the given rows of every column."""
-        return {name: column.take(rows) for name, column in self.columns.items()}
+    def take(self, rows: NDArray[np.int64], most: int = 0) -> Columns:
+        """Copy the given rows of every column; of frames, the first `most` of each row (0: all)."""
+        return {name: column.take(rows, most) for name, column in self.columns.items()}
 
 
 class StoreWriter:

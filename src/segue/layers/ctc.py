@@ -40,29 +40,11 @@ NEVER = -1e30
 def ctc_loss(logits_BSV: Tensor, mask_BS: Tensor, targets_BT: Tensor) -> Tensor:
     """(B,) -log p(target | source), in float32 or better.
 
-    Sources are padded on the right. Targets are labels, then STOP (0) or IGNORE up to the end of the row. A target that
-    has no path, since its source is too short (`fits`), gets loss 0 and gradient 0, as by zero_infinity of torch."""
+    Sources are padded on the right. Targets are labels, then STOP (0) or IGNORE up to the end of the row. A source
+    needs a place for each label, and one for the blank between equal labels: a target without a path gets loss 0 and
+    gradient 0, as by zero_infinity of torch."""
     loss_B: Tensor = _Ctc.apply(logits_BSV, mask_BS, targets_BT)  # type: ignore[no-untyped-call]
     return loss_B
-
-
-def fits(mask_BS: Tensor, targets_BT: Tensor) -> Tensor:
-    """(B,) whether the source has enough places: one for each label, and one for the blank between equal labels."""
-    real_BT = _real(targets_BT)
-    again_BT = real_BT[:, 1:] & (targets_BT[:, 1:] == targets_BT[:, :-1])
-    return mask_BS.sum(1) >= real_BT.sum(1) + again_BT.sum(1)
-
-
-def best_path(logits_BSV: Tensor, mask_BS: Tensor) -> list[list[int]]:
-    """The ids of each row by the likeliest id at every place (greedy decoding): B(argmax)."""
-    ids_BS, mask = logits_BSV.argmax(-1).cpu(), mask_BS.cpu()
-    return [collapse(ids_S[mask_S]) for ids_S, mask_S in zip(ids_BS, mask, strict=True)]
-
-
-def collapse(path_S: Tensor) -> list[int]:
-    """B: merge what repeats, then drop the blanks."""
-    merged: list[int] = torch.unique_consecutive(path_S).tolist()
-    return [id for id in merged if id != BLANK]
 
 
 class _Ctc(torch.autograd.Function):

@@ -193,7 +193,7 @@ class Task(ABC):
         store: Store = held_out.data
         order = self.to_validate(store, config, limit)
         for first in range(0, len(order), config.size):
-            columns = store.take(order[first : first + config.size])
+            columns = store.take(order[first : first + config.size], config.length)
             judged = opened.model.judge(self.collate(columns, config.length).to(opened.device))
             nats, count, decided = nats + float(judged.total), count + judged.number, judged.right is not None
             right += float(judged.right) if judged.right is not None else 0.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, tee
@@ -25,13 +24,10 @@ from segue.batches.frames import frame_count, frames_column, sample_count
 from segue.batches.noise import OF_SOURCES
 from segue.batches.rows import Rows
 from segue.batches.store import BEGINS, Column, Columns, Store, id_dtype
-from segue.data.config import Config as Data
 from segue.data.corpus import Corpus
 from segue.data.example import Example
-from segue.data.media import MEDIA
 from segue.data.pictures import MOST_FRAMES
 from segue.data.shapes import PARALLEL, Shape
-from segue.data.sources import source_of
 from segue.errors import InputError
 from segue.inference.by_length import by_tokens, windows
 from segue.inference.decode_settings import Config as Decode
@@ -43,6 +39,7 @@ from segue.inference.text_metrics import METRICS, confusions, distinct, signatur
 from segue.look.source_picture import shown_sources
 from segue.models.base import Model
 from segue.tasks.base import Task, Values
+from segue.tasks.media_sources import frame_noise, most_in_memory, places_of_source, settle_source, tokens_of_frame
 from segue.tokens.file_format import STOP
 from segue.tokens.tokenizer import Config as Tokens
 from segue.tokens.tokenizer import Tokenizer
@@ -64,12 +61,8 @@ _TOKENS, _GPU_TOKENS = 1 << 13, 1 << 17
 """Tokens or places of sources, times the beam, that are decoded together."""
 _DECODED = 8
 """Sounds or pictures that are decoded together, before they are cut: half an hour of sound takes 120 MB."""
-_WINDOW, _WINDOW_BYTES = 256, 1 << 28
-"""Most sounds or pictures that are in memory at once, to be sorted by length, and the most bytes of them."""
 _PLACES = 1 << 16
 """Most places of sounds or pictures that are scored together."""
-_FRAMES = 3000
-"""The default of batches.length for sound: 30 s."""
 _CELLS, _GPU_CELLS = 1 << 25, 1 << 28
 """Most logits that are made at once."""
 
@@ -149,7 +142,7 @@ class Seq2seq(Task):
         """All of [tokens] is for pairs."""
 
     def settle_batches(self, config: BatchConfig) -> None:
-        """Allow noise on the frames of sources; `_settle_source` has checked what they are."""
+        """Allow noise on the frames of sources; media_sources.py has checked what they are."""
         super().settle_batches(replace(config, noise="none") if config.noise in OF_SOURCES else config)
 
     def encode(self, group: Sequence[Example], codec: Codec, labelled: bool = True) -> Columns:
@@ -196,13 +189,13 @@ class Seq2seq(Task):
     ) -> Batches:
         redraw: Redraw | SpecAugment | PictureNoise | None = None
         if config.noise in OF_SOURCES:
-            redraw = _frame_noise(config.noise)(store, seed, config.share, config.length)
+            redraw = frame_noise(config.noise)(store, seed, config.share, config.length)
         elif codec and codec.dropout:
             from segue.batches.redraw import Redraw  # numba takes long to import
 
             redraw = Redraw(store, _sides(codec), codec.dropout, seed, config.length)
         collate = partial(self.collate, limit=config.length)
-        return Rows(store, config, seed, collate, self.by, self.added, redraw, _tokens_of_frame(codec))
+        return Rows(store, config, seed, collate, self.by, self.added, redraw, tokens_of_frame(codec))
 
     def collate(self, columns: Columns, limit: int) -> Batch:
         """Batch for teacher forcing: STOP y1 … yn predicts y1 … yn STOP. A row cut at `limit` has no last STOP."""
@@ -213,37 +206,17 @@ class Seq2seq(Task):
         inputs = [np.concatenate([stop, row.astype(np.int64)])[: target_limit + 1] for row in text]
         targets = [np.concatenate([row.astype(np.int64), stop])[: target_limit + 1] for row in text]
         real, whole = mask_of(source), len({len(row) for row in source}) == 1
-        given = pad(inputs), pad(targets, IGNORE), mask_of(inputs), None, pad(source), real
+        given = pad(inputs), pad(targets, IGNORE), mask_of(inputs), None, _padded(source), real
         return Batch(*given, source_unpadded=whole)
 
     def defaults(self, values: Values, model: type[Model]) -> None:
         """Write no empty target, and with a beam, unless the recipe draws; rank summaries by ROUGE-L."""
         values["decode"].setdefault("empty", False)
-        self._settle_source(values)
+        settle_source(values)
         if str(values["data"].get("path")) == "docstrings":
             values["data"].setdefault("metric", "rougeL")
         if not {"temperature", "top_k", "top_p"} & values["decode"].keys():
             values["decode"].setdefault("beam", BEAM)
-
-    def _settle_source(self, values: Values) -> None:
-        """Say what the sources are, as their names tell, and refuse what is for other ones. What is heard is cut after
-        30 seconds, and ranked by its word error rate."""
-        data = values["data"]
-        if data.get("source", "auto") == "auto":
-            if data.get("path", Data.path) == Data.path:
-                return  # a recipe without its data
-            told = {
-                key: str(data[key]) for key in ("path", "format", "delimiter", "columns", "encoding") if key in data
-            }
-            with suppress(ValueError):  # a wrong value is refused where the section is made
-                data["source"] = source_of(Data(**told))  # type: ignore[arg-type]
-        source = str(data.get("source", "text"))
-        if source in ("text", *MEDIA):
-            _check_settings(values, source)
-        if source == "sound":
-            data.setdefault("metric", "wer")
-            if str(values["batches"].get("length", 0)) == "0":
-                values["batches"]["length"] = _FRAMES
 
     def to_validate(self, store: Store, config: BatchConfig, limit: int) -> NDArray[np.int64]:
         """Return the first rows with about `limit` predictions, sorted by length, so that little is padded."""
@@ -267,14 +240,14 @@ class Seq2seq(Task):
         width = max(1, decode.beam, decode.n_best)
         tokens, cells = (_GPU_TOKENS, _GPU_CELLS) if gpu else (_TOKENS, _CELLS)
         together = tokens // width, max(1, cells // (width * codec.sizes.vocab_size))
-        most = {"most": _window(opened)} if codec.sizes.frame else {}
+        most = {"most": most_in_memory(opened)} if codec.sizes.frame else {}
         for number, window in windows(examples, _GPU_ROWS if gpu else _ROWS, **most):
             found = [Translation("", 0.0)] * len(window)
             asked = [place for place, example in enumerate(window) if example.text.strip()]
             rows = self._cut_sources(opened, [window[place] for place in asked])
-            for places in by_tokens([_places(opened, len(row)) for row in rows], *together):
+            for places in by_tokens([places_of_source(opened, len(row)) for row in rows], *together):
                 some, numbers = [rows[i] for i in places], [number + asked[i] for i in places]
-                starts, given = [prefix] * len(some), (pad(some), mask_of(some))
+                starts, given = [prefix] * len(some), (_padded(some), mask_of(some))
                 texts = best(opened.model, starts, codec.sizes, decode, *given, opened.device, forbid, numbers)
                 for i, ranked in zip(places, texts, strict=True):
                     found[asked[i]] = _translation(ranked, prefix, decode, codec.tokenizer)
@@ -312,7 +285,7 @@ class Seq2seq(Task):
             longest = max(map(len, targets)) + 1
             at_once = max(1, _CELLS // (codec.sizes.vocab_size * longest))
             if codec.sizes.frame:
-                at_once = max(1, min(at_once, _PLACES // _places(opened, max(map(len, sources)))))
+                at_once = max(1, min(at_once, _PLACES // places_of_source(opened, max(map(len, sources)))))
             for first in range(0, len(group), at_once):
                 some = slice(first, first + at_once)
                 batch = self._forced(sources[some], targets[some], sys.maxsize - 1)
@@ -373,31 +346,6 @@ class Seq2seq(Task):
         return found
 
 
-def _check_settings(values: Values, source: str) -> None:
-    """Refuse settings that are for other sources than these: text, sound or picture."""
-    these, noise = f"these are {source}s", str(values["batches"].get("noise", "none"))
-    if noise in OF_SOURCES and source != OF_SOURCES[noise]:
-        wanted = f"{OF_SOURCES[noise]}s"
-        raise InputError(f"batches.noise={noise} is for sources that are {wanted}, and {these}. Leave it out.")
-    for key in ("sides", "dropout") if source in MEDIA else ():
-        if str(value := values["tokens"].get(key, vars(Tokens())[key])) not in ("both", "0", "0.0"):
-            raise InputError(f"tokens.{key}={value} is for sources that are texts, and {these}. Leave it out.")
-
-
-def _frame_noise(name: str) -> type[SpecAugment] | type[PictureNoise]:
-    from segue.batches.picture_noise import PictureNoise  # numba takes long to import
-    from segue.batches.specaugment import SpecAugment
-
-    return SpecAugment if name == "specaugment" else PictureNoise
-
-
-def _tokens_of_frame(codec: Codec | None) -> int:
-    """Return how many tokens of a batch a frame of a source counts as: one, or of pictures as many as it has squares
-    of 8 x 8 pixels, about as many as attention sees."""
-    pixels = codec.data.pixels if codec and codec.sizes.source == "picture" else 0
-    return max(1, (pixels // 8) ** 2)
-
-
 def _sides(codec: Codec) -> dict[str, Tokenizer]:
     """Return the tokenizer of each column."""
     return {"source": codec.source_tokenizer, "text": codec.tokenizer}
@@ -445,28 +393,17 @@ def _shown_examples(
 
 def _sources(column: Column, limit: int) -> list[NDArray[Any]]:
     """List the sources, each cut at `limit`; one that ends with STOP, as SentencePiece's do, still ends with it."""
-    rows = column.rows(limit) if column.width > 1 else column.rows()
     if column.width > 1:
-        return rows
+        return column.rows(limit)
     return [
-        np.append(row[: limit - 1], row[-1:]) if len(row) > limit and row[-1] == STOP else row[:limit] for row in rows
+        np.append(row[: limit - 1], row[-1:]) if len(row) > limit and row[-1] == STOP else row[:limit]
+        for row in column.rows()
     ]
 
 
-def _places(opened: Opened, length: int) -> int:
-    """Count the places that a model makes of a source: tokens, patches of frames, or a quarter of a sound's frames."""
-    if not opened.codec.sizes.frame:
-        return length
-    import torch
-
-    return int(opened.model.source_mask(torch.ones(1, length, dtype=torch.bool)).shape[1])
-
-
-def _window(opened: Opened) -> int:
-    """Return how many sounds or pictures may be in memory at once, each as long as it can be."""
-    sizes = opened.codec.sizes
-    size = 4 * opened.limit if sizes.source == "sound" else min(MOST_FRAMES, opened.limit)
-    return max(1, min(_WINDOW, _WINDOW_BYTES // (size * sizes.frame)))
+def _padded(sources: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Pad sources: ids, or frames as they are."""
+    return pad(sources, dtype=sources[0].dtype if sources and sources[0].ndim > 1 else np.int64)
 
 
 def _prefix(text: str, tokenizer: Tokenizer) -> list[int]:
