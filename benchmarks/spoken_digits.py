@@ -40,7 +40,7 @@ RATE = 8000
 TUNED_ON = ("jackson", "theo")
 """The speakers on whom settings are chosen."""
 STRINGS = {"train": 6000, "test": 300}
-KEYS = {"data.rate": RATE, "data.validation": 0, "tokens.kind": "word"}
+KEYS = {"data.rate": RATE, "data.validation": 0, "tokens.kind": "word", "model.width": 128}
 
 
 class Clip(NamedTuple):

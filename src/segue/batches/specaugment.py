@@ -11,8 +11,8 @@ A row of S frames with M mels gets, drawn anew in every epoch:
                    noise covers what is faint
     masks          two bands of mels and two stretches of time are set to the row's mean
 
-Speed and vocal tract are linear interpolations. After a change of the recording, the row is normalised again. What is
-drawn for a row follows from seed, epoch and row alone.
+Speed and vocal tract are linear interpolations. After a change of the recording, the row gets the mean and the
+deviation that it had. What is drawn for a row follows from seed, epoch and row alone.
 """
 
 from __future__ import annotations
@@ -170,7 +170,8 @@ def _quietest(row_SM: Any) -> int:
 
 @njit(nogil=True)
 def _record(row_SM: Any, curve_M: Any, level: Any, blur: int) -> None:
-    """Blur the mels of a row, add the curve, cover what is below the level with noise, and normalise the row again."""
+    """Blur the mels of a row, add the curve, cover what is below the level with noise, and give the row its mean and
+    its deviation again."""
     if not blur and level == -np.inf and not curve_M.any():
         return
     mean, deviation = _moments(row_SM)
@@ -190,10 +191,11 @@ def _record(row_SM: Any, curve_M: Any, level: Any, blur: int) -> None:
             above = _SHARP * (row_SM[t, mel] - level)
             if above < 8:  # the logarithm of a sum of powers; farther above it the noise adds nothing
                 row_SM[t, mel] = level + np.log1p(np.exp(above)) / _SHARP
-    mean, deviation = _moments(row_SM)
+    new_mean, new_deviation = _moments(row_SM)
+    ratio = deviation / new_deviation
     for t in range(len(row_SM)):
         for mel in range(mels):
-            row_SM[t, mel] = (row_SM[t, mel] - mean) / deviation
+            row_SM[t, mel] = (row_SM[t, mel] - new_mean) * ratio + mean
 
 
 @njit(nogil=True)
