@@ -8,11 +8,11 @@
     strings   3 to 7 recordings of one speaker, joined: training strings from training recordings, test strings from
               test recordings
 
-Nothing is held out to choose the best weights: the last are scored. Settings were chosen with
-`--tune`, which never reads the test: digits and strings are scored on recordings 5 to 9, taken out of training;
-speakers on two of the six, each left out in turn, so that the figure of all six is a little favoured by two of them.
-Keys are given to `segue train`. The peer is what others give for these data: 99.67 % of the official test, and 70 to
-95 % of a speaker who was never heard.
+Nothing is held out to choose the best weights: the last are scored. `--tune` serves to choose settings and does not
+read the test: digits and strings are scored on recordings 5 to 9, taken out of training; speakers on two of the six,
+each left out in turn. docs/figures.md ("How settings were chosen") says what was seen of the tests before. Keys are
+given to `segue train`. The peer is what others give for these data: 99.67 % of the official test, and 70 to 95 % of a
+speaker who was never heard.
 """
 
 from __future__ import annotations
