@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from segue.batches.batch import Batch
+from segue.batches.batch import IGNORE, Batch
 from segue.errors import InputError
 from segue.layers.attention import SelfAttention
 from segue.layers.losses import cross_entropy, linear_cross_entropy
@@ -197,8 +197,15 @@ class Bert(Network, Body):
     def counts(self, batch: Batch) -> dict[str, int]:
         counts = super().counts(batch)
         if self.next_head is not None and batch.follows_B is not None:
-            counts["next_sentence"] = len(batch.follows_B)
+            counts["next_sentence"] = int((batch.follows_B != IGNORE).sum())
         return counts
+
+    def follows(self, batch: Batch) -> Tensor:
+        """Compute logits_B2: whether the second chunk of each row follows the first."""
+        if self.next_head is None:
+            raise InputError("This model has not learnt which chunk follows which: model.next_sentence is false.")
+        logits_B2: Tensor = self.next_head(self.pooled(_last(self._layers(batch))))
+        return logits_B2
 
     def encode(self, batch: Batch, state: None = None) -> Tensor:
         """hidden_LBTD: the sum of the vectors, normed, then each layer's output."""
@@ -211,7 +218,7 @@ class Bert(Network, Body):
 
     def predict_at(self, last_BTD: Tensor, places_BK: Tensor | None = None) -> Tensor:
         """Compute the logits of the tokens at some places, or at all."""
-        return self.unembed(last_BTD if places_BK is None else _at(last_BTD, places_BK))
+        return self.unembed(_at(last_BTD, places_BK))
 
     def unembed(self, hidden: Tensor, last: bool = True) -> Tensor:
         x = self._transformed(hidden if last else self.last(hidden))
@@ -267,8 +274,10 @@ def _block(config: Bert.Config) -> Block:
     return Block(attention, feed, norms, norm=config.norm, residual=True, dropout=config.dropout)
 
 
-def _at(x_BTD: Tensor, places_BK: Tensor) -> Tensor:
-    """Gather the states at some places."""
+def _at(x_BTD: Tensor, places_BK: Tensor | None) -> Tensor:
+    """Gather the states at some places; None: at all."""
+    if places_BK is None:
+        return x_BTD
     return x_BTD.gather(1, places_BK[:, :, None].expand(-1, -1, x_BTD.shape[-1]))
 
 
