@@ -264,6 +264,8 @@ def score(
 ) -> None:
     """Print the log probability of each line, token by token: of a language model, or of a translator.
 
+    A masked language model has no such probability: each token is masked in turn (pseudo-log-likelihood).
+
     Each line is scored by itself; if the run was made with data.carry=true, it is read on from the lines before.
 
     echo "the cows eat grass" | segue score runs/ngram-book -
@@ -272,8 +274,6 @@ def score(
 
     echo "the (cow|caw) eats (grass|glass)" | segue score runs/ngram-book - --lattice
     """
-    import dataclasses
-
     from segue.look.terminal import print_line, print_paths
     from segue.runs.run import load
 
@@ -288,7 +288,7 @@ def score(
             _print({"lattice": text, "count": len(found), "paths": best}) if json else print_paths(best, len(found))
         return
     for line in loaded.score(texts, end):
-        _print({**dataclasses.asdict(line), "perplexity": line.perplexity}) if json else print_line(line)
+        _print(line.json()) if json else print_line(line)
 
 
 @app.command()

@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from segue.batches.batch import Batch
+from segue.batches.batch import IGNORE, Batch
 from segue.errors import InputError
 from segue.layers.attention import SelfAttention
 from segue.layers.losses import cross_entropy, linear_cross_entropy
@@ -200,8 +200,15 @@ class Bert(Network, Body):
     def counts(self, batch: Batch) -> dict[str, int]:
         counts = super().counts(batch)
         if self.next_head is not None and batch.follows_B is not None:
-            counts["next_sentence"] = len(batch.follows_B)
+            counts["next_sentence"] = int((batch.follows_B != IGNORE).sum())
         return counts
+
+    def follows(self, batch: Batch) -> Tensor:
+        """Compute logits_B2: whether the second chunk of each row follows the first."""
+        if self.next_head is None:
+            raise InputError("This model has not learnt which chunk follows which: model.next_sentence is false.")
+        logits_B2: Tensor = self.next_head(self.pooled(_last(self._layers(batch))))
+        return logits_B2
 
     def encode(self, batch: Batch, state: None = None) -> Tensor:
         """hidden_LBTD: the sum of the vectors, normed, then each layer's output."""

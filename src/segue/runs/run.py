@@ -42,7 +42,7 @@ from segue.inference.words import Words, signed, words_of
 from segue.look.explain.leave_one_out import Mattered, explained
 from segue.look.inside.view import View
 from segue.models import check_trust, fingerprint
-from segue.models.base import Counted, TrainConfig
+from segue.models.base import Counted, LanguageModel, TrainConfig
 from segue.recipe import Recipe, decode_section, load_recipe, make, read_recipe
 from segue.runs import folder as files
 from segue.runs.display import Answers, Challenge, Figures, History, card, described
@@ -316,12 +316,18 @@ class Run:
 
     # Scoring
 
-    def score(self, texts: Iterable[Any], end: bool = False) -> Answers[Line]:
+    def score(self, texts: Iterable[Any], end: bool = False) -> Answers[Any]:
         """Score texts: the tokens of each with their log probabilities, and the totals; with `end` also the end of each
         text, as `evaluate` counts it. Each text is scored by itself; if the run was made with data.carry=true, each is
         read on from those before it. For a translator each text is a source, a tab and a target, or a pair of the
-        two; the target, always with its end, is scored given the source."""
+        two; the target, always with its end, is scored given the source. A masked language model masks each token in
+        turn: a pseudo-log-likelihood (PseudoLine), and no end is scored."""
         self._must("score")
+        if self.task.shape.running and not isinstance(self.model, LanguageModel):
+            if end:
+                raise InputError("A masked language model predicts no end of a text. Score without the end.")
+            rows = (Example(self._canonical(text)) for text in _listed(texts))
+            return Answers(self.task.scored(self.opened, rows))
         if self.task.shape.running:
             scored = self._score(_listed(texts), self.recipe.data.carry)
             return Answers(scored if end else map(Line.without_end, scored))
@@ -363,9 +369,11 @@ class Run:
 
     def _pieces_of(self, text: str) -> tuple[str, Any, list[str]]:
         """Return a text as the model reads it, with its ids and what each stands for."""
-        if self.recipe.data.canonical:
-            text = " ".join(text.split())
+        text = self._canonical(text)
         return text, *self.tokenizer.pieces(text)
+
+    def _canonical(self, text: str) -> str:
+        return " ".join(text.split()) if self.recipe.data.canonical else text
 
     # Generating
 
