@@ -444,7 +444,7 @@ _SUMMED = (
     *("unknown_tokens", "zero_probability_tokens", "tokens_cut"),
 )
 _AVERAGED = (
-    *("macro_f1", "micro_f1", "span_f1", "precision", "recall", "accuracy", "perplexity", "bits_per_byte"),
+    *("matthews", "positive_f1", "macro_f1", "micro_f1", "span_f1", "precision", "recall", "accuracy", "perplexity", "bits_per_byte"),
     *(*METRICS, "distinct1", "distinct2"),
     *("spelling_bits_per_byte", "best_possible", "mean_absolute_error", "pearson", "spearman"),
 )
@@ -539,7 +539,7 @@ def _report(
 
 _BESIDE = (
     *("perplexity", "bits_per_byte", "accuracy", "precision", "recall", "by_type", "micro_f1", "macro_f1"),
-    *("calibration_error", "mean_absolute_error", "pearson", "spearman"),
+    *("matthews", "positive_f1", "calibration_error", "mean_absolute_error", "pearson", "spearman"),
     *(*METRICS, "distinct1", "distinct2", "by_length", "edits"),
 )
 
