@@ -219,7 +219,7 @@ def test_a_metric_of_other_labels_is_refused(model, setting, said):
 def test_f1_of_the_positive_class_takes_two_classes(tmp_path):
     rows = tmp_path / "rows.tsv"
     rows.write_text("".join(f"{'abc'[i % 3]}\tfilm {i % 3} {i}\n" for i in range(60)))
-    with pytest.raises(InputError, match="second of two classes, and .* has 3"):
+    with pytest.raises(InputError, match=r"second of two classes, and .* has 3"):
         segue.train("naive_bayes", rows, tmp_path / "run", ["data.metric=positive_f1"], progress=segue.silent)
 
 

@@ -4,8 +4,8 @@ an interval and a paired test (evaluation.py).
 of classes, with t_k rows of class k, g_k rows that are guessed to be k, n rows and r of them right:
 
     accuracy       r / n
-    matthews       (r·n - Σ t_k g_k) / sqrt((n² - Σ t_k²) (n² - Σ g_k²))    Matthews (1975); Gorodkin (2004) for K classes
-    positive_f1    2 · right positives / (t_1 + g_1) = 1 - (n - r) / (t_1 + g_1)    of two classes the second is positive
+    matthews       (r·n - Σ t_k g_k) / sqrt((n² - Σ t_k²) (n² - Σ g_k²))    Matthews 1975; of K classes Gorodkin 2004
+    positive_f1    2 · right positives / (t_1 + g_1) = 1 - (n - r) / (t_1 + g_1)    of two classes, the second
 
 of numbers: mean_squared_error, pearson and spearman. A correlation is no function of sums over rows, but nearly one: it
 is the mean over rows of itself plus the row's influence (Hampel 1974), by how much it moves with a row's weight.

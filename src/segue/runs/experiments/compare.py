@@ -444,7 +444,8 @@ _SUMMED = (
     *("unknown_tokens", "zero_probability_tokens", "tokens_cut"),
 )
 _AVERAGED = (
-    *("matthews", "positive_f1", "macro_f1", "micro_f1", "span_f1", "precision", "recall", "accuracy", "perplexity", "bits_per_byte"),
+    *("matthews", "positive_f1", "macro_f1", "micro_f1", "span_f1", "precision", "recall", "accuracy"),
+    *("perplexity", "bits_per_byte"),
     *(*METRICS, "distinct1", "distinct2"),
     *("spelling_bits_per_byte", "best_possible", "mean_absolute_error", "pearson", "spearman"),
 )
