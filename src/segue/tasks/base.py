@@ -246,6 +246,14 @@ class Task(ABC):
         """Compute the figures of predictions, row by row."""
         raise TypeError(f"{self.name} has no rows")
 
+    def metrics_of(self, label: str) -> tuple[str, ...]:
+        """Return the figures that data.metric may name for labels of this kind (data.label)."""
+        return self.metrics
+
+    def ranked_by(self, data: Data) -> str:
+        """Return the figure that ranks models of such data."""
+        return self.figure if data.metric == "auto" else data.metric
+
     def shown(self, figure: str) -> tuple[str, ...]:
         """Return the figures that tables and pages show where this one ranks, that one first."""
         return (figure, *(name for name in self.beside if name != figure))

@@ -444,7 +444,8 @@ _SUMMED = (
     *("unknown_tokens", "zero_probability_tokens", "tokens_cut"),
 )
 _AVERAGED = (
-    *("macro_f1", "micro_f1", "span_f1", "precision", "recall", "accuracy", "perplexity", "bits_per_byte"),
+    *("matthews", "positive_f1", "macro_f1", "micro_f1", "span_f1", "precision", "recall", "accuracy"),
+    *("perplexity", "bits_per_byte"),
     *(*METRICS, "distinct1", "distinct2"),
     *("masked_bits_per_byte", "masked_perplexity", "masked_accuracy", "next_sentence_accuracy"),
     *("spelling_bits_per_byte", "best_possible", "mean_absolute_error", "pearson", "spearman"),
@@ -540,7 +541,7 @@ def _report(
 
 _BESIDE = (
     *("perplexity", "bits_per_byte", "accuracy", "precision", "recall", "by_type", "micro_f1", "macro_f1"),
-    *("calibration_error", "mean_absolute_error", "pearson", "spearman"),
+    *("matthews", "positive_f1", "calibration_error", "mean_absolute_error", "pearson", "spearman"),
     *("masked_perplexity", "masked_accuracy", "next_sentence_accuracy"),
     *(*METRICS, "distinct1", "distinct2", "by_length", "edits"),
 )
