@@ -373,6 +373,58 @@ def generate(
 
 
 @app.command()
+def fill(
+    run: RunArgument,
+    rest: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TEXT|FILE] [data.key=value …]",
+            help="A text with [MASK] or <mask> in the place of each token to be filled in, or a file of such texts; "
+            "without one, standard input. Two texts with a tab between are read as a pair.".replace("[", "\\["),
+        ),
+    ] = None,
+    top: Annotated[int, typer.Option(help="How many tokens to show for each hole.")] = 5,
+    together: Annotated[
+        bool, typer.Option("--together", help="Of several holes, fill the surest first, then the others given it.")
+    ] = False,
+    json: JsonOption = False,
+    device: DeviceOption = "auto",
+    threads: ThreadsOption = 0,
+    trust: TrustOption = False,
+) -> None:
+    """Fill the holes of texts: the likeliest tokens, given the words on both sides (masked language models).
+
+    A hole is one token; a word of several pieces needs several: \\[MASK]\\[MASK]. Each is filled by itself, the others
+    hidden, unless --together is given.
+
+    segue fill runs/bert-book "The cows eat \\[MASK]."
+
+    echo "The \\[MASK] eat \\[MASK]." | segue fill runs/bert-book - --together --json
+    """
+    from segue.inference.fill import HOLE
+    from segue.look.terminal import print_filled
+    from segue.runs.run import load
+
+    loaded = load(run, device, trust, threads)
+    typed = [word for word in rest or [] if HOLE.search(word)]
+    if typed:
+        texts: Any = iter([" ".join(rest or [])])
+    else:
+        data, settings = _data_and_settings(rest)
+        texts, ledger = loaded.texts_to_fill(data or "-", settings)
+        _say_reading(ledger)
+    for answer in loaded.fill(texts, _checked_top(top, "token"), together):
+        _warn_unknown(loaded, HOLE.sub(" ", answer.text))
+        if answer.unread:
+            typer.echo(
+                f"The text is {answer.unread:,} tokens longer than this model sees at once ({loaded.model.window:,}): "
+                "each hole is filled from what stands around it.",
+                err=True,
+            )
+        _print(answer.json()) if json else print_filled(answer)
+
+
+@app.command()
 def predict(
     run: RunsArgument,
     rest: Annotated[

@@ -495,6 +495,34 @@ class Run:
         _check_choice("by", by, ("3cosadd", "3cosmul", "prediction"))
         return self.words.analogy(*signed(expression), top, by)  # type: ignore[arg-type]
 
+    # Filling and embedding
+
+    def fill(self, texts: Any, top: int = 5, together: bool = False) -> Any:
+        """Fill the holes of a text, each written [MASK] or <mask>: the likeliest tokens of each hole; of several texts,
+        an answer each, made when it is asked for. `together`: fill the surest hole first, then the others given it."""
+        self._must("fill")
+        from segue.inference.fill import fill
+
+        if top < 1:
+            raise InputError(f"top={top} asks for no token: expected 1 or more.")
+        answers = Answers(fill(self.opened, _listed(texts), top, together))
+        return next(answers) if isinstance(texts, str) else answers
+
+    def texts_to_fill(self, file: str, settings: Settings = ()) -> tuple[Iterator[str], Ledger]:
+        """Open a file of texts with holes, or standard input (-); return its texts, and the ledger of how it was
+        read."""
+        self._must("fill")
+        from segue.inference.fill import check_holes
+
+        def checked(question: Question) -> Example:
+            check_holes(question.values[0])
+            return Example(question.values[0])
+
+        _, data, form = self.split_settings(settings, "filling")
+        opened = QuestionFile(file, data, self.recipe.shape, form, whole=True)
+        _, asked = opened.asked(checked)
+        return (each.example.text for each in asked), opened.ledger
+
     # Taking it further
 
     def challenge(self, positive: str = "", negative: str = "") -> Challenge:
