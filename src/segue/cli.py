@@ -425,6 +425,72 @@ def fill(
 
 
 @app.command()
+def embed(
+    run: RunArgument,
+    rest: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TEXT|FILE] [data.key=value …]",
+            help="A text, or a file: a text a line, a table or JSON; without one, standard input.",
+        ),
+    ] = None,
+    pooling: Annotated[
+        str,
+        typer.Option(
+            help="mean (of the tokens, without start, ends and padding), first ([CLS]) or last (token).".replace(
+                "[", "\\["
+            )
+        ),
+    ] = "mean",
+    layer: Annotated[
+        int | None, typer.Option(help="The layer whose states are pooled; 0: the tokens' vectors; by default the last.")
+    ] = None,
+    normalise: Annotated[
+        bool, typer.Option("--normalise", help="Vectors of length 1, whose product is the cosine.")
+    ] = False,
+    nearest: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Print the texts nearest to this one, with their cosines.")
+    ] = None,
+    top: Annotated[int, typer.Option(help="With --nearest: how many texts to print.")] = 10,
+    out: Annotated[
+        str | None, typer.Option("--out", metavar="FILE.npy", help="Write a NumPy file: float32, a row a text.")
+    ] = None,
+    json: JsonOption = False,
+    device: DeviceOption = "auto",
+    threads: ThreadsOption = 0,
+    trust: TrustOption = False,
+) -> None:
+    """Compute vectors of texts, from the hidden states of a network: a JSON object a line, or a NumPy file.
+
+    Long texts are read in windows and pooled. A file may be of any size.
+
+    segue embed runs/bert-book sentences.txt --out sentences.npy
+
+    echo "The cows eat grass." | segue embed runs/bert-book -
+
+    segue embed runs/bert-book sentences.txt --nearest "What do cows eat?"
+    """
+    from segue.look.terminal import print_nearest
+    from segue.runs.embed_file import EmbeddedFile
+    from segue.runs.run import load
+
+    data, settings = _data_and_settings(rest)
+    loaded = load(run, device, trust, threads)
+    embedded = EmbeddedFile(loaded, data or "-", settings, pooling=pooling, layer=layer, normalise=normalise)
+    if out or nearest is not None:
+        with _progress() as progress:
+            if out:
+                typer.echo(embedded.write(Path(out), progress))
+                return
+            found = embedded.nearest(nearest or "", _checked_top(top, "text"), progress)
+        rows = [{"text": text, "cosine": cosine} for text, cosine in found]
+        return _print({"text": nearest, "nearest": rows}) if json else print_nearest({str(nearest): found})
+    with _progress_beside_output() as progress:
+        for line in embedded.lines(progress):
+            typer.echo(line)
+
+
+@app.command()
 def predict(
     run: RunsArgument,
     rest: Annotated[
