@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from segue.errors import InputError
-from segue.inference.fill import fill
+from segue.inference.fill import HOLE, fill
 from segue.inference.opened import Opened
 from segue.look.inside.view import View
 from segue.models.base import MaskedModel
@@ -42,5 +42,6 @@ def view(opened: Opened, text: str, top: int = 10) -> View:
 
 def _around_hole(text: str) -> str:
     """A text as a title names it: its beginning, or what stands around the first hole of a long one."""
-    first = max(0, text.find("MASK") - 60) if len(text) > 120 else 0
+    hole = HOLE.search(text)
+    first = max(0, hole.start() - 60) if hole and len(text) > 120 else 0
     return ("…" if first else "") + text[first : first + 120]
