@@ -8,6 +8,7 @@ A model is one file in this folder with one public class; the file's name is its
     LanguageModel    predicts the next token; beam search, sampling, scoring and serving need only `start` and `step`
     EncoderDecoder   a LanguageModel that writes a target for a source
     Body             has hidden states: embeddings, the neural cache, pictures and later heads read them
+    MaskedModel      a Body that predicts hidden tokens from the words on both sides
     NgramCounts      counted n-grams, and shows the counts behind a probability
     NgramWeights     a classifier with a weight for each n-gram and class
     WordVectors      has a vector for each word, to be asked for the nearest
@@ -321,6 +322,16 @@ class Body(ABC):
         """Compute the logits of the last layer's states; not `last`: of another layer's, as if it were the last, with
         the final norm applied first (the logit lens). None: it has no such head."""
         return None
+
+
+class MaskedModel(Body):
+    """A model that predicts hidden tokens from the words on both sides of them."""
+
+    causal = False
+
+    @abstractmethod
+    def predict_at(self, last_BTD: Array, places_BK: Array = None) -> Array:
+        """Compute the logits of the tokens at some places, or at all, from the last layer's states."""
 
 
 class Term(NamedTuple):

@@ -30,7 +30,7 @@ from segue.layers.losses import cross_entropy, linear_cross_entropy
 from segue.layers.position import Position, Positions
 from segue.layers.probe import recording
 from segue.layers.transformer import Activation, Block, FeedForward, LayerNorm
-from segue.models.base import Body, Loss, ModelConfig, Sizes, Term
+from segue.models.base import Loss, MaskedModel, ModelConfig, Sizes, Term
 from segue.models.network import Network
 
 Size = Literal["own", "bert-base", "bert-large", "roberta-base", "roberta-large"]
@@ -58,12 +58,11 @@ SHAPES: dict[Size, Shape] = {
 }
 
 
-class Bert(Network, Body):
+class Bert(Network, MaskedModel):
     """Transformer encoder that predicts masked tokens."""
 
     family = "Transformer"
     task = "masked_lm"
-    causal = False
     head_names = ("transform.", "transform_norm.", "bias", "next_head.", "pooler.")
 
     @dataclass(frozen=True)
