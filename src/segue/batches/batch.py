@@ -4,6 +4,7 @@ The dimension key, for every tensor in `layers/` and `models/` (names end in it:
 
     B rows    T time    S source time    D width    H heads    K head width
     F feed-forward      V vocabulary     C classes or letters  L layers
+    W words             K also masked places (places_BK)
 
 A batch is made of numpy arrays; `to` turns them into tensors on a device, and nothing else does.
 """
@@ -42,6 +43,16 @@ class Batch:
     """Tagging: the ids of the words as they are written in small letters."""
     chars_BTC: Any = None
     """Tagging: the letters of each word, Unicode code points plus 1; 0 after its last."""
+    segments_BT: Any = None
+    """0 on the first text of a pair and its end, 1 on the second."""
+    places_BK: Any = None
+    """Masked language models: the places that are predicted, with targets (B, K)."""
+    follows_B: Any = None
+    """Next sentence: 1 if the second chunk of a row follows the first in the text, 0 if it is from elsewhere."""
+    firsts_BW: Any = None
+    """Tagging by pieces of words: the place of the first piece of each word, with targets (B, W)."""
+    hidden_LBTD: Any = None
+    """The states of a frozen body, computed once, in the place of the tokens."""
     unpadded: bool = False
     """True if no token is padding, so that a model can skip the mask without waiting for the device."""
     source_unpadded: bool = False

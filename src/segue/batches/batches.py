@@ -26,15 +26,20 @@ class Config:
     vary: bool = False
     """Streams: draw the length of each step at random near `length` and scale the learning rate by it (AWD-LSTM)."""
     noise: Noise = "none"
-    """Noise on what is read, against overfitting: blank (running text), specaugment (sound), shift (pictures)."""
+    """Noise on what is read: blank, mask (masked language models alone), specaugment (sound), shift (pictures)."""
     share: float = 0.15
     """Share of the tokens that noise changes; of sound, of the frames or mels that a mask covers."""
     tokens: int = 0
     """Token batches: tokens, or squares of 8 x 8 pixels, of an update, padding included, as 4096 (0: `size` rows)."""
 
+    masks: int = 0
+    """Masked places: drawn anew in every epoch (0, RoBERTa), once (1, static), or so many times in turn (BERT: 10)."""
+    whole_words: bool = False
+    """Mask all pieces of a word together."""
+
     def __post_init__(self) -> None:
-        if min(self.size, self.length, self.tokens) < 0 or self.accumulate < 1:
-            raise ValueError("size, length and tokens must be 0 or more, accumulate 1 or more")
+        if min(self.size, self.length, self.tokens, self.masks) < 0 or self.accumulate < 1:
+            raise ValueError("size, length, tokens and masks must be 0 or more, accumulate 1 or more")
         if not 0 <= self.share < 1:
             raise ValueError(f"share={self.share} is not a share: expected 0 or more and less than 1")
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from segue.data.config import Config as Data
 from segue.data.config import Label, Source
@@ -11,6 +14,9 @@ from segue.data.config import Label, Source
 if TYPE_CHECKING:
     from segue.tokens.spelling import Speller
     from segue.tokens.tokenizer import Tokenizer
+
+
+Ids = NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,8 @@ class Sizes:
     source_vocab_size: int = 0
     """Ids of the source's own vocabulary, if each side of a pair has one; 0: both sides share one."""
 
+    separators: int = 1
+    """STOPs between the two texts of a framed pair; RoBERTa has two."""
     source: Source = "text"
     """What a source is."""
     frame: int = 0
@@ -83,8 +91,20 @@ class Codec(NamedTuple):
 
     dropout: float = 0.0
     """BPE-dropout of training text (tokens.dropout): the probability with which a merge is skipped."""
+    inputs: tuple[str, ...] = ()
+    """Optional fields of Batch that the model reads (Model.inputs_of)."""
 
     @property
     def source_tokenizer(self) -> Tokenizer:
         """The tokenizer of sources: their own, or that of both sides."""
         return (self.own_source or self.tokenizer).source_side
+
+    def frame(self, first: Ids, second: Ids | None = None) -> tuple[Ids, Ids]:
+        """Frame a text, or a pair, as a body reads it: start first STOP [second STOP]; return ids and segments."""
+        stop, start = [self.sizes.stop], [self.sizes.start]
+        begin = np.concatenate([start, first, stop])
+        if second is None:
+            return begin, np.zeros_like(begin)
+        middle = np.repeat(stop, self.sizes.separators - 1)
+        ids = np.concatenate([begin, middle, second, stop])
+        return ids, (np.arange(len(ids)) >= len(begin) + len(middle)).astype(ids.dtype)

@@ -12,7 +12,7 @@
 
 sigma is the population's deviation; with its square a small number, 1e-5, is added, or a constant vector would be
 divided by zero. GELU is GPT-2's: x / 2 · (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), close to x times the normal
-distribution's share below x.
+distribution's share below x; gelu_erf, BERT's, is exactly that.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from segue.layers.position import Rotation
 from segue.layers.probe import probe, recording
 
 Norm = Literal["pre", "post", "none"]
-Activation = Literal["gelu", "relu", "silu"]
+Activation = Literal["gelu", "gelu_erf", "relu", "silu"]
 
 WIDER = 4
 """How many times as wide as the layer the feed-forward network is inside, where a model does not say."""
@@ -69,6 +69,8 @@ class FeedForward(nn.Module):
         """The activation function f."""
         if self.activation == "silu":
             return F.silu(h_BTF)
+        if self.activation == "gelu_erf":
+            return F.gelu(h_BTF)
         return F.gelu(h_BTF, approximate="tanh") if self.activation == "gelu" else h_BTF.relu()
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from segue.batches.batch import Batch
     from segue.batches.store import Store
 
-TaskName = Literal["lm", "classify", "tag", "seq2seq", "embed"]
+TaskName = Literal["lm", "masked_lm", "classify", "tag", "seq2seq", "embed"]
 Array = Any
 """A numpy array in a counted model, a torch tensor in a network."""
 
@@ -99,6 +99,11 @@ class Model(ABC):
     def marks(cls, config: Any) -> tuple[str, ...]:
         """Names of the special ids beyond the vocabulary that it needs."""
         return ()
+
+    @classmethod
+    def inputs_of(cls, config: Any) -> tuple[str, ...]:
+        """The optional fields of Batch that a model with this config reads."""
+        return cls.inputs
 
     @classmethod  # noqa: B027
     def check_data(cls, config: Any, data: Data) -> None:

@@ -48,7 +48,7 @@ from segue.layers.one_token import Stack, Stacked, loops_for
 from segue.layers.position import Position, Positions
 from segue.layers.probe import recording
 from segue.layers.sources import check_source, stem
-from segue.layers.transformer import Activation, Block, FeedForward, LayerNorm
+from segue.layers.transformer import Block, FeedForward, LayerNorm
 from segue.models.base import EncoderDecoder, Loss, ModelConfig, Sizes
 from segue.models.network import Network, ctc_term, smoothed_loss
 
@@ -201,7 +201,7 @@ class Transformer(Network, EncoderDecoder, Stacked):
         """Where layer norm stands: pre (before each part) or post (after each sum, as the paper)."""
         position: Position = "sinusoidal"
         """Position encoding: none, onehot, sinusoidal, learned, relative (T5) or rotary."""
-        activation: Activation = "relu"
+        activation: Literal["gelu", "relu", "silu"] = "relu"
         """Activation function of the feed-forward network: gelu, relu or silu."""
         tied: Literal["all", "target", "none"] = "all"
         """Weight tying: all (source, target and output share one table), target (target and output do), none."""

@@ -179,7 +179,8 @@ def _codec(
         sizes = replace(sizes, source=recipe.data.source, frame=width)
     if source:
         sizes = replace(sizes, source_vocab_size=source.vocab_size)
-    return Codec(tokenizer, labels, recipe.data, sizes, speller, source, recipe.tokens.dropout)
+    inputs = recipe.model_class.inputs_of(recipe.model)
+    return Codec(tokenizer, labels, recipe.data, sizes, speller, source, recipe.tokens.dropout, inputs)
 
 
 def _check(recipe: Recipe, corpus: Corpus, progress: Progress) -> None:

@@ -92,7 +92,8 @@ class Run:
         (tokenizer, source), speller = load_sides(path), path / "speller.json"
         sizes = _sizes(config, path, recipe, tokenizer, source)
         spelled = Speller.load(speller) if speller.exists() else None
-        codec = Codec(tokenizer, tuple(config["labels"]), recipe.data, sizes, spelled, source)
+        inputs = recipe.model_class.inputs_of(recipe.model)
+        codec = Codec(tokenizer, tuple(config["labels"]), recipe.data, sizes, spelled, source, inputs=inputs)
         model = _load_model(path / "model.safetensors", recipe, sizes)
         chosen = "cpu" if isinstance(model, Counted) else pick_device(device)
         if chosen != "cpu":

@@ -1,0 +1,279 @@
+"""BERT (Devlin et al. 2019) and RoBERTa (Liu et al. 2019): a Transformer that reads a text from both sides.
+
+    x_t^0 = LN(E[w_t] + P[t] + S[segment of t])              vectors of the token, of its place and of its segment
+    x^l   = Block(x^(l-1))                                   attention to all places, then a small network
+    p(w_t | the damaged text) = softmax(E LN(gelu(W x_t^L + b)) + c)     at the masked places alone (masked language
+                                                             model): the tokens' vectors are the output weights too
+    p(second chunk follows)   = softmax(V tanh(W_p x_0^L + b_p) + d)     next sentence, at the first place ([CLS])
+
+As the papers: post-LN with eps 1e-12, GELU by erf, learned positions, dropout of the sum of vectors, of the parts'
+outputs and of the attention's weights; first weights N(0, 0.02). RoBERTa has the same equations; its vectors of places
+begin with two rows that are never used (first_position), it has one segment, and no next sentence. With norm = pre the
+norms stand before each part, and one more at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, fields
+from typing import Any, Literal, NamedTuple, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from segue.batches.batch import Batch
+from segue.errors import InputError
+from segue.layers.attention import SelfAttention
+from segue.layers.losses import cross_entropy, linear_cross_entropy
+from segue.layers.position import Position, Positions
+from segue.layers.probe import recording
+from segue.layers.transformer import Activation, Block, FeedForward, LayerNorm
+from segue.models.base import Body, Loss, ModelConfig, Sizes, Term
+from segue.models.network import Network
+
+Size = Literal["own", "bert-base", "bert-large", "roberta-base", "roberta-large"]
+
+
+class Shape(NamedTuple):
+    """A published model."""
+
+    layers: int
+    width: int
+    heads: int
+    context: int
+    segments: int
+    first_position: int
+    eps: float
+    next_sentence: bool
+    vocab_size: int
+
+
+SHAPES: dict[Size, Shape] = {
+    "bert-base": Shape(12, 768, 12, 512, 2, 0, 1e-12, True, 30_522),
+    "bert-large": Shape(24, 1024, 16, 512, 2, 0, 1e-12, True, 30_522),
+    "roberta-base": Shape(12, 768, 12, 512, 1, 2, 1e-5, False, 50_265),
+    "roberta-large": Shape(24, 1024, 16, 512, 1, 2, 1e-5, False, 50_265),
+}
+
+
+class Bert(Network, Body):
+    """Transformer encoder that predicts masked tokens."""
+
+    family = "Transformer"
+    task = "masked_lm"
+    causal = False
+    head_names = ("transform.", "transform_norm.", "bias", "next_head.", "pooler.")
+
+    @dataclass(frozen=True)
+    class Config(ModelConfig):
+        size: Size = "own"
+        """A published shape: bert-base, bert-large, roberta-base, roberta-large; own: as the other keys say."""
+        layers: int = 4
+        """Number of stacked layers."""
+        width: int = 128
+        """Width of a token's vector in every layer."""
+        heads: int = 4
+        """Attention heads in a layer; width must be divisible by them."""
+        context: int = 128
+        """Most tokens seen at once, with the start and the ends."""
+        segments: int = 2
+        """Kinds of segments: 2 tells the texts of a pair apart, 1 does not (RoBERTa)."""
+        first_position: int = 0
+        """The row of the position vectors that the first place has: 2 in RoBERTa, whose first two are never used."""
+        norm: Literal["post", "pre"] = "post"
+        """Where layer norm stands: post (after each sum, as BERT) or pre (before each part)."""
+        position: Position = "learned"
+        """Position encoding: none, onehot, sinusoidal, learned, relative (T5) or rotary."""
+        activation: Activation = "gelu_erf"
+        """Activation function of the feed-forward network: gelu_erf (BERT), gelu (by tanh, GPT-2), relu or silu."""
+        eps: float = 1e-12
+        """What layer norm adds to the variance: 1e-12 in BERT, 1e-5 in RoBERTa."""
+        dropout: float = 0.0
+        """Dropout of embeddings, of attention weights and of each part's output: the share set to 0."""
+        next_sentence: bool = False
+        """Learn also whether the second of two chunks follows the first (BERT); RoBERTa leaves it out."""
+
+        def __post_init__(self) -> None:
+            if self.size != "own":
+                self._take(SHAPES[self.size])
+            for name in ("layers", "width", "heads", "segments"):
+                if getattr(self, name) < 1:
+                    raise ValueError(f"{name} = {getattr(self, name)}: must be 1 or more")
+            if self.context < 8:
+                raise ValueError(f"context = {self.context}: must be 8 or more, since a frame takes 2 or 3 places")
+            if not 0 <= self.dropout < 1:
+                raise ValueError(f"dropout = {self.dropout}: must be at least 0 and less than 1")
+            if self.width % self.heads:
+                near = ", ".join(str(n) for n in range(1, self.width + 1) if self.width % n == 0)
+                raise ValueError(f"width = {self.width} does not divide by heads = {self.heads}: it does by {near}")
+
+        def _take(self, shape: Shape) -> None:
+            """The shape's numbers; one that was given must be the same."""
+            defaults = {field.name: field.default for field in fields(self)}
+            for name in Shape._fields[:-1]:
+                given, own = getattr(self, name), getattr(shape, name)
+                if given not in (defaults[name], own):
+                    raise ValueError(
+                        f"{name} = {given} with size = {self.size}, whose {name} is {own}: leave one of the two out"
+                    )
+                object.__setattr__(self, name, own)
+
+    config: Config
+
+    @classmethod
+    def marks(cls, config: Any) -> tuple[str, ...]:
+        return ("start", "mask")
+
+    @classmethod
+    def inputs_of(cls, config: Any) -> tuple[str, ...]:
+        return ("segments_BT", "places_BK", *(("follows_B",) if config.next_sentence else ()))
+
+    def __init__(self, config: Config, sizes: Sizes) -> None:
+        super().__init__(config, sizes)
+        width, head_width = config.width, config.width // config.heads
+        places = config.context + config.first_position
+        self.vectors = nn.Embedding(sizes.ids, width)
+        self.positions = Positions(config.position, places, width, config.heads, head_width, both=True)
+        self.segment_vectors = nn.Embedding(config.segments, width)
+        self.norm = LayerNorm(width, config.eps)
+        self.drop = nn.Dropout(config.dropout)
+        self.blocks = nn.ModuleList(_block(config) for _ in range(config.layers))
+        self.last = LayerNorm(width, config.eps) if config.norm == "pre" else nn.Identity()
+        self.pooler = nn.Linear(width, width)
+        self.transform = nn.Linear(width, width)
+        self.transform_norm = LayerNorm(width, config.eps)
+        self.bias = nn.Parameter(torch.zeros(sizes.ids))
+        self.next_head = nn.Linear(width, 2) if config.next_sentence else None
+        for name, parameter in self.named_parameters():
+            if parameter.dim() == 2:
+                nn.init.normal_(parameter, std=0.02)
+            elif name.endswith("bias"):
+                nn.init.zeros_(parameter)
+
+    @property
+    def regions(self) -> list[nn.Module]:
+        """What is compiled, one by one, where that pays."""
+        return list(self.blocks)
+
+    @classmethod
+    def window_of(cls, config: Any) -> int:
+        return int(config.context)
+
+    @property
+    def width(self) -> int:
+        return self.config.width
+
+    @property
+    def depth(self) -> int:
+        return self.config.layers + 1
+
+    @property
+    def tied(self) -> bool:
+        return True
+
+    @property
+    def way(self) -> str:
+        """How a text is read."""
+        return f"each token given the words around it, in windows of {self.config.context:,} tokens"
+
+    # Reading
+
+    def forward(self, batch: Batch, state: None = None) -> tuple[Tensor, None]:
+        """Compute logits_BKV at the masked places, or logits_BTV at all places if none are named."""
+        return self.predict_at(_last(self._layers(batch)), batch.places_BK), None
+
+    def loss(self, batch: Batch, state: None = None) -> Loss:
+        """The cross-entropy at the masked places, and that of the next sentence."""
+        last_BTD = _last(self._layers(batch))
+        x_BKD = self._transformed(_at(last_BTD, batch.places_BK))
+        total, count = linear_cross_entropy(x_BKD, self._out, batch.targets, self.bias[: self.sizes.vocab_size])
+        terms = [Term("cross_entropy", total, count)]
+        if self.next_head is not None and batch.follows_B is not None:
+            terms.append(Term("next_sentence", *cross_entropy(self.next_head(self.pooled(last_BTD)), batch.follows_B)))
+        return Loss(tuple(terms))
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        counts = super().counts(batch)
+        if self.next_head is not None and batch.follows_B is not None:
+            counts["next_sentence"] = len(batch.follows_B)
+        return counts
+
+    def encode(self, batch: Batch, state: None = None) -> Tensor:
+        """hidden_LBTD: the sum of the vectors, normed, then each layer's output."""
+        return torch.stack([*self._layers(batch)]).masked_fill(~batch.mask_BT[:, :, None], 0.0)
+
+    def pooled(self, last_BTD: Tensor) -> Tensor:
+        """x_BD: one vector for the text, from the state at its first place."""
+        x_BD: Tensor = self.pooler(last_BTD[:, 0])
+        return x_BD.tanh()
+
+    def predict_at(self, last_BTD: Tensor, places_BK: Tensor | None = None) -> Tensor:
+        """Compute the logits of the tokens at some places, or at all."""
+        return self.unembed(last_BTD if places_BK is None else _at(last_BTD, places_BK))
+
+    def unembed(self, hidden: Tensor, last: bool = True) -> Tensor:
+        x = self._transformed(hidden if last else self.last(hidden))
+        return F.linear(x, self._out, self.bias[: self.sizes.vocab_size])
+
+    def _transformed(self, x: Tensor) -> Tensor:
+        out: Tensor = self.transform_norm(F.gelu(self.transform(x)))
+        return out
+
+    @property
+    def _out(self) -> Tensor:
+        """The output weights; marks are never predicted."""
+        return self.vectors.weight[: self.sizes.vocab_size]
+
+    def _layers(self, batch: Batch) -> Iterator[Tensor]:
+        """The sum of the vectors, normed, then each layer's output, the last after the final norm."""
+        tokens_BT = batch.tokens_BT
+        length = tokens_BT.shape[1]
+        if length > self.config.context:
+            raise InputError(
+                f"A batch has rows of {length:,} tokens, and this model sees {self.config.context:,} (model.context). "
+                f"Set batches.length={self.config.context} or less, or model.context={length} or more."
+            )
+        places = torch.arange(length, device=tokens_BT.device) + self.config.first_position
+        segments_BT = batch.segments_BT if self.config.segments > 1 else None
+        x_BTD = self.vectors(tokens_BT) * self.positions.scale
+        x_BTD = self.positions.add(x_BTD, places)
+        if segments_BT is None:
+            x_BTD = x_BTD + self.segment_vectors.weight[0]
+        else:
+            x_BTD = x_BTD + self.segment_vectors(segments_BT)
+        x_BTD = self.drop(self.norm(x_BTD))
+        yield x_BTD
+        mask = None if batch.unpadded else batch.mask_BT[:, None, None, :]
+        bias, rotation = self.positions.bias(places, length), self.positions.rotation(places)
+        for i, block in enumerate(self.blocks):
+            with self._as_compiled(tokens_BT.shape):
+                x_BTD = block(x_BTD, mask, bias, rotation)
+            yield self.last(x_BTD) if i == len(self.blocks) - 1 else x_BTD
+
+    def _as_compiled(self, shape: tuple[int, ...]) -> AbstractContextManager[None]:
+        """Run blocks as compiled for the one shape of training only, as gpt does."""
+        if self.compiled is None or (self.training and shape == self.compiled and not recording()):
+            return nullcontext()
+        return cast(AbstractContextManager[None], torch.compiler.set_stance("force_eager"))
+
+
+def _block(config: Bert.Config) -> Block:
+    width, heads = config.width, config.heads
+    attention = SelfAttention(width, heads, width // heads, config.dropout, causal=False)
+    feed = FeedForward(width, config.activation)
+    norms = [LayerNorm(width, config.eps) for _ in range(2)]
+    return Block(attention, feed, norms, norm=config.norm, residual=True, dropout=config.dropout)
+
+
+def _at(x_BTD: Tensor, places_BK: Tensor) -> Tensor:
+    """Gather the states at some places."""
+    return x_BTD.gather(1, places_BK[:, :, None].expand(-1, -1, x_BTD.shape[-1]))
+
+
+def _last(outputs: Iterator[Tensor]) -> Tensor:
+    """The last of them; those before are not held."""
+    for out in outputs:
+        last = out
+    return last
