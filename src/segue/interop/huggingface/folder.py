@@ -29,6 +29,8 @@ END = "<|endoftext|>"
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 READ = "a GPT-2 or a Marian model"
 """The models that are read."""
+PREPEND = {"type": "Prepend", "prepend": " "}
+"""What puts a blank before every text."""
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 _CONVERT = (
     "from transformers import {1} as M, AutoTokenizer as T; "
@@ -118,6 +120,8 @@ class ByteLevelBpe(NamedTuple):
     ids: dict[int, str]
     merges: list[list[str]]
     split: str
+    row_blank: bool = False
+    """Whether every text gets a blank in front."""
 
 
 class Folder:
@@ -170,10 +174,15 @@ class Folder:
 
     # The tokenizer
 
-    def tokens(self) -> ByteLevelBpe:
-        """Read the tokenizer from tokenizer.json, or from the two older files, vocab.json and merges.txt."""
+    def tokens(self, row_blank: bool | None = None) -> ByteLevelBpe:
+        """Read the tokenizer from tokenizer.json, or from the two older files, vocab.json and merges.txt.
+
+        `row_blank`: whether every text gets a blank in front, of which the older files say nothing; None: refuse it."""
         if (self.path / "tokenizer.json").exists():
-            return self._tokenizer()
+            found = self._tokenizer()
+            if found.row_blank and row_blank is None:
+                raise self._other(found.path, "it splits words otherwise (pre_tokenizer): it puts a blank before every text")
+            return found
         vocab, path = self.json("vocab.json"), self.path / "merges.txt"
         try:
             lines = path.read_text(encoding="utf-8").split("\n")
@@ -181,7 +190,8 @@ class Folder:
             raise self.damaged("merges.txt", f"it cannot be read ({error})") from None
         self.read.append(path)
         merges = [line.rstrip("\r").split(" ") for line in lines if line.strip() and not line.startswith("#version")]
-        return self._checked(ByteLevelBpe(self.path / "vocab.json", {}, merges, unicode_pattern()), vocab, [])
+        found = ByteLevelBpe(self.path / "vocab.json", {}, merges, unicode_pattern(), bool(row_blank))
+        return self._checked(found, vocab, [])
 
     def _tokenizer(self) -> ByteLevelBpe:
         file, path = self.json("tokenizer.json"), self.path / "tokenizer.json"
@@ -191,13 +201,15 @@ class Folder:
         for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "ignore_merges"):
             if model.get(key):
                 raise self._other(path, f"it has {key}={json.dumps(model[key])}")
-        if file.get("normalizer"):
+        cut, normalizer = file.get("pre_tokenizer"), file.get("normalizer")
+        if normalizer not in (None, PREPEND):
             raise self._other(path, "it changes the text before it cuts it (normalizer)")
-        split = _split_of(file.get("pre_tokenizer"))
+        split = _split_of(cut)
         if not split:
             raise self._other(path, "it splits words otherwise (pre_tokenizer)")
         merges = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
-        return self._checked(ByteLevelBpe(path, {}, merges, split), model["vocab"], added)
+        blank = normalizer == PREPEND or (cut["type"] == "ByteLevel" and cut.get("add_prefix_space", True))
+        return self._checked(ByteLevelBpe(path, {}, merges, split, blank), model["vocab"], added)
 
     def _other(self, path: Path, reason: str) -> InputError:
         return InputError(f"{path} is not GPT-2's byte-level BPE: {reason}. Other tokens are not read.")
@@ -235,7 +247,7 @@ def _split_of(pre_tokenizer: Any) -> str:
     if not isinstance(pre_tokenizer, dict):
         return ""
     if pre_tokenizer.get("type") == "ByteLevel" and pre_tokenizer.get("use_regex", True):
-        return "" if pre_tokenizer.get("add_prefix_space", True) else unicode_pattern()
+        return unicode_pattern()
     inner = pre_tokenizer.get("pretokenizers")
     try:
         regex: str = inner[0]["pattern"]["Regex"]  # type: ignore[index]
