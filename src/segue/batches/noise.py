@@ -1,7 +1,8 @@
 """Noise: the model reads changed tokens and predicts the real ones.
 
 `blank` replaces some tokens, others in every epoch, by UNK (Xie et al. 2017). It is a regulariser against overfitting,
-and it trains the vector of UNK. `mask` hides tokens, which alone are predicted (masking.py). `specaugment` changes the frames of sounds, `shift` those of pictures.
+and it trains the vector of UNK. `mask` hides tokens, which alone are predicted (masking.py). `specaugment` changes the
+frames of sounds, `shift` those of pictures.
 
 Noise is drawn by numpy for the whole update, before it is cut into parts and processes, and is a function of (seed,
 epoch, place) alone. So a resumed run, a run in parts and a run on several GPUs all read the same.
