@@ -37,10 +37,12 @@ OWN = frozenset(
             "metrics.jsonl",
             "result.json",
         ),
-        *("report.html", "checkpoints", "tensorboard", "store", ".lock"),
+        *("report.html", "checkpoints", "tensorboard", "store", ".lock", "huggingface"),
     )
 )
 """All that a run writes into its folder; nothing else there is ever removed."""
+ORIGIN = "huggingface"
+"""The folder in that of an imported run with what it came with (interop/huggingface/origin.py)."""
 COMPARISON = "comparison.json"
 """The file in the folder of a comparison with what it was asked for."""
 FORMAT = 1
