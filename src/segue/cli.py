@@ -308,6 +308,14 @@ def generate(
     no_repeat: Annotated[
         int | None, typer.Option(help="decode.no_repeat: no n-gram of so many tokens comes twice, the prompt included.")
     ] = None,
+    start: Annotated[
+        bool | None,
+        typer.Option(
+            "--start/--no-start",
+            help="decode.start: feed the start mark before the prompt, or the prompt alone, which is the default of an "
+            "imported model whose own tokenizer adds no mark.",
+        ),
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="decode.seed: the same seed writes the same text.")] = None,
     stop: Annotated[
         list[str] | None, typer.Option(help="Stop before this text appears; may be given several times.")
@@ -338,7 +346,7 @@ def generate(
     if n < 1:
         raise InputError(f"-n {n} asks for no text: expected 1 or more.")
     given = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k}
-    given |= {"top_p": top_p, "beam": beam, "no_repeat": no_repeat, "seed": seed}
+    given |= {"top_p": top_p, "beam": beam, "no_repeat": no_repeat, "seed": seed, "start": start}
     settings: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if stop:
         if "" in stop:
@@ -349,6 +357,7 @@ def generate(
         pieces = loaded.stream(prompt, adapt, **settings)
         _warn_unknown(loaded, prompt)
         _warn_too_long(loaded, prompt)
+        _say_start(loaded, prompt, settings)
         with _compiling(loaded), _warnings_told():
             for piece in chain([prompt], pieces, ["\n"]):
                 typer.echo(piece, nl=False)
@@ -358,6 +367,7 @@ def generate(
         texts = written if n > 1 else [written]
     _warn_unknown(loaded, prompt)
     _warn_too_long(loaded, prompt)
+    _say_start(loaded, prompt, settings)
     report = None
     if novelty:
         from segue.runs.experiments.novelty import novelty as compared_with_training
@@ -365,7 +375,8 @@ def generate(
         with _progress() as progress:
             report = compared_with_training(loaded, texts, prompt, progress)
     if json:
-        _print({"prompt": prompt, "texts": texts} | ({"novelty": dataclasses.asdict(report)} if report else {}))
+        result = {"prompt": prompt, "texts": texts, "start_mark": loaded.starts(prompt, **settings)}
+        _print(result | ({"novelty": dataclasses.asdict(report)} if report else {}))
     elif report:
         print_novelty(prompt, texts, report)
     else:
@@ -902,13 +913,19 @@ def _warn_unknown(run: Any, text: str) -> None:
 def _warn_too_long(run: Any, prompt: str) -> None:
     """Warn if the prompt does not fit the context window."""
     context = run.model.window
-    length = 1 + len(run.tokenizer.encode(prompt))
+    length = len(run.opened.fed(prompt))
     if 0 < context < length:
         typer.echo(
             f"The prompt has {length:,} tokens, and this model sees {context:,} at once (model.context): "
             "what it writes follows from the end of the prompt alone.",
             err=True,
         )
+
+
+def _say_start(run: Any, prompt: str, settings: dict[str, Any]) -> None:
+    """Say that the start mark is fed where decode.start is false, since the prompt is empty."""
+    if run.starts(prompt, **settings) and not settings.get("start", run.recipe.decode.start):
+        typer.echo("The prompt is empty: the start mark is fed in its place (decode.start=false).", err=True)
 
 
 def _print(value: Any) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import segue
-from segue.interop.huggingface.origin import keep, origin_from, origin_of, rows_back, rows_left, typed_back
+from segue.interop.huggingface.origin import _typed_back, keep, origin_from, origin_of, rows_back, rows_left
 
 IDS = [4, -1, 0, 2]
 """Of a table of six rows; 1, 3 and 5 are no token here."""
@@ -51,10 +51,10 @@ def test_rows_go_back_to_their_ids() -> None:
 def test_types_come_back_unless_numbers_would_change(tmp_path: Path) -> None:
     origin = origin_of(written(tmp_path))
     assert origin is not None
-    same, notes = typed_back({"mask": torch.ones(2), "wte": torch.ones(6, 2) / 4}, origin)
+    same, notes = _typed_back({"mask": torch.ones(2), "wte": torch.ones(6, 2) / 4}, origin)
     assert [(name, one.dtype) for name, one in same.items()] == [("wte", torch.float16), ("mask", torch.bool)]
     assert notes == []
-    trained, notes = typed_back({"wte": torch.ones(6, 2) / 3}, origin)
+    trained, notes = _typed_back({"mask": torch.ones(2), "wte": torch.ones(6, 2) / 3}, origin)
     assert torch.equal(trained["wte"], torch.ones(6, 2) / 3)
     assert "float16" in notes[0]
 

@@ -349,7 +349,7 @@ class Run:
         read, ahead = tee(map(self._pieces_of, texts))
         streams = (np.append(ids, self.sizes.stop) for _, ids, _ in ahead)
         scored = texts_logprobs(self.model, streams, self.sizes.vocab_size, self.device, carry)
-        for found in scored:
+        for number, found in enumerate(scored):
             text, ids, surfaces = next(read)
             logp = found.tolist()
             bits = [0.0 - p / math.log(2) for p in logp]  # not -0.0 where p is 1
@@ -358,7 +358,8 @@ class Run:
                 for place, word in zip(np.flatnonzero(ids == self.tokenizer.unk), unknown, strict=True):
                     bits[place] += self.speller.bits(word)
             size = len(text.encode()) + STOP_BYTES[self.recipe.data.unit]
-            yield Line(text, [*surfaces, ""], logp, bits, math.fsum(logp), math.fsum(bits), size)
+            totals, begins = (math.fsum(logp), math.fsum(bits), size), not (carry and number)
+            yield Line(text, [*surfaces, ""], logp, bits, *totals, start_mark=begins)
 
     def _pieces_of(self, text: str) -> tuple[str, Any, list[str]]:
         """Return a text as the model reads it, with its ids and what each stands for."""
@@ -409,6 +410,10 @@ class Run:
             for start, text in zip(starts, written, strict=True)
         ]
 
+    def starts(self, prompt: str, **settings: Any) -> bool:
+        """Whether `generate` with these settings feeds the start mark before the prompt (decode.start)."""
+        return self._writing(False, settings).starts(self.tokenizer.encode(prompt).tolist())
+
     def stream(self, prompt: str = "", adapt: bool = False, **settings: Any) -> Iterator[str]:
         """Yield the text of `generate` piece by piece as it is written. Errors are raised before the first piece."""
         config = self._writing(adapt, settings)
@@ -456,7 +461,7 @@ class Run:
         self._must("look")
         from segue.look.inside.next import likeliest
 
-        return likeliest(self.opened, [self.sizes.start, *self.tokenizer.encode(context).tolist()], top)
+        return likeliest(self.opened, self.opened.fed(context), top)
 
     @cached_property
     def words(self) -> Words:

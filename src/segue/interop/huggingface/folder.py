@@ -9,6 +9,7 @@ byte-level BPE on both sides, with the same split except for letters that are ne
 from __future__ import annotations
 
 import json
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -151,7 +152,8 @@ class Folder:
             raise self.damaged(name, f"it is no JSON ({error})") from None
         if not isinstance(content, dict):
             raise self.damaged(name, "it holds no keys")
-        self.read.append(self.path / name)
+        if self.path / name not in self.read:
+            self.read.append(self.path / name)
         return content
 
     def weights(self) -> dict[str, Tensor]:
@@ -211,6 +213,19 @@ class Folder:
         blank = normalizer == PREPEND or (cut["type"] == "ByteLevel" and cut.get("add_prefix_space", True))
         return self._checked(ByteLevelBpe(path, {}, merges, split, blank), model["vocab"], added)
 
+    def added_before(self, tokens: ByteLevelBpe) -> list[int]:
+        """Return the ids that their tokenizer adds before a text, by the file that transformers asks: the
+        post-processor of tokenizer.json or, where there is no such file, add_bos_token of tokenizer_config.json."""
+        if tokens.path.name == "tokenizer.json":
+            try:
+                return _added_by(self.json("tokenizer.json").get("post_processor"))
+            except (TypeError, KeyError, IndexError, ValueError):
+                raise self.damaged("tokenizer.json", "its post_processor names no special tokens") from None
+        about = self.json("tokenizer_config.json") if (self.path / "tokenizer_config.json").exists() else {}
+        begin = about.get("bos_token", END)
+        name = begin.get("content") if isinstance(begin, dict) else begin
+        return [i for i, known in tokens.ids.items() if about.get("add_bos_token") and known == name]
+
     def _other(self, path: Path, reason: str) -> InputError:
         return InputError(f"{path} is not GPT-2's byte-level BPE: {reason}. Other tokens are not read.")
 
@@ -240,6 +255,20 @@ class Folder:
             learn.library(content)
         except Exception as error:  # the library raises bare Exception
             raise self.damaged(tokens.path.name, f"the tokenizers library refuses it ({error})") from None
+
+
+def _added_by(processor: Any) -> list[int]:
+    """Return the ids that a post-processor adds before a text."""
+    if not processor:
+        return []
+    if processor["type"] == "Sequence":
+        return [i for one in reversed(processor["processors"]) for i in _added_by(one)]
+    if processor["type"] in ("RobertaProcessing", "BertProcessing"):
+        return [int(processor["cls"][1])]
+    if processor["type"] != "TemplateProcessing":
+        return []
+    before = takewhile(lambda piece: "SpecialToken" in piece, processor["single"])
+    return [int(i) for piece in before for i in processor["special_tokens"][piece["SpecialToken"]["id"]]["ids"]]
 
 
 def _split_of(pre_tokenizer: Any) -> str:

@@ -20,24 +20,24 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
+from segue.data.atomic import atomic_folder
 from segue.errors import InputError
 from segue.runs import folder as files
 
 CONFIG = "config.json"
-KEPT = (
-    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json"),
-    *("merges.txt", "vocab.txt", "chat_template.jinja", "generation_config.json"),
-)
-"""Files of their folder, beside config.json and the weights, that are kept as they are."""
-MADE = ("ids.json", "rest.safetensors", "types.json")
+MADE = ("ids.json", "types.json", "rest.safetensors")
 """Files of huggingface/ that are not theirs."""
+KEPT = tuple(name for name in files.ORIGIN_FILES if name not in MADE)
+"""Files of their folder that are kept as they are."""
+NONE = -1
+"""Their id of a token of ours that they do not have."""
 
 
 class Origin(NamedTuple):
     """What an imported run keeps of the folder that it came from."""
 
     files: dict[str, bytes]
-    """config.json and those of KEPT that are there: their bytes."""
+    """Those of KEPT that are there: their bytes."""
     ids: list[int]
     """Their id of each of our ids, the vocabulary's and then the marks'; -1: none there."""
     rest: dict[str, Tensor]
@@ -54,7 +54,7 @@ class Origin(NamedTuple):
 
 def origin_from(theirs: Path, ids: Sequence[int], rest: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> Origin:
     """Make the origin of a run out of their folder, whose tensors are `weights`."""
-    kept = {name: path.read_bytes() for name in (CONFIG, *KEPT) if (path := theirs / name).is_file()}
+    kept = {name: path.read_bytes() for name in KEPT if (path := theirs / name).is_file()}
     types = {name: _type_name(tensor.dtype) for name, tensor in weights.items()}
     return Origin(kept, [int(i) for i in ids], dict(rest), types)
 
@@ -75,16 +75,16 @@ def origin_of(run: Path) -> Origin | None:
     folder = run / files.ORIGIN
     if not folder.is_dir():
         return None
-    kept = {name: path.read_bytes() for name in (CONFIG, *KEPT) if (path := folder / name).is_file()}
+    kept = {name: path.read_bytes() for name in KEPT if (path := folder / name).is_file()}
     try:
         ids, types = (json.loads((folder / name).read_text(encoding="utf-8")) for name in ("ids.json", "types.json"))
         rest = load_file(folder / "rest.safetensors")
         known = json.loads(kept[CONFIG])
     except (OSError, KeyError, ValueError, RecursionError, SafetensorError) as error:
         raise _damaged(folder, str(error)) from None
-    if not isinstance(ids, list) or not all(type(i) is int and i >= -1 for i in ids):
+    if not isinstance(ids, list) or not all(type(i) is int and i >= NONE for i in ids):
         raise _damaged(folder, "ids.json is not a list of ids")
-    real = [i for i in ids if i >= 0]
+    real = [i for i in ids if i != NONE]
     if len(set(real)) < len(real):
         raise _damaged(folder, "ids.json gives an id twice")
     if not isinstance(types, dict) or not all(map(_is_type, types.values())) or not isinstance(known, dict):
@@ -96,20 +96,38 @@ def _damaged(folder: Path, reason: str) -> InputError:
     return InputError(f"{folder} is damaged: {reason}. Restore it, or import the model again.")
 
 
+def write_back(folder: Path, origin: Origin, config: dict[str, Any], tensors: Mapping[str, Tensor]) -> list[str]:
+    """Write a folder like the one that a run came from, all of it or nothing: with its files as they were, this config
+    and these tensors of theirs; return notes for the user."""
+    missing = [name for name in origin.types if name not in tensors]
+    if missing:
+        raise InputError(f"The run has no {missing[0]}, which it came with. Restore its files, or import it again.")
+    weights, notes = _typed_back(tensors, origin)
+    if notes:
+        config = config | {key: "float32" for key in ("dtype", "torch_dtype") if key in config}
+    with atomic_folder(folder) as beside:
+        for name, content in origin.files.items():
+            files.write_atomic(beside / name, content)
+        if config != origin.config:
+            files.write_json(beside / CONFIG, config)
+        files.write_atomic(beside / "model.safetensors", save(weights, {"format": "pt"}))
+    return notes
+
+
 # Rows of tables. In a table of theirs the row of our id i is ids[i].
 
 
 def rows_left(table_VD: Tensor, ids: Sequence[int]) -> Tensor:
     """Return the rows of their table, or the numbers of a bias, that no id of ours has, in their order."""
     left = torch.ones(len(table_VD), dtype=torch.bool)
-    left[[i for i in ids if i >= 0]] = False
+    left[[i for i in ids if i != NONE]] = False
     return table_VD[left]
 
 
 def rows_back(rows_VD: Tensor, ids: Sequence[int], left_ND: Tensor) -> Tensor:
     """Return their table: each of our rows at its id there, and the rows that no id of ours has between them."""
-    ours = torch.tensor([place for place, i in enumerate(ids) if i >= 0])
-    theirs = torch.tensor([i for i in ids if i >= 0])
+    ours = torch.tensor([place for place, i in enumerate(ids) if i != NONE])
+    theirs = torch.tensor([i for i in ids if i != NONE])
     size = len(theirs) + len(left_ND)
     if len(rows_VD) != len(ids) or int(theirs.max()) >= size or rows_VD.shape[1:] != left_ND.shape[1:]:
         raise InputError(
@@ -123,19 +141,16 @@ def rows_back(rows_VD: Tensor, ids: Sequence[int], left_ND: Tensor) -> Tensor:
     return table
 
 
-# Types of tensors
-
-
-def typed_back(tensors: Mapping[str, Tensor], origin: Origin) -> tuple[dict[str, Tensor], list[str]]:
+def _typed_back(tensors: Mapping[str, Tensor], origin: Origin) -> tuple[dict[str, Tensor], list[str]]:
     """Give each tensor the type that it came with, in the order in which they came, and return notes for the user.
 
     Weights that were trained since may not fit into a smaller type without loss: then all stay as they are."""
-    back = {name: tensors[name].to(_type(kind)) for name, kind in origin.types.items() if name in tensors}
+    back = {name: tensors[name].to(_type(kind)).contiguous() for name, kind in origin.types.items()}
     if all(torch.equal(one.to(tensors[name].dtype), tensors[name]) for name, one in back.items()):
         return back, []
-    kinds = sorted({kind for name, kind in origin.types.items() if name in tensors} - {"float32"})
-    note = f"The weights are written in float32: they came in {', '.join(kinds)} and were trained since"
-    return {name: tensors[name] for name in back}, [note]
+    kinds = sorted({kind for kind in origin.types.values() if kind not in ("float32", "bool", "uint8")})
+    note = f"The weights are written in float32: they came in {', '.join(kinds)}, and were trained since."
+    return {name: tensors[name].contiguous() for name in back}, [note]
 
 
 def _type_name(kind: torch.dtype) -> str:
