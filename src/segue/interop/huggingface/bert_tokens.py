@@ -20,14 +20,15 @@ from typing import Any, Literal, NamedTuple
 
 from segue.errors import InputError
 from segue.interop.huggingface.folder import PREPEND, Folder
+from segue.interop.huggingface.origin import NONE
 from segue.tokens import file_format, learn
 from segue.tokens.file_format import STOP, UNK, Kind
 from segue.tokens.tokenizer import Tokenizer
 
 Style = Literal["bert", "roberta"]
 MARKS = ("start", "mask")
-PAD = -1
-"""In place of an id of ours: none here has it."""
+PAD = NONE
+"""In place of an id of ours, in `their_ids`: none here is for padding."""
 _KEYS = {"start": "cls_token", "stop": "sep_token", "unk": "unk_token", "mask": "mask_token", "pad": "pad_token"}
 """What a special token is for, and its key in tokenizer_config.json."""
 _NAMES: dict[Style, dict[str, str]] = {
@@ -87,14 +88,14 @@ def _in_our_order(
 ) -> tuple[list[int], list[str]]:
     """Return their ids in our order, and the pieces from our id 2 on."""
     id_of = {piece: i for i, piece in pieces.items()}
-    special = {role: id_of.get(names[role], PAD) for role in ("stop", "unk", *MARKS)}
+    special = {role: id_of.get(names[role], NONE) for role in ("stop", "unk", *MARKS)}
     for role in ("start", "stop"):
-        if special[role] == PAD:
+        if special[role] == NONE:
             raise folder.damaged(path.name, f"it has no token {names[role]}, which frames every text")
-    found = [i for i in special.values() if i != PAD]
+    found = [i for i in special.values() if i != NONE]
     if len(set(found)) < len(found):
         raise folder.damaged(path.name, f"two of {', '.join(names.values())} are the same token")
-    if special["mask"] == PAD:
+    if special["mask"] == NONE:
         folder.notes.append(f"it has no token {names['mask']}: the mask begins as zeros, and fill cannot be trusted")
     text = [i for i in sorted(pieces) if i not in found]
     ids = [special["stop"], special["unk"], *text, *(special[mark] for mark in MARKS)]
@@ -183,7 +184,7 @@ def write_tokens(
     if tokenizer.kind == "sentencepiece":
         raise InputError("SentencePiece tokens have no form in tokenizer.json. Export the run with --to zip.")
     _, names, _ = file_format.read(tokenizer.content)
-    special = {role: f"< {role} >" if name in names else name for role, name in _NAMES[style].items()}
+    special = {role: _free(name, names) for role, name in _NAMES[style].items()}
     order = their_ids(tokenizer, style)
     own = {STOP: special["stop"], UNK: special["unk"], PAD: special["pad"]}
     own |= {tokenizer.vocab_size: special["start"], tokenizer.vocab_size + 1: special["mask"]}
@@ -204,6 +205,13 @@ def write_tokens(
     about = {key: special[role] for role, key in _KEYS.items()} | {"model_input_names": inputs}
     about |= {"model_max_length": longest, "clean_up_tokenization_spaces": False}
     return content, about | {"tokenizer_class": "PreTrainedTokenizerFast"}
+
+
+def _free(name: str, names: list[str]) -> str:
+    """Return a name that no token of the text has."""
+    while name in names:
+        name = f"<{name}>"
+    return name
 
 
 def _added(i: int, name: str) -> dict[str, Any]:

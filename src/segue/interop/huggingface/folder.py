@@ -19,7 +19,7 @@ from torch import Tensor
 
 from segue.data.atomic import atomic_folder
 from segue.errors import InputError
-from segue.interop.formats import is_marian
+from segue.interop.formats import model_type
 from segue.runs import folder as files
 from segue.tokens import file_format, learn
 from segue.tokens.file_format import RESERVED, STOP, UNK
@@ -28,7 +28,7 @@ from segue.tokens.tokenizer import Tokenizer
 
 END = "<|endoftext|>"
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
-READ = "a GPT-2 or a Marian model"
+READ = "a GPT-2, BERT, RoBERTa or Marian model"
 """The models that are read."""
 PREPEND = {"type": "Prepend", "prepend": " "}
 """What puts a blank before every text."""
@@ -107,7 +107,8 @@ def check_folder(folder: Path) -> None:
 
 
 def _pickled(path: Path) -> InputError:
-    opens = "AutoModelForSeq2SeqLM" if is_marian(path.parent) else "AutoModelForCausalLM"
+    kinds = {"marian": "Seq2SeqLM", "bert": "PreTraining", "roberta": "PreTraining"}
+    opens = f"AutoModelFor{kinds.get(model_type(path.parent), 'CausalLM')}"
     return InputError(
         f"{path} is a pickle file, which can run anything when it is opened; it is not read here. Where you trust it, "
         f'convert it: python -c "{_CONVERT.format(path.parent, opens)}" and import {path.parent}-safe'
@@ -135,9 +136,9 @@ class Folder:
         self.notes: list[str] = []
         self.config = self.json("config.json")
         if self.config.get("model_type") != model_type:
-            found = self.config.get("model_type")
             raise InputError(
-                f"{path / 'config.json'} has model_type={found}. Expected gpt2 or marian: no other is read."
+                f"{path / 'config.json'} has model_type={self.config.get('model_type')}. Expected gpt2, bert, roberta "
+                "or marian: no other is read."
             )
 
     def damaged(self, name: str, reason: str) -> InputError:
@@ -183,7 +184,9 @@ class Folder:
         if (self.path / "tokenizer.json").exists():
             found = self._tokenizer()
             if found.row_blank and row_blank is None:
-                raise self._other(found.path, "it splits words otherwise (pre_tokenizer): it puts a blank before every text")
+                raise self._other(
+                    found.path, "it splits words otherwise (pre_tokenizer): it puts a blank before every text"
+                )
             return found
         vocab, path = self.json("vocab.json"), self.path / "merges.txt"
         try:
