@@ -174,6 +174,11 @@ class Tokenizer(ABC):
         """Number of ids, with STOP and UNK."""
         return len(self._names)
 
+    def row(self, text: str) -> str:
+        """Return a text that is a row as it is cut: with a blank in front (`with_blank`), unless the tokenizer is an
+        imported one that puts none there."""
+        return with_blank(text, self.kind) if file_format.row_blank(self._file) else text
+
     @property
     def source_side(self) -> Tokenizer:
         """The tokenizer of the sources that share this vocabulary; only SentencePiece has another for them."""
