@@ -109,6 +109,7 @@ class Classify(Task):
         *("mean_squared_error", "mean_absolute_error", "pearson", "spearman"),
     )
     decides = True
+    head = "finetuned_classifier"
     ladder = (
         *("naive_bayes", "nbsvm", "ngram_bag", "bow", "cbow", "deep_cbow", "dan"),
         *("cnn_classifier", "rnn_classifier"),
