@@ -62,7 +62,8 @@ class MaskedLm(RunningText):
         self, store: Store, config: BatchConfig, seed: int, carry: bool = True, codec: Codec | None = None
     ) -> Batches:
         assert codec is not None
-        return MaskedRows(store, config, seed, codec.sizes, "follows_B" in codec.inputs)
+        joins = codec.tokenizer.joins if config.whole_words else None
+        return MaskedRows(store, config, seed, codec.sizes, "follows_B" in codec.inputs, joins)
 
     def validate(
         self, opened: Opened, held_out: HeldOut, config: BatchConfig, limit: int, done: Done = nothing
