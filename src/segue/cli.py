@@ -72,7 +72,13 @@ def every_verb(
 @app.command()
 def compare(
     rest: SettingsArgument = None,
-    models: Annotated[str, typer.Option(help="Recipes to compare, comma separated; ngram/* means all of a kind.")] = "",
+    models: Annotated[
+        str,
+        typer.Option(
+            help="Recipes, or runs to begin from, comma separated; ngram/* means all of a kind. Settings of one alone "
+            "stand after it: 'gpt,gpt model.layers=6'."
+        ),
+    ] = "",
     budget: Annotated[
         str, typer.Option(help="Training budget of each model: 60s (the default), 5min, or a number of steps.")
     ] = "",
@@ -102,6 +108,8 @@ def compare(
 
     segue compare reviews.tsv --folds 10 --budget 10s
 
+    segue compare reviews.tsv --models "nbsvm,cnn_classifier,runs/bert,runs/bert model.frozen=true"
+
     segue compare --out runs/compare-book --resume     (go on after an interruption)
     """
     from segue.look.terminal import print_comparison
@@ -122,7 +130,10 @@ def compare(
 @app.command()
 def train(
     model: Annotated[
-        str | None, typer.Argument(metavar="KIND|RECIPE", help="Listed by `segue models` and `segue recipes`.")
+        str | None,
+        typer.Argument(
+            metavar="KIND|RECIPE|RUN", help="Listed by `segue models` and `segue recipes`; or a run to begin from."
+        ),
     ] = None,
     rest: SettingsArgument = None,
     out: OutOption = None,
@@ -150,6 +161,8 @@ def train(
     segue train gpt wiki.txt:3+books.txt:1     (three tokens in four from wiki.txt, whatever the sizes)
 
     segue train rnn_seq2seq clips.tsv     (in each row the name of a wav file and what is said in it)
+
+    segue train runs/bert reviews.tsv     (a new head on a run, for labels or tags; with more text it goes on learning)
 
     segue train rnn_lm --out runs/rnn_lm-book --resume
 
