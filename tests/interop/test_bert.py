@@ -73,7 +73,7 @@ def check_same(run: segue.Run, ids: list[int], model: Any, tokenizer: Any) -> No
         with torch.inference_mode():
             theirs = model(**encoded, output_hidden_states=True)
             hidden = run.model.encode(batch)
-            logits = run.model.predict_at(hidden[-1])
+            logits = run.model.unembed(hidden[-1])
             pooled = run.model.pooled(hidden[-1])
             found = {"hidden_states": hidden, "logits": logits, "prediction_logits": logits, "pooler_output": pooled}
             if run.model.next_head is not None:

@@ -325,13 +325,9 @@ class Body(ABC):
 
 
 class MaskedModel(Body):
-    """A model that predicts hidden tokens from the words on both sides of them."""
+    """A model that predicts hidden tokens from the words on both sides of them: `forward` at batch.places_BK."""
 
     causal = False
-
-    @abstractmethod
-    def predict_at(self, last_BTD: Array, places_BK: Array = None) -> Array:
-        """Compute the logits of the tokens at some places, or at all, from the last layer's states."""
 
 
 class Term(NamedTuple):
