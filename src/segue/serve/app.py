@@ -90,6 +90,23 @@ class Shown(Question):
     text: Source
 
 
+class Fill(Question):
+    """A text with holes to fill."""
+
+    text: Annotated[Text, Field(description="With [MASK] or <mask> in the place of each token to be filled in.")]
+    top: Annotated[int, Field(ge=1, le=limits.MAX_TOP)] = 10
+    together: Annotated[bool, Field(description="Fill the surest hole first, then the others given it.")] = False
+
+
+class Embed(Question):
+    """Texts to compute vectors of."""
+
+    texts: Annotated[list[Text], Field(max_length=limits.MAX_ROWS)]
+    pooling: Annotated[str, Field(description="mean (of the tokens), first or last.")] = "mean"
+    layer: Annotated[int | None, Field(ge=0, description="By default the last; 0: the vectors of the tokens.")] = None
+    normalise: Annotated[bool, Field(description="Vectors of length 1.")] = False
+
+
 class Next(Question):
     """A text, to predict its next token."""
 
@@ -225,6 +242,19 @@ def _add_routes(app: FastAPI, engine: Engine) -> None:
         served = engine[ask.run]
         return StrictJSON(await served.do(served.score, ask.text))
 
+    @app.post("/api/fill")
+    async def fill(ask: Fill) -> StrictJSON:
+        """Fill the holes of a text (masked language models): {text, filled, holes: [[{token, probability, text}]],
+        unread, unknown}; unread counts the tokens outside the window."""
+        served = engine[ask.run]
+        return StrictJSON(await served.do(served.fill, ask.text, ask.top, ask.together))
+
+    @app.post("/api/embed")
+    async def embed(ask: Embed) -> StrictJSON:
+        """Compute vectors of texts from a network's hidden states: {vectors: [[number]]}, in the order of the texts."""
+        served = engine[ask.run]
+        return StrictJSON(await served.do(served.embed, ask.texts, ask.pooling, ask.layer, ask.normalise))
+
     @app.post("/api/next")
     async def next_tokens(ask: Next) -> StrictJSON:
         """Predict the likeliest tokens after a text: {next: [{token, probability}], start_mark, unknown}; the end is
@@ -324,7 +354,7 @@ def _add_errors(app: FastAPI) -> None:
 
 
 _ASKED: dict[str, type[Question]] = {
-    f"/api/{form.__name__.lower()}": form for form in (Generate, Stream, Score, Next, Look, Nearest, Predict)
+    f"/api/{form.__name__.lower()}": form for form in (Generate, Stream, Score, Fill, Embed, Next, Look, Nearest, Predict)
 } | {"/api/source": Shown}
 
 

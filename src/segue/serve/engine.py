@@ -17,6 +17,7 @@ from segue.data.media import decoded
 from segue.errors import InputError, SegueError, nearest
 from segue.inference.alignment import aligned, check_attends
 from segue.inference.decode_settings import Config as Decode
+from segue.inference.fill import HOLE
 from segue.inference.stop_texts import follows, watcher
 from segue.inference.words import Words, signed
 from segue.look.inside import views_of
@@ -207,6 +208,17 @@ class Served:
         pairs = self.run.next_tokens(context, top)
         rows = [{"token": token, "probability": probability} for token, probability in pairs]
         return {"next": rows, "start_mark": self.run.starts(context), "unknown": self.run.unknown(context)}
+
+    # Masked language models, and vectors of texts
+
+    def fill(self, text: str, top: int, together: bool) -> Answer:
+        """Return the likeliest tokens of each hole of a text."""
+        found = self.run.fill(text, top, together)
+        return {**found.json(), "unknown": self.run.unknown(HOLE.sub(" ", text))}
+
+    def embed(self, texts: Sequence[str], pooling: str, layer: int | None, normalise: bool) -> Answer:
+        """Return a vector a text."""
+        return {"vectors": self.run.embed(texts, pooling, layer, normalise).tolist()}
 
     # Looking inside
 
