@@ -82,7 +82,7 @@ NAMES = {
 MEANINGS = {
     "bits_per_byte": "bits that the model needs for a byte of the text: fewer are better, whatever its tokens",
     "perplexity": "2 to the bits per token: compare it only where the tokens are the same",
-    "masked_bits_per_byte": "bits for a byte, each token predicted from the words on both sides: no probability of a text",
+    "masked_bits_per_byte": "bits for a byte, each token predicted from both sides of it: no probability of a text",
     "masked_perplexity": "2 to the bits per masked token: compare it only where the tokens are the same",
     "masked_accuracy": "masked tokens that were the likeliest",
     "next_sentence_accuracy": "pairs of chunks of which the model knows whether the second follows; half of them do",
