@@ -5,18 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from segue.data.config import Config as Data
 from segue.data.config import Label, Source
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from segue.tokens.spelling import Speller
     from segue.tokens.tokenizer import Tokenizer
 
-
-Ids = NDArray[np.integer[Any]]
+    Ids = NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True)
@@ -101,6 +100,8 @@ class Codec(NamedTuple):
 
     def frame(self, first: Ids, second: Ids | None = None) -> tuple[Ids, Ids]:
         """Frame a text, or a pair, as a body reads it: start first STOP [second STOP]; return ids and segments."""
+        import numpy as np  # here, since `segue --help` reads this file
+
         stop, start = [self.sizes.stop], [self.sizes.start]
         begin = np.concatenate([start, first, stop])
         if second is None:

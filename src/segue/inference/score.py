@@ -57,6 +57,9 @@ class Line:
     """All bits, including those of spelling unknown words."""
     bytes: int
     ends: bool = True
+    start_mark: bool = True
+    """Whether the start mark was read before the text, which gives its first token a probability; if not, the text goes
+    on from the one before."""
 
     @property
     def perplexity(self) -> float:
@@ -70,7 +73,7 @@ class Line:
         """The same without the end: how likely the text is as a beginning."""
         logp, bits = self.logprobs[:-1], self.token_bits[:-1]
         totals = math.fsum(logp), math.fsum(bits), len(self.text.encode())
-        return Line(self.text, self.tokens[:-1], logp, bits, *totals, ends=False)
+        return Line(self.text, self.tokens[:-1], logp, bits, *totals, ends=False, start_mark=self.start_mark)
 
 
 @dataclass(frozen=True)

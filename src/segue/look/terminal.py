@@ -431,6 +431,19 @@ def print_paths(paths: Sequence[dict[str, Any]], count: int) -> None:
     _console().print(f"{count:,} path{'s' if count != 1 else ''} scored; perplexity is per token")
 
 
+def print_filled(answer: Any) -> None:
+    """A text with holes: for each hole its likeliest tokens, with the text that each of them makes; if there are
+    several holes, last the text with all of them filled."""
+    for number, fillers in enumerate(answer.holes, 1):
+        table = _headed(f"hole {number}" if len(answer.holes) > 1 else "token", "p")
+        table.add_column("text")
+        for filler in fillers:
+            table.add_row(Text(visible(filler.token)), f"{filler.probability:.4f}", Text(visible(filler.text)))
+        _console().print(table)
+    if len(answer.holes) > 1:
+        _console().print(Text(f"filled: {visible(answer.filled)}"), soft_wrap=True)
+
+
 def print_nearest(found: dict[str, list[tuple[str, float]]], digits: int = 3) -> None:
     """A column of words, and one of their cosines, scores or probabilities, for each that was asked about."""
     table = Table(box=None, header_style="bold", pad_edge=False)
