@@ -218,10 +218,11 @@ class Bert(Network, MaskedModel):
         """The cross-entropy at the masked places, and that of the next sentence at the first."""
         if self.next_head is None or batch.follows_B is None:
             return Loss((self._masked_term(_last(self._layers(batch, batch.places_BK)), batch),))
-        places_BK = F.pad(batch.places_BK, (1, 0))
-        x_BKD = _last(self._layers(batch, places_BK))
+        asked_BK = None if batch.places_BK is None else F.pad(batch.places_BK, (1, 0))  # the first place, and these
+        x_BKD = _last(self._layers(batch, asked_BK))
         follows = cross_entropy(self.next_head(self.pooled(x_BKD)), batch.follows_B)
-        return Loss((self._masked_term(x_BKD[:, 1:], batch), Term("next_sentence", *follows)))
+        masked = self._masked_term(x_BKD if asked_BK is None else x_BKD[:, 1:], batch)
+        return Loss((masked, Term("next_sentence", *follows)))
 
     def _masked_term(self, x_BKD: Tensor, batch: Batch) -> Term:
         x_BKD, bias_V = self._transformed(x_BKD), self.bias[: self.sizes.vocab_size]
