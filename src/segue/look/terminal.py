@@ -174,6 +174,76 @@ def claim_table(result: dict[str, Any]) -> dict[str, Any]:
     return {"head": [*head, "parameters", "time"], "rows": rows}
 
 
+def print_suite(result: dict[str, Any]) -> None:
+    """The tasks in their order, the means, what was left out, and where the page is."""
+    shown = suite_table(result)
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    for place, heading in enumerate(shown["head"]):
+        table.add_column(heading, justify="right" if place > 1 else "left", no_wrap=True)
+    for cells in shown["rows"]:
+        table.add_row(*map(Text, cells))
+    console = _console()
+    console.print(Text(result["says"]))
+    console.print()
+    console.print(table)
+    console.print()
+    for line in suite_means(result):
+        console.print(Text(line))
+    _print_times(console, result)
+    if result["submission"]:
+        folder = result["submission"][0].rpartition("/")[0]
+        console.print(f"Predictions for {len(result['submission'])} files without labels: {folder}")
+    console.print(f"The page: {result['report']}")
+
+
+def suite_table(result: dict[str, Any]) -> dict[str, Any]:
+    """The table of a suite: headings, and a row a metric of each task; figures in hundredths."""
+    several = any(len(one["seeds"]) > 1 for row in result["rows"] for one in row["figures"].values())
+    head = ["task", "metric", "median" if several else "figure", "95 % interval", *(["seeds"] if several else [])]
+    rows = []
+    for row in result["rows"]:
+        for place, (metric, one) in enumerate(row["figures"].items()):
+            cells = [row["column"] if not place else "", NAMES.get(metric, metric), hundredths(one["median"])]
+            cells += [hundredths_between(one["ci"]), *([hundredths_between(_ends(one["seeds"]))] if several else [])]
+            last = [f"{row['rows']:,}", f"{row['train_seconds']:,.1f} s"] if not place else ["", ""]
+            rows.append([*cells, *last])
+    return {"head": [*head, "rows", "time"], "rows": rows}
+
+
+def suite_means(result: dict[str, Any]) -> list[str]:
+    """The means of a suite in sentences, and what was left out."""
+    said = []
+    for one in result["means"]:
+        if one["value"] is None:
+            continue
+        sure = "" if any(math.isinf(end) for end in one["ci"]) else f" ({one['ci'][0]:.1f} to {one['ci'][1]:.1f})"
+        seeds = f", {min(one['seeds']):.1f} to {max(one['seeds']):.1f} by seed" if len(one["seeds"]) > 1 else ""
+        of = f", of {len(one['over'])} of {len(one['over']) + len(one['missing'])} columns" if one["missing"] else ""
+        without = f"; without {', '.join(one['missing'])}, no mean of the whole" if one["missing"] else ""
+        said.append(f"Mean, {one['mean']}: {one['value']:.1f}{sure}{seeds}{of}{without}.")
+    return [*said, *(f"Left out: {name}, as {why}." for name, why in result["left_out"].items())]
+
+
+def hundredths(value: float) -> str:
+    """A figure of a suite: 0.521 as 52.1."""
+    return f"{100 * value:.1f}"
+
+
+def hundredths_between(pair: Sequence[float | None]) -> str:
+    """Two ends in hundredths; a dash if one is not known."""
+    if any(end is None or not math.isfinite(end) for end in pair):
+        return "–"
+    return (
+        "–".join(hundredths(end or 0.0) for end in pair)
+        if (pair[0] or 0) >= 0
+        else " to ".join(hundredths(end or 0.0) for end in pair)
+    )
+
+
+def _ends(values: Sequence[float]) -> tuple[float, float]:
+    return min(values), max(values)
+
+
 def _place(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
