@@ -17,7 +17,7 @@ from rich.text import Text
 from segue.inference.evaluation import HIDDEN_ZEROS, MEANINGS, NAMES
 from segue.look.explain.layout import equation_lines, laid_out
 from segue.look.inside.view import View
-from segue.look.page.markup import figure, interval_takes, is_share, percent, visible
+from segue.look.page.markup import figure, interval_takes, is_share, one_decimal, percent, visible
 from segue.output.streams import open_console
 
 
@@ -212,16 +212,18 @@ def suite_table(result: dict[str, Any]) -> dict[str, Any]:
 
 def suite_means(result: dict[str, Any]) -> list[str]:
     """The means of a suite in sentences, and what was left out."""
-    said = []
-    for one in result["means"]:
-        if one["value"] is None:
-            continue
-        sure = "" if any(math.isinf(end) for end in one["ci"]) else f" ({one['ci'][0]:.1f} to {one['ci'][1]:.1f})"
-        seeds = f", {min(one['seeds']):.1f} to {max(one['seeds']):.1f} by seed" if len(one["seeds"]) > 1 else ""
-        of = f", of {len(one['over'])} of {len(one['over']) + len(one['missing'])} columns" if one["missing"] else ""
-        without = f"; without {', '.join(one['missing'])}, no mean of the whole" if one["missing"] else ""
-        said.append(f"Mean, {one['mean']}: {one['value']:.1f}{sure}{seeds}{of}{without}.")
+    means = [one for one in result["means"] if one["value"] is not None]
+    said = [_mean_told(one) for one in means]
+    if missing := list(dict.fromkeys(name for one in means for name in one["missing"])):
+        said.append(f"These are means of the columns that ran, not of the suite: {', '.join(missing)} missing.")
     return [*said, *(f"Left out: {name}, as {why}." for name, why in result["left_out"].items())]
+
+
+def _mean_told(one: dict[str, Any]) -> str:
+    sure = f" ({one['ci'][0]:.1f} to {one['ci'][1]:.1f})" if all(map(math.isfinite, one["ci"])) else ""
+    seeds = f", {min(one['seeds']):.1f} to {max(one['seeds']):.1f} by seed" if len(one["seeds"]) > 1 else ""
+    of = f", {len(one['over'])} of {len(one['over']) + len(one['missing'])} columns" if one["missing"] else ""
+    return f"Mean, {one['mean']}: {one_decimal(one['value'])}{sure}{seeds}{of}."
 
 
 def hundredths(value: float) -> str:
@@ -231,13 +233,8 @@ def hundredths(value: float) -> str:
 
 def hundredths_between(pair: Sequence[float | None]) -> str:
     """Two ends in hundredths; a dash if one is not known."""
-    if any(end is None or not math.isfinite(end) for end in pair):
-        return "–"
-    return (
-        "–".join(hundredths(end or 0.0) for end in pair)
-        if (pair[0] or 0) >= 0
-        else " to ".join(hundredths(end or 0.0) for end in pair)
-    )
+    ends = [end for end in pair if end is not None and math.isfinite(end)]
+    return " to ".join(map(hundredths, ends)) if len(ends) == 2 else "–"
 
 
 def _ends(values: Sequence[float]) -> tuple[float, float]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from segue.inference.evaluation import NAMES
 from segue.look.page import charts
-from segue.look.page.markup import duration, table, text
+from segue.look.page.markup import duration, one_decimal, table, text
 from segue.look.page.report import Page, whole
 
 
@@ -53,7 +53,7 @@ def _summary(result: Mapping[str, Any], made: Made) -> list[str]:
         f"{made.machine}.",
     ]
     means = [one for one in result["means"] if one["value"] is not None]
-    verdict = "; ".join(f"{one['value']:.1f} with {one['mean']}" for one in means)
+    verdict = "; ".join(f"{one_decimal(one['value'])} with {one['mean']}" for one in means)
     missing = sorted({name for one in means for name in one["missing"]})
     of = (
         f" Of the columns that ran: no {', '.join(missing)}, so that it is no mean of the whole suite."
@@ -66,29 +66,31 @@ def _summary(result: Mapping[str, Any], made: Made) -> list[str]:
 # Tasks
 
 
-def _tasks(rows: Sequence[Mapping[str, Any]]) -> str:
+def _tasks(rows: Sequence[dict[str, Any]]) -> str:
     """A row a metric: the figure, a bar with its interval on one scale, and every seed."""
     figures = [(one["median"], _bounds(one["ci"])) for row in rows for one in row["figures"].values()]
     scale = charts.common_scale([(100 * value, _hundredths(ends)) for value, ends in figures], "", None)
-    cells = [_task_row(row, metric, one, scale) for row in rows for metric, one in row["figures"].items()]
+    cells = [
+        _task_row(row | {"says": "" if place else row["says"]}, metric, one, scale)
+        for row in rows
+        for place, (metric, one) in enumerate(row["figures"].items())
+    ]
     axis = charts.interval_axis(scale) if scale else ""
-    names = ("task", "metric", "figure", "seeds", "test rows", "seconds")
-    head = "".join(f"<th{_NUMBER if name in _NUMBERS else ''}>{name}</th>" for name in names)
-    forest = f'<th class="forest"><span>95 % interval</span>{axis}</th>'
-    before, after = head.split('<th class="number">seeds')
+    head = "<th>task</th><th>metric</th>" + _number_heads("figure")
+    head += f'<th class="forest"><span>95 % interval</span>{axis}</th>' + _number_heads("seeds", "test rows", "seconds")
     return (
-        f'<div class="scroll"><table class="result"><thead><tr>{before}{forest}<th class="number">seeds{after}</tr>'
-        f"</thead><tbody>{''.join(cells)}</tbody></table></div>"
+        f'<div class="scroll"><table class="result in-order"><thead><tr>{head}</tr></thead>'
+        f"<tbody>{''.join(cells)}</tbody></table></div>"
         '<p class="aside">Figures in hundredths. The interval holds the chance of the test rows and, of several seeds, '
         "that of training. Seconds are those of training one seed.</p>"
     )
 
 
-_NUMBERS = ("figure", "seeds", "test rows", "seconds")
-_NUMBER = ' class="number"'
+def _number_heads(*names: str) -> str:
+    return "".join(f'<th class="number">{name}</th>' for name in names)
 
 
-def _task_row(row: Mapping[str, Any], metric: str, one: Mapping[str, Any], scale: charts.Scale | None) -> str:
+def _task_row(row: dict[str, Any], metric: str, one: Mapping[str, Any], scale: charts.Scale | None) -> str:
     name, ends = NAMES.get(metric, metric), _hundredths(_bounds(one["ci"]))
     bar = charts.interval_bar(100 * one["median"], ends, scale, 0) if scale else ""
     shown = "not known" if ends is None else f"{ends[0]:.1f} to {ends[1]:.1f}"
@@ -132,7 +134,7 @@ def _means(means: Sequence[Mapping[str, Any]]) -> str:
         ends = _bounds(one["ci"])
         seeds = f"{min(one['seeds']):.1f} to {max(one['seeds']):.1f}" if len(one["seeds"]) > 1 else "one"
         sure = f"{ends[0]:.1f} to {ends[1]:.1f}" if ends else "–"
-        cells = (one["mean"], f"{one['value']:.1f}", sure, seeds, ", ".join(one["over"]), ", ".join(one["missing"]))
+        cells = (one["mean"], one_decimal(one["value"]), sure, seeds, ", ".join(one["over"]), ", ".join(one["missing"]))
         rows.append([text(cell) or "none" for cell in cells])
     said = (
         "A task with two metrics counts as their mean. The interval takes the tasks' test rows as independent of each "
@@ -143,21 +145,21 @@ def _means(means: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _published(found: Mapping[str, Any]) -> str:
-    """Our row and those of others; a mean of ours stands only beside means of the same columns."""
-    columns, ran = found["columns"], found["ran"]
-    part = 0 < len(ran) < len(columns)
-    titles = list(found["rows"][0]["means"])
-    head = [f"{column} ({_short(found['metrics'][column])})" for column in columns]
-    head += [f"mean of {len(columns)}, {title}" for title in titles]
-    head += [f"mean of the {len(ran)} that ran here, {title}" for title in titles] if part else []
-    rows = []
-    for row in found["rows"]:
-        figures = [row["figures"].get(column) for column in columns]
-        figures += [row["means"][title] for title in titles]
-        figures += [row["means_of_those_that_ran"][title] for title in titles] if part else []
-        rows.append([text(row["name"]), *("–" if one is None else f"{one:.1f}" for one in figures)])
-    said = f"{text(found['says'])} One metric a column, as in that table."
-    return f'<p class="aside">{said}</p>{table(["", *head], rows)}'
+    """Our figures and those of others, a column each; a mean of ours stands only beside means of the same columns."""
+    columns, ran, rows = found["columns"], found["ran"], found["rows"]
+    lines = [
+        (f"{column}, {_short(found['metrics'][column])}", [row["figures"].get(column) for row in rows])
+        for column in columns
+    ]
+    wholes = [(f"mean of {len(columns)}, {title}", [row["means"][title] for row in rows]) for title in rows[0]["means"]]
+    some = [
+        (f"mean of the {len(ran)} that ran here, {title}", [row["means_of_those_that_ran"][title] for row in rows])
+        for title in rows[0]["means"]
+    ]
+    lines += [*wholes, *(some if len(ran) < len(columns) else [])]
+    cells = [[text(name), *("–" if one is None else one_decimal(one) for one in figures)] for name, figures in lines]
+    said = f"{text(found['says'])} One metric a task, as in that table."
+    return f'<p class="aside">{said}</p>{table(["task", *(row["name"] for row in rows)], cells, "plain published")}'
 
 
 def _short(metric: str) -> str:
