@@ -33,6 +33,10 @@ Floats = NDArray[np.float64]
 NAMES = {
     "bits_per_byte": "bits per byte",
     "spelling_bits_per_byte": "spelling of unknown words",
+    "masked_bits_per_byte": "masked bits per byte",
+    "masked_perplexity": "masked perplexity",
+    "masked_accuracy": "masked accuracy",
+    "next_sentence_accuracy": "next-sentence accuracy",
     "unknown_tokens": "unknown tokens",
     "zero_probability_tokens": "tokens of probability 0",
     "why_infinite": "why ∞",
@@ -80,6 +84,10 @@ NAMES = {
 MEANINGS = {
     "bits_per_byte": "bits that the model needs for a byte of the text: fewer are better, whatever its tokens",
     "perplexity": "2 to the bits per token: compare it only where the tokens are the same",
+    "masked_bits_per_byte": "bits for a byte, each token given the words on both sides: no probability of a text",
+    "masked_perplexity": "2 to the bits per masked token: compare it only where the tokens are the same",
+    "masked_accuracy": "masked tokens that were the likeliest",
+    "next_sentence_accuracy": "pairs of chunks of which the model knows whether the second follows; half of them do",
     "unknown_tokens": "tokens outside the vocabulary",
     "spelling_bits_per_byte": "the part of the bits per byte that spells out unknown words, letter by letter",
     "zero_probability_tokens": "tokens that the model rules out: one is enough for infinite bits",
@@ -111,7 +119,12 @@ HIDDEN_ZEROS = {"unknown_tokens", "spelling_bits_per_byte", "zero_probability_to
 ERROR_RATES = {"wer", "cer"}
 RANGES = {"matthews": (-1.0, 1.0), "positive_f1": (0.0, 1.0), "pearson": (-1.0, 1.0), "spearman": (-1.0, 1.0)}
 """The least and the most that a figure can be, where it is no share of right answers."""
-LOWER_IS_BETTER = {*ERROR_RATES, "bits_per_byte", "perplexity", "mean_squared_error", "repeats"}
+LOWER_IS_BETTER = {
+    *(*ERROR_RATES, "bits_per_byte", "perplexity", "mean_squared_error", "repeats"),
+    *("masked_bits_per_byte", "masked_perplexity"),
+}
+PER_TOKEN = ("perplexity", "masked_perplexity")
+"""What is shown in the place of bits per byte where tokens lose text."""
 
 
 @dataclass(frozen=True)

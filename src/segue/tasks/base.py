@@ -86,6 +86,8 @@ class Task(ABC):
     """Whether unknown words cost the bits of spelling them."""
     ladder: ClassVar[tuple[str, ...]]
     """The recipes that `segue compare` runs, simplest first."""
+    head: ClassVar[str] = ""
+    """The kind that reads such data by the hidden states of another run (model.body); empty: there is none."""
     ladders: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Those that it runs where sources are sounds or pictures."""
     rows: ClassVar[int] = 64

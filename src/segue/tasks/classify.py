@@ -117,6 +117,7 @@ class Classify(Task):
     )
     metrics = tuple(LABEL_METRICS)
     decides = True
+    head = "finetuned_classifier"
     ladder = (
         *("naive_bayes", "nbsvm", "ngram_bag", "bow", "cbow", "deep_cbow", "dan"),
         *("cnn_classifier", "rnn_classifier"),
