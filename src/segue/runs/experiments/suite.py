@@ -352,7 +352,7 @@ def _row(one: Scored) -> dict[str, Any]:
 
 def _mean_row(name: str, of: Columns, scores: Mapping[str, float], scored: Sequence[Scored]) -> dict[str, Any]:
     found, seeds, half = mean(of, scores), _by_seed(of, scored), _half(of, scored)
-    ends = None if found.value is None else [found.value - half, found.value + half]
+    ends = None if found.value is None else [max(-100.0, found.value - half), min(100.0, found.value + half)]
     return {
         "mean": name,
         "value": found.value,

@@ -31,16 +31,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import segue
 from segue.data.files import blocks, lines
 from segue.data.ledger import Ledger
 from segue.errors import InputError, nearest
 from segue.inference.label_metrics import CLASS_METRICS, NUMBER_METRICS
 from segue.models.keys import SECTIONS
+from segue.models.names import RECIPES
 from segue.recipe import check_name
 from segue.runs.resume import spelt
 
-SUITES = Path(segue.__file__).parent / "suites"
+SUITES = RECIPES.parent / "suites"
 Columns = tuple[str | tuple[str, ...], ...]
 """The columns of a mean; those of a tuple within it are averaged first."""
 
