@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-import segue
 from segue.batches.batch import IGNORE, Batch
 from segue.batches.codec import BodySpec, Codec, Sizes
 from segue.data.config import Config as Data
@@ -142,5 +139,5 @@ def test_empty_sentences_have_no_tags() -> None:
 
 @pytest.mark.parametrize("values", [{"layers": -1}, {"dropout": 1.0}, {"frozen": True, "layers": 1}], ids=str)
 def test_impossible_values_are_refused(values: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="layers|dropout"):
+    with pytest.raises(ValueError, match=r"layers|dropout"):
         FinetunedTagger.Config(**values)
