@@ -178,14 +178,37 @@ def test_space_words_are_what_stands_between_blanks() -> None:
     ids, surfaces = tokenizer.pieces("the cat's\ttail dog")
     assert surfaces == ["the", " cat's\ttail", " dog"]
     assert tokenizer.byte_lengths("the cat's\ttail dog", ids).tolist() == [3, 11, 4]
-    assert tokenizer.encode_words(["the", "the end", ",", *RESERVED]).tolist() == [2, 1, *tokenizer.encode(","), 1, 1]
+    ids, lengths = tokenizer.encode_words(["the", "the end", ",", *RESERVED])
+    assert ids.tolist() == [2, 1, *tokenizer.encode(","), 1, 1] and lengths.tolist() == [1] * 5
     assert tokenizer.pieces(" the end")[1] == [" the", " end"]  # a piece of text that goes on
     assert tokenizer.encode("  the   end ").tolist() == tokenizer.encode("the end").tolist()
 
 
-def test_only_space_takes_given_words() -> None:
-    with pytest.raises(TypeError, match="space"):
-        TOKENIZERS["word"].encode_words(["a"])
+WORDS = ["value", "value,", "42nd", "naïve", "日本語", ",", "Ж", "don't", "[UNK]"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_words_given_one_by_one_are_cut_as_within_a_line(kind: Kind) -> None:
+    """Together they have the ids of the running text; each begins where its own pieces begin."""
+    tokenizer = TOKENIZERS[kind]
+    ids, lengths = tokenizer.encode_words(WORDS)
+    assert ids.dtype == np.int32 and lengths.min() >= 1 and lengths.sum() == len(ids)
+    line = tokenizer.encode("the " + " ".join(WORDS)).tolist()
+    assert ids.tolist() == line[len(tokenizer.encode("the")) :]
+    for word, end, length in zip(WORDS, np.cumsum(lengths), lengths, strict=True):
+        assert tokenizer.encode_words([word])[0].tolist() == ids[end - length : end].tolist()
+    if kind in ("bpe", "unigram", "char", "byte"):
+        assert [tokenizer.decode(ids[: lengths[0]]), int(lengths.max()) > 1] == [" value", True]
+
+
+def test_a_word_without_any_piece_is_unknown() -> None:
+    """WordPiece has no token for control characters, and a treebank may have a word of them."""
+    tokenizer = TOKENIZERS["wordpiece"]
+    value = tokenizer.encode("value").tolist()
+    ids, lengths = tokenizer.encode_words(["\u200b", "value", "\x07", "\x07"])
+    assert ids.tolist() == [tokenizer.unk, *value, tokenizer.unk, tokenizer.unk]
+    assert lengths.tolist() == [1, len(value), 1, 1]
+    assert [array.tolist() for array in tokenizer.encode_words([])] == [[], []]
 
 
 def test_wordpiece_marks_the_inside_of_words() -> None:
@@ -352,7 +375,7 @@ def test_encoding_is_fast(kind: Kind, least: float) -> None:
 def test_words_whatever_their_case() -> None:
     """The first word of the vocabulary, which is the commonest, that is the same in small letters; else unknown."""
     tokenizer = Tokenizer.train(Config(kind="space"), ["the the the The apple Apple Apple US"])
-    the, apple, us = (int(tokenizer.encode_words([word])[0]) for word in ("the", "Apple", "US"))
+    the, apple, us = (int(tokenizer.encode_words([word])[0][0]) for word in ("the", "Apple", "US"))
     assert tokenizer.fold_words(["THE", "The", "APPLE", "us", "we"]).tolist() == [the, the, apple, us, tokenizer.unk]
     with pytest.raises(TypeError, match="space"):
         Tokenizer.train(Config(kind="char"), ["ab"]).fold_words(["a"])

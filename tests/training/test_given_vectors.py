@@ -94,7 +94,7 @@ def begun(case: Case, tokenizer: Tokenizer, file: Path | str = "") -> tuple[Any,
 
 
 def ids(tokenizer: Tokenizer, *words: str) -> list[int]:
-    return [int(i) for i in tokenizer.encode_words(words)]
+    return [int(i) for i in tokenizer.encode_words(words)[0]]
 
 
 def test_tokens_with_a_vector_begin_with_it(case: Case, file: Path, tokenizer: Tokenizer) -> None:

@@ -50,7 +50,8 @@ class Batch:
     follows_B: Any = None
     """Next sentence: 1 if the second chunk of a row follows the first in the text, 0 if it is from elsewhere."""
     firsts_BW: Any = None
-    """Tagging by pieces of words: the place of the first piece of each word, with targets (B, W)."""
+    """Tagging by pieces of words: the place of each word, with targets (B, W): that of its first piece or, of a causal
+    body, of its last. IGNORE where there is no word."""
     hidden_LBTD: Any = None
     """The states of a frozen body, computed once, in the place of the tokens."""
     unpadded: bool = False
@@ -89,7 +90,7 @@ class Batch:
             if axis is None or array.shape[axis] >= wanted:
                 return array
             room = [(0, wanted - size if place == axis else 0) for place, size in enumerate(array.shape)]
-            return np.pad(array, room, constant_values=IGNORE if name == "targets" else 0)
+            return np.pad(array, room, constant_values=IGNORE if name in ("targets", "firsts_BW") else 0)
 
         wider: dict[str, Any] = {name: pad(name, array) for name, array in self.arrays().items()}
         if wider["mask_BT"] is not self.mask_BT:
@@ -115,5 +116,7 @@ def _time_axis(name: str, array: Any) -> int | None:
         return 1
     if name == "targets":  # floats are targets of whole rows
         return 1 if array.ndim > 1 and array.dtype.kind in "iu" else None
+    if name == "firsts_BW":  # as wide as its targets: a row has no more words than pieces, and shapes stay few
+        return 1
     place = name.rpartition("_")[2].find("T")
     return place if place >= 0 else None

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from segue.inference.evaluation import HIDDEN_ZEROS, MEANINGS, NAMES
+from segue.inference.score import PseudoLine
 from segue.look.explain.layout import equation_lines, laid_out
 from segue.look.inside.view import View
 from segue.look.page.markup import figure, interval_takes, is_share, percent, visible
@@ -394,6 +395,9 @@ def print_challenge(result: dict[str, Any]) -> None:
 
 def print_line(line: Any) -> None:
     """One scored text: a row a token, its blanks visible, and the totals; the end mark where it is scored."""
+    if isinstance(line, PseudoLine):
+        _print_pseudo(line)
+        return
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("token")
     for heading in ("log p", "bits"):
@@ -406,6 +410,16 @@ def print_line(line: Any) -> None:
     table.add_row("total", f"{line.logprob:.4f}", f"{line.bits:.3f}", style="bold")
     _console().print(table)
     _console().print(f"perplexity {number(line.perplexity)} per token")
+
+
+def _print_pseudo(line: PseudoLine) -> None:
+    """One text whose tokens were masked in turn."""
+    table = _headed("token", "log p given the rest")
+    for token, logp in zip(line.tokens, line.pseudo_log_likelihoods, strict=True):
+        table.add_row(Text(visible(token)), "unknown" if logp is None else f"{logp:.4f}")
+    table.add_row("pseudo-log-likelihood", f"{line.pseudo_log_likelihood:.4f}", style="bold")
+    _console().print(table)
+    _console().print(f"pseudo-perplexity {number(line.pseudo_perplexity)} per token; no probability of the text")
 
 
 def print_paths(paths: Sequence[dict[str, Any]], count: int) -> None:

@@ -313,6 +313,11 @@ class Body(ABC):
         """Return hidden_LBTD: the token embeddings, then each layer's output, the last after the final norm; 0 where
         the mask is False."""
 
+    def states_at(self, batch: Batch, places_BK: Array) -> Array:
+        """Return x_BKD: the last layer's states at some places; a model may leave out what only others need."""
+        last_BTD = self.encode(batch)[-1]
+        return last_BTD.gather(1, places_BK[:, :, None].expand(-1, -1, last_BTD.shape[-1]))
+
     def unembed(self, hidden: Array, last: bool = True) -> Array | None:
         """Compute the logits of the last layer's states; not `last`: of another layer's, as if it were the last, with
         the final norm applied first (the logit lens). None: it has no such head."""
@@ -320,13 +325,9 @@ class Body(ABC):
 
 
 class MaskedModel(Body):
-    """A model that predicts hidden tokens from the words on both sides of them."""
+    """A model that predicts hidden tokens from the words on both sides of them: `forward` at batch.places_BK."""
 
     causal = False
-
-    @abstractmethod
-    def predict_at(self, last_BTD: Array, places_BK: Array = None) -> Array:
-        """Compute the logits of the tokens at some places, or at all, from the last layer's states."""
 
 
 class Term(NamedTuple):

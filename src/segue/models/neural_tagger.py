@@ -1,7 +1,8 @@
 """The base class of taggers: one tag a word or several, chosen one by one or together by a CRF.
 
 A subclass defines `Config`, `word` (the features of each word by itself)
-and `scores(batch)`: (B, T, C) scores of every tag of every word.
+and `scores(batch)`: (B, T, C) scores of every tag of every word. T counts words; where a batch has pieces of words
+(firsts_BW) that is W, and not the T of its tokens.
 
     one tag, by itself    p(y_t | x) = softmax(scores_t)
     one tag, together     p(y | x) by a CRF over the scores (layers/crf.py); learnt by -log p(y | x), judged by
@@ -74,7 +75,7 @@ class NeuralTagger(Network):
             return torch.stack([torch.zeros_like(scores_BTC), self._logits(scores_BTC)], -1)
         if self.output != "softmax":
             return F.logsigmoid(self._logits(scores_BTC))
-        return scores_BTC if self.crf is None else self.crf.log_marginals(_full(scores_BTC), batch.mask_BT)
+        return scores_BTC if self.crf is None else self.crf.log_marginals(_full(scores_BTC), _words(batch))
 
     def _logits(self, scores_BTC: Tensor) -> Tensor:
         """The logit of p that each tag is there, from its score."""
@@ -83,7 +84,7 @@ class NeuralTagger(Network):
     def loss(self, batch: Batch, state: Any = None) -> Loss:
         if self.crf is None:
             return super().loss(batch, state)
-        logp_B = self.crf.log_likelihood(_full(self.scores(batch)), batch.targets, batch.mask_BT)
+        logp_B = self.crf.log_likelihood(_full(self.scores(batch)), batch.targets, _words(batch))
         return Loss((Term("cross_entropy", -logp_B.sum(), (batch.targets != IGNORE).sum()),))
 
     @torch.inference_mode()
@@ -94,7 +95,7 @@ class NeuralTagger(Network):
         if self.several:
             return scores_BTC > 0, self._logits(scores_BTC).float().sigmoid()
         p_BTC = self._output(scores_BTC, batch).float().softmax(-1)
-        best_BT = p_BTC.argmax(-1) if self.crf is None else self.crf.best(scores_BTC, batch.mask_BT)
+        best_BT = p_BTC.argmax(-1) if self.crf is None else self.crf.best(scores_BTC, _words(batch))
         return best_BT, p_BTC.take_along_dim(best_BT[..., None], -1)[..., 0]
 
     @torch.inference_mode()
@@ -102,8 +103,14 @@ class NeuralTagger(Network):
         """Score a batch of validation rows with one tag a word, and choose their tags as `decide` does (B, T)."""
         scores_BTC = self.scores(batch)
         logits_BTC = self._output(scores_BTC, batch)
-        best_BT = logits_BTC.argmax(-1) if self.crf is None else self.crf.best(scores_BTC, batch.mask_BT)
+        best_BT = logits_BTC.argmax(-1) if self.crf is None else self.crf.best(scores_BTC, _words(batch))
         return judged(logits_BTC, best_BT, batch.targets), best_BT
+
+
+def _words(batch: Batch) -> Tensor:
+    """The mask of the words: True on real ones."""
+    mask: Tensor = batch.mask_BT if batch.firsts_BW is None else batch.firsts_BW >= 0
+    return mask
 
 
 def _full(scores: Tensor) -> Tensor:

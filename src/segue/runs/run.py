@@ -43,7 +43,7 @@ from segue.inference.words import Words, signed, words_of
 from segue.look.explain.leave_one_out import Mattered, explained
 from segue.look.inside.view import View
 from segue.models import check_trust, fingerprint
-from segue.models.base import Counted, TrainConfig
+from segue.models.base import Counted, LanguageModel, TrainConfig
 from segue.recipe import Recipe, decode_section, load_recipe, make, read_recipe
 from segue.runs import folder as files
 from segue.runs.display import Answers, Challenge, Figures, History, card, described
@@ -317,12 +317,18 @@ class Run:
 
     # Scoring
 
-    def score(self, texts: Iterable[Any], end: bool = False) -> Answers[Line]:
+    def score(self, texts: Iterable[Any], end: bool = False) -> Answers[Any]:
         """Score texts: the tokens of each with their log probabilities, and the totals; with `end` also the end of each
         text, as `evaluate` counts it. Each text is scored by itself; if the run was made with data.carry=true, each is
         read on from those before it. For a translator each text is a source, a tab and a target, or a pair of the
-        two; the target, always with its end, is scored given the source."""
+        two; the target, always with its end, is scored given the source. A masked language model masks each token in
+        turn: a pseudo-log-likelihood (PseudoLine), and no end is scored."""
         self._must("score")
+        if self.task.shape.running and not isinstance(self.model, LanguageModel):
+            if end:
+                raise InputError("A masked language model predicts no end of a text. Score without the end.")
+            rows = (Example(self._canonical(text)) for text in _listed(texts))
+            return Answers(self.task.scored(self.opened, rows))
         if self.task.shape.running:
             scored = self._score(_listed(texts), self.recipe.data.carry)
             return Answers(scored if end else map(Line.without_end, scored))
@@ -350,7 +356,7 @@ class Run:
         read, ahead = tee(map(self._pieces_of, texts))
         streams = (np.append(ids, self.sizes.stop) for _, ids, _ in ahead)
         scored = texts_logprobs(self.model, streams, self.sizes.vocab_size, self.device, carry)
-        for found in scored:
+        for number, found in enumerate(scored):
             text, ids, surfaces = next(read)
             logp = found.tolist()
             bits = [0.0 - p / math.log(2) for p in logp]  # not -0.0 where p is 1
@@ -359,13 +365,16 @@ class Run:
                 for place, word in zip(np.flatnonzero(ids == self.tokenizer.unk), unknown, strict=True):
                     bits[place] += self.speller.bits(word)
             size = len(text.encode()) + STOP_BYTES[self.recipe.data.unit]
-            yield Line(text, [*surfaces, ""], logp, bits, math.fsum(logp), math.fsum(bits), size)
+            totals, begins = (math.fsum(logp), math.fsum(bits), size), not (carry and number)
+            yield Line(text, [*surfaces, ""], logp, bits, *totals, start_mark=begins)
 
     def _pieces_of(self, text: str) -> tuple[str, Any, list[str]]:
         """Return a text as the model reads it, with its ids and what each stands for."""
-        if self.recipe.data.canonical:
-            text = " ".join(text.split())
+        text = self._canonical(text)
         return text, *self.tokenizer.pieces(text)
+
+    def _canonical(self, text: str) -> str:
+        return " ".join(text.split()) if self.recipe.data.canonical else text
 
     # Generating
 
@@ -409,6 +418,10 @@ class Run:
             (follows(self.tokenizer, start, text.ids, config.stop), text.dead_end)
             for start, text in zip(starts, written, strict=True)
         ]
+
+    def starts(self, prompt: str, **settings: Any) -> bool:
+        """Whether `generate` with these settings feeds the start mark before the prompt (decode.start)."""
+        return self._writing(False, settings).starts(self.tokenizer.encode(prompt).tolist())
 
     def stream(self, prompt: str = "", adapt: bool = False, **settings: Any) -> Iterator[str]:
         """Yield the text of `generate` piece by piece as it is written. Errors are raised before the first piece."""
@@ -457,7 +470,7 @@ class Run:
         self._must("look")
         from segue.look.inside.next import likeliest
 
-        return likeliest(self.opened, [self.sizes.start, *self.tokenizer.encode(context).tolist()], top)
+        return likeliest(self.opened, self.opened.fed(context), top)
 
     @cached_property
     def words(self) -> Words:

@@ -64,6 +64,7 @@ class Stream(Question):
     temperature: Annotated[float | None, Field(ge=0, description="0 is greedy.")] = None
     top_k: Annotated[int | None, Field(ge=0, description="Sample from the k likeliest; 0: from all.")] = None
     top_p: Annotated[float | None, Field(gt=0, le=1, description="Nucleus sampling; 1: from all.")] = None
+    start: Annotated[bool | None, Field(description="Feed the start mark before the prompt.")] = None
     seed: Annotated[int | None, Field(ge=0)] = None
 
     def settings(self) -> dict[str, Any]:
@@ -215,16 +216,18 @@ def _add_routes(app: FastAPI, engine: Engine) -> None:
 
     @app.post("/api/generate")
     async def generate(ask: Generate, request: Request) -> StrictJSON:
-        """Generate texts that follow a prompt: {texts, dead_ends, unknown}; unknown are the prompt's words read as UNK.
+        """Generate texts that follow a prompt: {texts, dead_ends, start_mark, unknown}; unknown are the prompt's words
+        read as UNK.
 
-        dead_ends: whether a text ended since nothing could follow (a model without smoothing)."""
+        dead_ends: whether a text ended since nothing could follow (a model without smoothing). start_mark: whether the
+        start mark was fed before the prompt."""
         served = engine[ask.run]
         return StrictJSON(await _unless_left(request, served.generate(ask.prompt, ask.n, ask.settings())))
 
     @app.post("/api/stream", response_class=StreamingResponse)
     async def stream(ask: Stream) -> StreamingResponse:
         """Stream the first text of /api/generate as server-sent events: {text} …, then {done, tokens, ended, dead_end,
-        unknown}.
+        start_mark, unknown}.
 
         An error on the way is {error}. Closing the connection stops the generation.
         """
@@ -234,8 +237,8 @@ def _add_routes(app: FastAPI, engine: Engine) -> None:
 
     @app.post("/api/score")
     async def score(ask: Score) -> StrictJSON:
-        """Score a text: {tokens: [{token, logprob, bits}], logprob, bits, bytes, perplexity, unknown}; the last is the
-        end. Of a translator: the target of a text "source<TAB>target", given the source."""
+        """Score a text: {tokens: [{token, logprob, bits}], logprob, bits, bytes, perplexity, start_mark, unknown}; the
+        last is the end. Of a translator: the target of a text "source<TAB>target", given the source."""
         served = engine[ask.run]
         return StrictJSON(await served.do(served.score, ask.text))
 
@@ -254,7 +257,8 @@ def _add_routes(app: FastAPI, engine: Engine) -> None:
 
     @app.post("/api/next")
     async def next_tokens(ask: Next) -> StrictJSON:
-        """Predict the likeliest tokens after a text: {next: [{token, probability}], unknown}; the end is "</s>"."""
+        """Predict the likeliest tokens after a text: {next: [{token, probability}], start_mark, unknown}; the end is
+        "</s>"."""
         served = engine[ask.run]
         return StrictJSON(await served.do(served.next, ask.context, ask.top))
 

@@ -17,6 +17,7 @@ from segue.batches.codec import Codec
 from segue.batches.collate import mask_of, pad
 from segue.batches.spelled_words import pad_letters, spelt
 from segue.batches.store import Column, Columns, Store, id_dtype
+from segue.batches.word_pieces import collate_pieces, encode_pieces
 from segue.data.config import Config as Data
 from segue.data.corpus import Corpus
 from segue.data.example import Example, joined, names_of
@@ -26,6 +27,7 @@ from segue.errors import InputError
 from segue.inference import metrics
 from segue.inference.evaluation import Evaluation
 from segue.inference.opened import Opened
+from segue.models import model_class
 from segue.models.base import Model
 from segue.tasks.base import Done, HeldOut, Task, Values, nothing
 from segue.tasks.labels import (
@@ -138,6 +140,7 @@ class Tag(Task):
     curve = ("span_f1", "")
     decides = True
     judged_one_by_one = "words"
+    head = "finetuned_tagger"
     ladder = (
         *("window_tagger/one", "window_tagger", "cnn_tagger/words", "rnn_tagger/words", "cnn_tagger", "rnn_tagger"),
     )
@@ -174,8 +177,10 @@ class Tag(Task):
             raise InputError(f"train.init={init} has {tokenizer.kind} tokens; a tagger needs words (space tokens).")
 
     def encode(self, group: Sequence[Example], codec: Codec, labelled: bool = True) -> Columns:
+        if by_pieces(codec):
+            return _encode_pieces(group, codec, labelled)
         tokenizer, dtype = codec.tokenizer, id_dtype(codec.tokenizer.vocab_size)
-        text = Column.of([tokenizer.encode_words(example.words) for example in group])
+        text = Column.of([tokenizer.encode_words(example.words)[0] for example in group])
         folded = Column.of([tokenizer.fold_words(example.words) for example in group])
         letters = Column.of([spelt(example.words) for example in group])
         columns = {"text": Column(text.flat.astype(dtype), text.ends)}
@@ -188,6 +193,9 @@ class Tag(Task):
 
     def collate(self, columns: Columns, limit: int) -> Batch:
         """Make a batch. Targets: one tag a word, or 0 or 1 for every tag, (B, T, C)."""
+        if "firsts" in columns:
+            tags = _rows_of_tags(columns["tags"], columns["firsts"]) if "tags" in columns else None
+            return collate_pieces(columns, limit, tags)
         text = columns["text"].rows(limit)
         tokens_BT = pad(text)
         targets = np.full_like(tokens_BT, IGNORE)
@@ -221,25 +229,39 @@ class Tag(Task):
         return (0.0 if np.isnan(values["loss"]) else values.get("span_f1", 0.0), *super().worth(values))
 
     def predict(self, opened: Opened, examples: Iterable[Example]) -> Iterator[Tags]:
-        source = iter(examples)
+        source, labels = iter(examples), opened.codec.labels
+        opened.model.eval()
         while group := list(islice(source, _ROWS)):
-            batch = self.collate(self.encode(group, opened.codec, labelled=False), opened.limit)
-            opened.model.eval()
-            best, sure = opened.model.decide(batch.to(opened.device))
-            for example, tags, p_T in zip(group, best.cpu().numpy(), sure.cpu().tolist(), strict=True):
-                count = min(len(example.words), opened.limit)
-                names = tuple(_named(opened.codec.labels, tag) for tag in tags[:count])
-                if tags.ndim == 1:
-                    yield Tags(example.words, names, tuple(p_T[:count]), (), example.text, are_spans(opened.codec))
+            decided = self._decided(opened, group)
+            for example in group:
+                count = len(example.words)
+                read = list(islice(decided, count if by_pieces(opened.codec) else min(count, opened.limit)))
+                names = tuple(_named(labels, tag) for tag, _ in read)
+                if opened.codec.sizes.label != "classes":
+                    sure = tuple(p for _, p in read)
+                    yield Tags(example.words, names, sure, (), example.text, are_spans(opened.codec))
                 else:
-                    each = (dict(zip(opened.codec.labels, p_C, strict=True)) for p_C in p_T[:count])
+                    each = (dict(zip(labels, p_C, strict=True)) for _, p_C in read)
                     yield Tags(example.words, names, of_each=tuple(each))
+
+    def _decided(self, opened: Opened, group: Sequence[Example]) -> Iterator[tuple[Any, Any]]:
+        """Choose the tag of each word that is read, of all sentences one after the other, with its probability."""
+        columns = self.encode(group, opened.codec, labelled=False)
+        rows = np.arange(len(columns["text"]))
+        for first in range(0, len(rows), _ROWS):  # a long sentence may have many windows
+            some = {name: column.take(rows[first : first + _ROWS]) for name, column in columns.items()}
+            best, sure = opened.model.decide(self.collate(some, opened.limit).to(opened.device))
+            for own, tags, p in zip(_own(some, opened.limit), best.cpu().numpy(), sure.cpu().tolist(), strict=True):
+                yield from ((tags[place], p[place]) for place in own)
 
     def asked(self, text: str, data: Data, name: str = "This run") -> Example:
         return Example(text=text, words=tuple(sentence_words(text)))
 
     def cut(self, opened: Opened, example: Example) -> int:
-        return max(0, len(example.words) - opened.limit)
+        if not by_pieces(opened.codec):
+            return max(0, len(example.words) - opened.limit)
+        lengths = _encode_pieces([example], opened.codec, labelled=False)["text"].lengths()
+        return int(np.maximum(lengths - opened.limit, 0).sum())
 
     def figures(self, opened: Opened, rows: Sequence[Example], predictions: Sequence[Any]) -> Evaluation:
         labels, label = opened.codec.labels, opened.codec.sizes.label
@@ -262,6 +284,11 @@ class Tag(Task):
 def are_spans(codec: Codec) -> bool:
     """Whether the tags of a run mark spans, so that it is judged by them."""
     return codec.sizes.label != "classes" and mark_spans(codec.labels)
+
+
+def by_pieces(codec: Codec) -> bool:
+    """Whether the model reads words by their pieces."""
+    return "firsts_BW" in codec.inputs
 
 
 def _accuracy(truth: Sequence[Sequence[str]], guesses: Sequence[Sequence[str]]) -> Evaluation:
@@ -307,11 +334,29 @@ def _tags(group: Sequence[Example], codec: Codec) -> NDArray[Any]:
     return np.array([index_of(index, tag, example) for example, tag in words], np.int32)
 
 
-def _rows_of_tags(tags: Column, text: Column) -> list[NDArray[Any]]:
+def _encode_pieces(group: Sequence[Example], codec: Codec, labelled: bool) -> Columns:
+    """Encode words by their pieces, as the body of the model reads them."""
+    sizes, sentences = codec.sizes, [example.words for example in group]
+    body: Any = model_class(sizes.body.kind)
+    columns, words = encode_pieces(sentences, codec, sizes.window, last=body.causal)
+    if labelled:
+        tags = _tags(group, codec)
+        columns["tags"] = Column(tags[words].ravel(), columns["firsts"].ends * (tags.size // max(1, len(tags))))
+    return columns
+
+
+def _own(columns: Columns, limit: int) -> list[NDArray[np.int64]]:
+    """The places in each row of the words that are decided there."""
+    if "own" in columns:
+        return [np.flatnonzero(row) for row in columns["own"].rows()]
+    return [np.arange(len(row)) for row in columns["text"].rows(limit)]
+
+
+def _rows_of_tags(tags: Column, words: Column) -> list[NDArray[Any]]:
     """Split the tags by row: (words,), or (words, C) of 0 and 1."""
     if tags.flat.dtype != np.uint8:
         return tags.rows()
-    classes = len(tags.flat) // max(1, len(text.flat))
+    classes = len(tags.flat) // max(1, len(words.flat))
     return [row.reshape(-1, classes) for row in tags.rows()]
 
 

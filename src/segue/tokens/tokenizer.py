@@ -174,6 +174,11 @@ class Tokenizer(ABC):
         """Number of ids, with STOP and UNK."""
         return len(self._names)
 
+    def row(self, text: str) -> str:
+        """Return a text that is a row as it is cut: with a blank in front (`with_blank`), unless the tokenizer is an
+        imported one that puts none there."""
+        return with_blank(text, self.kind) if file_format.row_blank(self._file) else text
+
     @property
     def source_side(self) -> Tokenizer:
         """The tokenizer of the sources that share this vocabulary; only SentencePiece has another for them."""
@@ -203,9 +208,13 @@ class Tokenizer(ABC):
     def _ids(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
         """Return the ids of all texts, end to end, and how many each has."""
 
-    def encode_words(self, words: Sequence[str]) -> Ids:
-        """Encode each given word as one id, whatever is in it; only for `space` tokens."""
-        raise TypeError(f"Words that are given one by one need space tokens, not {self.kind}.")
+    def encode_words(self, words: Sequence[str]) -> tuple[Ids, Lengths]:
+        """Encode words that are given one by one; return the ids, end to end, and how many each word has, 1 or more.
+        Each is cut as within a line, with the blank before it; one without any token is UNK, so that every word has a
+        place. Of `space` tokens each word is one id, whatever is in it."""
+        ids, lengths = self.encode_many([with_blank(word, self.kind) for word in words])
+        empty = np.flatnonzero(lengths == 0)
+        return np.insert(ids, np.cumsum(lengths)[empty], UNK), np.maximum(lengths, 1)
 
     def fold_words(self, words: Sequence[str]) -> Ids:
         """Encode each word ignoring case: the first id of a word with the same lower case; only for `space` tokens."""
@@ -339,8 +348,9 @@ class _Spaces(Tokenizer):
                 return np.where(places < 0, UNK, places + 2).astype(np.int32), lengths
         return _flat(map(self._vocabulary.__getitem__, blank_words(text)) for text in texts)
 
-    def encode_words(self, words: Sequence[str]) -> Ids:
-        return np.fromiter(map(self._vocabulary.__getitem__, words), np.int32, len(words))
+    def encode_words(self, words: Sequence[str]) -> tuple[Ids, Lengths]:
+        ids = np.fromiter(map(self._vocabulary.__getitem__, words), np.int32, len(words))
+        return ids, np.ones(len(words), np.int64)
 
     @cached_property
     def _folded(self) -> _Vocabulary:
