@@ -213,6 +213,9 @@ class Bert(Network, MaskedModel):
         """hidden_LBTD: the sum of the vectors, normed, then each layer's output."""
         return torch.stack([*self._layers(batch)]).masked_fill(~batch.mask_BT[:, :, None], 0.0)
 
+    def last_layer(self, batch: Batch) -> Tensor:
+        return _last(self._layers(batch))
+
     def pooled(self, last_BTD: Tensor) -> Tensor:
         """x_BD: one vector for the text, from the state at its first place."""
         x_BD: Tensor = self.pooler(last_BTD[:, 0])

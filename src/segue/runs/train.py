@@ -148,6 +148,7 @@ def _network(recipe: Recipe, prepared: Prepared, device: str, world: World, prog
     torch.manual_seed(train.seed)
     model: Network = cls(recipe.model, codec.sizes)
     setup.take_vectors(model, recipe.model, codec.tokenizer, progress)
+    setup.take_body(model, prepared.body)
     setup.take_weights(model, train.init)
     setup.take_labels(model, prepared.store)
     setup.freeze(model, train.freeze)
