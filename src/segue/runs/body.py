@@ -18,6 +18,7 @@ from segue.models import model_class
 from segue.models.base import Body, config_of
 from segue.recipe import Recipe
 from segue.runs import folder as files
+from segue.runs.pretrained import pretraining
 
 _WEIGHTS, _SPEC = "body.safetensors", "body.json"
 
@@ -26,8 +27,11 @@ class Kept(NamedTuple):
     """A body in the store."""
 
     spec: BodySpec
-    weights: Path
+    weights: Path | None
+    """Its first weights; None if they are those of train.init."""
     sha256: str
+    pretrained: dict[str, Any]
+    """The run that it comes from, and the seconds that it was trained."""
 
     @property
     def window(self) -> int:
@@ -39,6 +43,9 @@ class Kept(NamedTuple):
 def check_body(recipe: Recipe, store: Path) -> None:
     """Refuse, before any data is read, a run that cannot be a body."""
     if not recipe.model_class.framed or (store / _SPEC).exists():
+        return
+    if recipe.train.init:
+        _of_init(recipe.train.init)
         return
     if not recipe.model.body:
         raise InputError(
@@ -58,17 +65,30 @@ def keep_body(recipe: Recipe, store: Path) -> Kept | None:
     if not recipe.model_class.framed:
         return None
     if not (store / _SPEC).exists():
-        run = Path(recipe.model.body)
-        config = files.check_run(run)
-        files.check_sums(run, config)
         store.mkdir(parents=True, exist_ok=True)
-        with atomic_file(store / _WEIGHTS) as beside:
-            shutil.copy(run / "model.safetensors", beside)
-        with (store / _WEIGHTS).open("rb") as file:
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        found = {key: config[key] for key in ("kind", "config", "sizes")}
-        files.write_json(store / _SPEC, {**found, "sha256": sha256})
+        init = recipe.train.init
+        found = _of_init(init) if init else _copied(Path(recipe.model.body), store / _WEIGHTS)
+        files.write_json(store / _SPEC, {**found, "pretrained": pretraining(init or recipe.model.body)})
     return kept_body(store)
+
+
+def _copied(run: Path, place: Path) -> dict[str, Any]:
+    """Copy the weights of a run; return what describes it."""
+    config = files.check_run(run)
+    files.check_sums(run, config)
+    with atomic_file(place) as beside:
+        shutil.copy(run / "model.safetensors", beside)
+    with place.open("rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    return {**{key: config[key] for key in ("kind", "config", "sizes")}, "sha256": sha256}
+
+
+def _of_init(init: str) -> dict[str, Any]:
+    """Return what describes the body of a run that another one goes on from; its weights come with the others."""
+    config = files.check_run(Path(init))
+    if not (body := config["sizes"].get("body")):
+        raise InputError(f"train.init={init} has no body under a head. Put a new head on it: model.body={init}")
+    return {**body, "sha256": config["files"]["model.safetensors"]["sha256"]}
 
 
 def kept_body(store: Path) -> Kept | None:
@@ -77,7 +97,8 @@ def kept_body(store: Path) -> Kept | None:
         return None
     found = files.read_json(store / _SPEC)
     spec = BodySpec(found["kind"], found["config"], Sizes.of(found["sizes"]))
-    return Kept(spec, store / _WEIGHTS, found["sha256"])
+    weights = store / _WEIGHTS
+    return Kept(spec, weights if weights.exists() else None, found["sha256"], found["pretrained"])
 
 
 def with_body(sizes: Sizes, body: Kept | None, length: int) -> Sizes:
