@@ -4,8 +4,8 @@ The body is any model with hidden states: bert, gpt, rnn_lm. Its weights are the
 run is read once, when training begins. With `frozen` the body stays as it is, and its states are computed once for each
 row; with `layers` only its last layers learn (gradual unfreezing, Howard and Ruder 2018, in one step).
 
-    x = gamma · sum over layers of softmax(s)_l h_l     with mix: the head reads a learnt mix of all layers (ELMo, Peters
-                                                        et al. 2018), else the last one
+    x = gamma · sum over layers of softmax(s)_l h_l     with mix: the head reads a learnt mix of all layers (ELMo:
+                                                        Peters et al. 2018), not the last one alone
 """
 
 from __future__ import annotations
