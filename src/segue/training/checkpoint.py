@@ -63,6 +63,7 @@ def _written_once(folder: Path, tensors: dict[str, Tensor]) -> str:
     """Write the tensors that never change beside the checkpoints, unless they are there; return their sha256."""
     place, known = folder / f"{FROZEN}.safetensors", folder / f"{FROZEN}.sha256"
     if not known.exists():
+        folder.mkdir(parents=True, exist_ok=True)
         content = write_tensors(tensors)
         with atomic_file(place) as beside:
             _write(beside, content)
