@@ -46,6 +46,12 @@ class Prepared(NamedTuple):
     """The body under the model's head (model.body), if it has one."""
 
     @property
+    def stores(self) -> list[Store]:
+        """The training rows, and the validation rows if they are rows too."""
+        held_out = self.held_out.data if self.held_out else None
+        return [self.store, held_out] if isinstance(held_out, Store) else [self.store]
+
+    @property
     def tested(self) -> str:
         """The split for the final figures, test or validation; empty if nothing was held out."""
         counts = self.corpus.counts
