@@ -316,9 +316,9 @@ class Classify(Task):
         guess = np.array([index[p.label] for p in predictions])
         right = (truth == guess).astype(np.float64)
         two, named = len(labels) == 2, opened.codec.data.metric != "auto"
-        # The other metrics take a column a class; of many classes they would take much memory.
-        pieces = class_pieces(truth, guess, len(labels)) if two or main != "accuracy" else _counted(right)
-        others = ("accuracy", *(("matthews", "positive_f1") if two and named else ()))
+        # The other metrics take a column a class; of many classes that nobody asked about it would be a waste.
+        pieces = class_pieces(truth, guess, len(labels)) if two or named else _counted(right)
+        others = ("accuracy", *(("matthews",) if named else ()), *(("positive_f1",) if two and named else ()))
         result = {
             **_figures_of(pieces, main, *others),
             "macro_f1": metrics.macro_f1(truth, guess),
