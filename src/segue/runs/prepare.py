@@ -131,8 +131,8 @@ def prepare(begun: Begun, world: World, progress: Progress, shared: Shared | Non
     """Read the data and write ids (the first process), or read what it has written (the others)."""
     if not world.first:
         return _read(begun)
-    if begun.recipe.train.init:
-        files.copy_origin(Path(begun.recipe.train.init), begun.path)
+    if before := begun.recipe.train.init or begun.recipe.model.body:
+        files.copy_origin(Path(before), begun.path)
     with begun.corpus.unchanged():
         if shared is None:
             return _prepare(begun, world, progress, begun.path / "store")
