@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
@@ -15,7 +16,7 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, RobertaConfig
+from transformers import AddedToken, AutoModelForMaskedLM, AutoTokenizer, BertConfig, RobertaConfig
 
 import segue
 from segue.batches.batch import Batch
@@ -42,7 +43,8 @@ def write_theirs(folder: Path, name: str, **config: Any) -> tuple[Any, Any]:
     them; the tables have some rows more than there are tokens."""
     if name.startswith("Roberta"):
         vocab = {token: i for i, token in enumerate(BYTE_PAIRS)}
-        tokenizer = transformers.RobertaTokenizer(vocab=vocab, merges=MERGES)
+        mask = AddedToken("<mask>", lstrip=True, special=True)  # as RoBERTa has it
+        tokenizer = transformers.RobertaTokenizer(vocab=vocab, merges=MERGES, mask_token=mask)
         made: Any = RobertaConfig(**SMALL | {"vocab_size": len(vocab) + 3, "max_position_embeddings": 82} | config)
     else:
         vocab = {piece: i for i, piece in enumerate(WORDPIECES)}
@@ -111,6 +113,34 @@ def test_what_comes_in_is_the_same_and_goes_out_as_it_came(name: str, tmp_path: 
     check_same(segue.load(tmp_path / "run", "cpu"), origin.ids, model, tokenizer)
     export_run(tmp_path / "run", tmp_path / "back", "hf")
     check_back(tmp_path / "hf", tmp_path / "back")
+
+
+@pytest.mark.parametrize("name", ["BertForMaskedLM", "RobertaForMaskedLM"])
+def test_the_same_fills_both_ways(name: str, tmp_path: Path) -> None:
+    model, tokenizer = write_theirs(tmp_path / "hf", name)
+    import_run(tmp_path / "hf", tmp_path / "run")
+    run, origin = segue.load(tmp_path / "run", "cpu"), origin_of(tmp_path / "run")
+    assert origin is not None
+    check_fills(run, origin.ids, model, tokenizer)
+    shutil.rmtree(tmp_path / "run" / "huggingface")
+    export_run(tmp_path / "run", tmp_path / "out", "hf")
+    out, written = (one.from_pretrained(tmp_path / "out") for one in (AutoModelForMaskedLM, AutoTokenizer))
+    order = their_ids(run.tokenizer, "bert" if name.startswith("Bert") else "roberta")
+    check_fills(run, [order.index(i) for i in range(len(origin.ids))], out.eval(), written)
+
+
+def check_fills(run: segue.Run, ids: list[int], model: Any, tokenizer: Any) -> None:
+    """The likeliest tokens in a hole, and the odds between them."""
+    for text in ("Paris is the [MASK] of France.", "[MASK] sat", "th[MASK]"):
+        encoded = tokenizer(text.replace("[MASK]", tokenizer.mask_token), return_tensors="pt")
+        hole = encoded["input_ids"][0].tolist().index(tokenizer.mask_token_id)
+        with torch.inference_mode():
+            logits = model(**encoded).logits[0, hole, ids[2 : run.tokenizer.vocab_size]]
+        best = logits.log_softmax(-1).topk(4)
+        [fillers] = run.fill(text, top=4).holes
+        assert [one.token for one in fillers] == [run.tokenizer.name(i + 2) for i in best.indices.tolist()]
+        odds = [math.log(one.probability / fillers[0].probability) for one in fillers]
+        assert odds == pytest.approx((best.values - best.values[0]).tolist(), abs=1e-4)
 
 
 @pytest.mark.parametrize("name", ["BertForPreTraining", "RobertaForMaskedLM"])

@@ -114,7 +114,7 @@ def _write_huggingface(run: Path, path: Path, progress: Progress) -> Notes:
 
 def _opened_by(path: Path) -> str:
     """The class of transformers that opens a folder, such as AutoModelForCausalLM."""
-    [architecture] = _config(path)["architectures"]
+    [architecture, *_] = _config(path).get("architectures") or ["GPT2LMHeadModel"]  # their old folders name none
     _, _, task = architecture.replace("LMHeadModel", "ForCausalLM").partition("For")
     return f"AutoModelFor{task}" if task else "AutoModel"
 

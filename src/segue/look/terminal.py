@@ -111,11 +111,16 @@ def print_comparison(result: dict[str, Any]) -> None:
             *(["–" if "perplexity" not in row else number(row["perplexity"], 1)] if per_token else []),
             re.sub(r"\(p (.) (.*)\)", r"p\1\2", row[column.replace(" ", "_")]),
             size(row["parameters"]),
-            f"{row['train_seconds']:,.1f} s",
+            _seconds(row),
             size(row["tokens_per_second"]),
         )
     console = _console()
     console.print(table)
+    for one in result.get("frozen", ()):
+        figures = (written(one[name], main) for name in ("frozen", "tuned"))
+        console.print(
+            Text("{}: frozen {}, fine-tuned {}; do they differ? {}".format(one["body"], *figures, one["differs"]))
+        )
     if result.get("best"):
         known = {} if result["best_possible"] is None else {main: result["best_possible"]}
         console.print(f"The best possible on this text is {best_told(known | result['best'])}.")
@@ -126,6 +131,16 @@ def print_comparison(result: dict[str, Any]) -> None:
     console.print(f"\n{result['verdict']}")
     _print_times(console, result)
     console.print(f"The page: {result['report']}")
+
+
+def _seconds(row: dict[str, Any]) -> str:
+    """The seconds of training, and those of the run that it began from: 5.3 + 61 s."""
+    before = row.get("pretrained")
+    return f"{row['train_seconds']:,.1f} {_before(before['seconds']) if before else ''}s"
+
+
+def _before(seconds: float | None) -> str:
+    return "+ ? " if seconds is None else f"+ {seconds:,.0f} "
 
 
 def _print_times(console: Console, result: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
     recipe.toml  environment.json  ledger.json  tokenizer.json  source_tokenizer.json  speller.json
     config.json  model.safetensors  train_hashes.safetensors  metrics.jsonl  result.json  report.html  checkpoints/
+    huggingface/ (of an imported run: what it came with)
 
 Every file is written beside its place and renamed, so that it is whole or not there.
 """

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, chain, islice, repeat
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from segue.batches.batch import IGNORE, Batch
+from segue.batches.batches import Batches
 from segue.batches.batches import Config as BatchConfig
 from segue.batches.codec import Codec
 from segue.batches.collate import mask_of, pad
-from segue.batches.encode import encode_texts
+from segue.batches.encode import Encoded, encode_texts
 from segue.batches.store import Column, Columns, Store
+from segue.batches.windows import encode_framed
 from segue.data.config import Config as Data
 from segue.data.config import Label as LabelKind
 from segue.data.corpus import Corpus
@@ -164,7 +167,10 @@ class Classify(Task):
         return labels
 
     def encode(self, group: Sequence[Example], codec: Codec, labelled: bool = True) -> Columns:
-        columns = {"text": encode_texts(group, codec.tokenizer)}
+        if codec.sizes.body is not None:
+            columns = encode_framed(group, codec.tokenizer, codec.sizes, codec.data.pairs)
+        else:
+            columns = {"text": encode_texts(group, codec.tokenizer)}
         if labelled:
             targets = _targets(group, codec)
             columns["label"] = Column(targets.ravel(), np.cumsum(np.full(len(group), targets[0].size)))
@@ -173,15 +179,39 @@ class Classify(Task):
     def collate(self, columns: Columns, limit: int) -> Batch:
         """Make a batch. Targets: one class a row; 0 or 1 for every class, (B, C); or one float a row."""
         text = columns["text"].rows(limit)
+        segments = pad(columns["segments"].rows()) if "segments" in columns else None
         if "label" not in columns:
-            return Batch(pad(text), np.full(len(text), IGNORE), mask_of(text))
+            return Batch(pad(text), np.full(len(text), IGNORE), mask_of(text), segments_BT=segments)
         label = columns["label"].flat
         if label.dtype == np.uint8:  # 0 or 1 for every class
             label = label.reshape(len(text), -1).astype(np.float32)
         targets = label.astype(np.int64 if label.dtype.kind in "iu" else np.float32)
         # All numbers are targets; one may happen to equal IGNORE, so count them here.
         count = targets.size if targets.dtype.kind == "f" else -1
-        return Batch(pad(text), targets, mask_of(text), count=count)
+        return Batch(pad(text), targets, mask_of(text), segments_BT=segments, count=count)
+
+    def store(
+        self,
+        corpus: Corpus,
+        split: str,
+        codec: Codec,
+        folder: Path,
+        limit: int = 0,
+        done: Callable[[int], None] = lambda rows: None,
+    ) -> Encoded:
+        return super().store(corpus, split, codec, folder, 0 if codec.sizes.body else limit, done)
+
+    def batches(
+        self, store: Store, config: BatchConfig, seed: int, carry: bool = True, codec: Codec | None = None
+    ) -> Batches:
+        return super().batches(store, self._uncut(config, codec), seed, carry, codec)
+
+    def _uncut(self, config: BatchConfig, codec: Codec | None) -> BatchConfig:
+        """Framed rows are never cut: batches.length is the length of a window."""
+        return replace(config, length=WHOLE) if codec is not None and codec.sizes.body else config
+
+    def cut(self, opened: Opened, example: Example) -> int:
+        return 0 if opened.codec.sizes.body else super().cut(opened, example)
 
     def check_store(self, store: Store, data: Data) -> None:
         numbers = store.columns["label"].flat
@@ -195,6 +225,7 @@ class Classify(Task):
         self, opened: Opened, held_out: HeldOut, config: BatchConfig, limit: int, done: Done = nothing
     ) -> dict[str, float]:
         if not isinstance(opened.model, CountedClassifier):
+            config = self._uncut(config, opened.codec)
             values = super().validate(opened, held_out, config, limit, done)
             return values | self._chosen_by(opened, held_out.data, config, limit)
         nats = right = 0.0
@@ -247,7 +278,8 @@ class Classify(Task):
 
         opened.model.eval()
         with torch.inference_mode():
-            logits, _ = opened.model(self.collate(columns, opened.limit).to(opened.device))
+            limit = WHOLE if opened.codec.sizes.body else opened.limit
+            logits, _ = opened.model(self.collate(columns, limit).to(opened.device))
             return opened.model.probabilities(logits).cpu().numpy()
 
     def asked(self, text: str, data: Data, name: str = "This run") -> Example:

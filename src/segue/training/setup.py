@@ -41,7 +41,8 @@ def freeze(model: Any, names: str) -> None:
         if not any(name.startswith(prefix) for name in known):
             raise InputError(f"train.freeze={prefix} names no parameter. There are: {', '.join(known)}.")
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_(not (prefixes and name.startswith(prefixes)))
+        if prefixes and name.startswith(prefixes):
+            parameter.requires_grad_(False)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise InputError(f"train.freeze={names} leaves nothing to learn. Leave one of them out.")
 
@@ -127,6 +128,15 @@ def _read_vectors(path: Path) -> tuple[list[str], NDArray[np.float32]]:
     vectors = np.array(arrays.numbers("vectors", (tokenizer.vocab_size, None)), np.float32)
     first = tokenizer.unk + 1
     return word_names([tokenizer.name(i) for i in range(first, tokenizer.vocab_size)]), vectors[first:]
+
+
+def take_body(model: Any, weights: Path | None) -> None:
+    """model.body: begin with the body's weights, a file of tensors that the run keeps while it trains."""
+    if weights is None:
+        return
+    from safetensors.torch import load_file
+
+    model.body.load_state_dict(load_file(weights))
 
 
 def take_weights(model: Any, init: str) -> None:

@@ -24,6 +24,7 @@ from torch import Tensor
 from segue.batches.batch import Batch
 from segue.batches.batches import Batches
 from segue.models.base import Record, Term, TrainConfig
+from segue.models.network import check_learnt
 from segue.training import cuda, rates
 from segue.training.budget import Budget, between_validations, validations
 from segue.training.device import FallingPace
@@ -353,10 +354,12 @@ class Trainer:
             self.average = rates.Average(self.model)
 
     def take_best(self) -> None:
-        """Load the best weights into the model, and end its training mode: no more dropout."""
+        """Load the best weights into the model, and end its training mode: no more dropout. Refuse a model that has
+        diverged."""
         if self.best_weights:
             self.model.load_state_dict(self.best_weights)
         self.model.eval()
+        check_learnt(self.model)
         self.graphs = cuda.Graphs()  # frees their memory
 
     def summary(self) -> dict[str, Any]:
