@@ -90,7 +90,8 @@ class Peer:
 def measured(name: str, runner: Ours | Peer, times: int) -> float:
     rates_found = [runner.run() for _ in range(times)]
     middle = statistics.median(rates_found)
-    print(f"  {name:34} {middle / 1e3:8.0f} k tokens/s   ({min(rates_found) / 1e3:.0f} to {max(rates_found) / 1e3:.0f})")
+    least, most = min(rates_found) / 1e3, max(rates_found) / 1e3
+    print(f"  {name:34} {middle / 1e3:8.0f} k tokens/s   ({least:.0f} to {most:.0f})")
     return middle
 
 

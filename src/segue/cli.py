@@ -72,7 +72,13 @@ def every_verb(
 @app.command()
 def compare(
     rest: SettingsArgument = None,
-    models: Annotated[str, typer.Option(help="Recipes to compare, comma separated; ngram/* means all of a kind.")] = "",
+    models: Annotated[
+        str,
+        typer.Option(
+            help="Recipes, or runs to begin from, comma separated; ngram/* means all of a kind. Settings of one alone "
+            "stand after it: 'gpt,gpt model.layers=6'."
+        ),
+    ] = "",
     budget: Annotated[
         str, typer.Option(help="Training budget of each model: 60s (the default), 5min, or a number of steps.")
     ] = "",
@@ -102,6 +108,8 @@ def compare(
 
     segue compare reviews.tsv --folds 10 --budget 10s
 
+    segue compare reviews.tsv --models "nbsvm,cnn_classifier,runs/bert,runs/bert model.frozen=true"
+
     segue compare --out runs/compare-book --resume     (go on after an interruption)
     """
     from segue.look.terminal import print_comparison
@@ -122,7 +130,10 @@ def compare(
 @app.command()
 def train(
     model: Annotated[
-        str | None, typer.Argument(metavar="KIND|RECIPE", help="Listed by `segue models` and `segue recipes`.")
+        str | None,
+        typer.Argument(
+            metavar="KIND|RECIPE|RUN", help="Listed by `segue models` and `segue recipes`; or a run to begin from."
+        ),
     ] = None,
     rest: SettingsArgument = None,
     out: OutOption = None,
@@ -150,6 +161,8 @@ def train(
     segue train gpt wiki.txt:3+books.txt:1     (three tokens in four from wiki.txt, whatever the sizes)
 
     segue train rnn_seq2seq clips.tsv     (in each row the name of a wav file and what is said in it)
+
+    segue train runs/bert reviews.tsv     (a new head on a run, for labels or tags; with more text it goes on learning)
 
     segue train rnn_lm --out runs/rnn_lm-book --resume
 
@@ -264,6 +277,8 @@ def score(
 ) -> None:
     """Print the log probability of each line, token by token: of a language model, or of a translator.
 
+    A masked language model has no such probability: each token is masked in turn (pseudo-log-likelihood).
+
     Each line is scored by itself; if the run was made with data.carry=true, it is read on from the lines before.
 
     echo "the cows eat grass" | segue score runs/ngram-book -
@@ -272,8 +287,6 @@ def score(
 
     echo "the (cow|caw) eats (grass|glass)" | segue score runs/ngram-book - --lattice
     """
-    import dataclasses
-
     from segue.look.terminal import print_line, print_paths
     from segue.runs.run import load
 
@@ -288,7 +301,7 @@ def score(
             _print({"lattice": text, "count": len(found), "paths": best}) if json else print_paths(best, len(found))
         return
     for line in loaded.score(texts, end):
-        _print({**dataclasses.asdict(line), "perplexity": line.perplexity}) if json else print_line(line)
+        _print(line.json()) if json else print_line(line)
 
 
 @app.command()
@@ -307,6 +320,14 @@ def generate(
     ] = None,
     no_repeat: Annotated[
         int | None, typer.Option(help="decode.no_repeat: no n-gram of so many tokens comes twice, the prompt included.")
+    ] = None,
+    start: Annotated[
+        bool | None,
+        typer.Option(
+            "--start/--no-start",
+            help="decode.start: feed the start mark before the prompt, or the prompt alone, which is the default of an "
+            "imported model whose own tokenizer adds no mark.",
+        ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="decode.seed: the same seed writes the same text.")] = None,
     stop: Annotated[
@@ -338,7 +359,7 @@ def generate(
     if n < 1:
         raise InputError(f"-n {n} asks for no text: expected 1 or more.")
     given = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k}
-    given |= {"top_p": top_p, "beam": beam, "no_repeat": no_repeat, "seed": seed}
+    given |= {"top_p": top_p, "beam": beam, "no_repeat": no_repeat, "seed": seed, "start": start}
     settings: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if stop:
         if "" in stop:
@@ -349,6 +370,7 @@ def generate(
         pieces = loaded.stream(prompt, adapt, **settings)
         _warn_unknown(loaded, prompt)
         _warn_too_long(loaded, prompt)
+        _say_start(loaded, prompt, settings)
         with _compiling(loaded), _warnings_told():
             for piece in chain([prompt], pieces, ["\n"]):
                 typer.echo(piece, nl=False)
@@ -358,6 +380,7 @@ def generate(
         texts = written if n > 1 else [written]
     _warn_unknown(loaded, prompt)
     _warn_too_long(loaded, prompt)
+    _say_start(loaded, prompt, settings)
     report = None
     if novelty:
         from segue.runs.experiments.novelty import novelty as compared_with_training
@@ -365,11 +388,130 @@ def generate(
         with _progress() as progress:
             report = compared_with_training(loaded, texts, prompt, progress)
     if json:
-        _print({"prompt": prompt, "texts": texts} | ({"novelty": dataclasses.asdict(report)} if report else {}))
+        result = {"prompt": prompt, "texts": texts, "start_mark": loaded.starts(prompt, **settings)}
+        _print(result | ({"novelty": dataclasses.asdict(report)} if report else {}))
     elif report:
         print_novelty(prompt, texts, report)
     else:
         typer.echo("\n---\n".join(prompt + text for text in texts))
+
+
+@app.command()
+def fill(
+    run: RunArgument,
+    rest: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TEXT|FILE] [data.key=value …]",
+            help="A text with [MASK] or <mask> in the place of each token to be filled in, or a file of such texts; "
+            "without one, standard input. Two texts with a tab between are read as a pair.".replace("[", "\\["),
+        ),
+    ] = None,
+    top: Annotated[int, typer.Option(help="How many tokens to show for each hole.")] = 5,
+    together: Annotated[
+        bool, typer.Option("--together", help="Of several holes, fill the surest first, then the others given it.")
+    ] = False,
+    json: JsonOption = False,
+    device: DeviceOption = "auto",
+    threads: ThreadsOption = 0,
+    trust: TrustOption = False,
+) -> None:
+    """Fill the holes of texts: the likeliest tokens, given the words on both sides (masked language models).
+
+    A hole is one token; a word of several pieces needs several: \\[MASK]\\[MASK]. Each is filled by itself, the others
+    hidden, unless --together is given.
+
+    segue fill runs/bert-book "The cows eat \\[MASK]."
+
+    echo "The \\[MASK] eat \\[MASK]." | segue fill runs/bert-book - --together --json
+    """
+    from segue.inference.fill import HOLE
+    from segue.look.terminal import print_filled
+    from segue.runs.run import load
+
+    loaded = load(run, device, trust, threads)
+    typed = [word for word in rest or [] if HOLE.search(word)]
+    if typed:
+        texts: Any = iter([" ".join(rest or [])])
+    else:
+        data, settings = _data_and_settings(rest)
+        texts, ledger = loaded.texts_to_fill(data or "-", settings)
+        _say_reading(ledger)
+    for answer in loaded.fill(texts, _checked_top(top, "token"), together):
+        _warn_unknown(loaded, HOLE.sub(" ", answer.text))
+        if answer.unread:
+            typer.echo(
+                f"The text is {answer.unread:,} tokens longer than this model sees at once ({loaded.model.window:,}): "
+                "each hole is filled from what stands around it.",
+                err=True,
+            )
+        _print(answer.json()) if json else print_filled(answer)
+
+
+@app.command()
+def embed(
+    run: RunArgument,
+    rest: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TEXT|FILE] [data.key=value …]",
+            help="A text, or a file: a text a line, a table or JSON; without one, standard input.",
+        ),
+    ] = None,
+    pooling: Annotated[
+        str,
+        typer.Option(
+            help="mean (of the tokens, without start, ends and padding), first ([CLS]) or last (token).".replace(
+                "[", "\\["
+            )
+        ),
+    ] = "mean",
+    layer: Annotated[
+        int | None, typer.Option(help="The layer whose states are pooled; 0: the tokens' vectors; by default the last.")
+    ] = None,
+    normalise: Annotated[
+        bool, typer.Option("--normalise", help="Vectors of length 1, whose product is the cosine.")
+    ] = False,
+    nearest: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Print the texts nearest to this one, with their cosines.")
+    ] = None,
+    top: Annotated[int, typer.Option(help="With --nearest: how many texts to print.")] = 10,
+    out: Annotated[
+        str | None, typer.Option("--out", metavar="FILE.npy", help="Write a NumPy file: float32, a row a text.")
+    ] = None,
+    json: JsonOption = False,
+    device: DeviceOption = "auto",
+    threads: ThreadsOption = 0,
+    trust: TrustOption = False,
+) -> None:
+    """Compute vectors of texts, from the hidden states of a network: a JSON object a line, or a NumPy file.
+
+    Long texts are read in windows and pooled. A file may be of any size.
+
+    segue embed runs/bert-book sentences.txt --out sentences.npy
+
+    echo "The cows eat grass." | segue embed runs/bert-book -
+
+    segue embed runs/bert-book sentences.txt --nearest "What do cows eat?"
+    """
+    from segue.look.terminal import print_nearest
+    from segue.runs.embed_file import EmbeddedFile
+    from segue.runs.run import load
+
+    data, settings = _data_and_settings(rest)
+    loaded = load(run, device, trust, threads)
+    embedded = EmbeddedFile(loaded, data or "-", settings, pooling=pooling, layer=layer, normalise=normalise)
+    if out or nearest is not None:
+        with _progress() as progress:
+            if out:
+                typer.echo(embedded.write(Path(out), progress))
+                return
+            found = embedded.nearest(nearest or "", _checked_top(top, "text"), progress)
+        rows = [{"text": text, "cosine": cosine} for text, cosine in found]
+        return _print({"text": nearest, "nearest": rows}) if json else print_nearest({str(nearest): found})
+    with _progress_beside_output() as progress:
+        for line in embedded.lines(progress):
+            typer.echo(line)
 
 
 @app.command()
@@ -902,13 +1044,19 @@ def _warn_unknown(run: Any, text: str) -> None:
 def _warn_too_long(run: Any, prompt: str) -> None:
     """Warn if the prompt does not fit the context window."""
     context = run.model.window
-    length = 1 + len(run.tokenizer.encode(prompt))
+    length = len(run.opened.fed(prompt))
     if 0 < context < length:
         typer.echo(
             f"The prompt has {length:,} tokens, and this model sees {context:,} at once (model.context): "
             "what it writes follows from the end of the prompt alone.",
             err=True,
         )
+
+
+def _say_start(run: Any, prompt: str, settings: dict[str, Any]) -> None:
+    """Say that the start mark is fed where decode.start is false, since the prompt is empty."""
+    if run.starts(prompt, **settings) and not settings.get("start", run.recipe.decode.start):
+        typer.echo("The prompt is empty: the start mark is fed in its place (decode.start=false).", err=True)
 
 
 def _print(value: Any) -> None:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from segue import models, tasks
 from segue.data.config import Config as Data
-from segue.data.config import Label
+from segue.data.config import Label, Metric
 from segue.errors import InputError, nearest
 from segue.inference.decode_settings import Config as Decode
 from segue.inference.evaluation import NAMES
@@ -295,11 +295,13 @@ def _settle(values: dict[str, dict[str, Any]], model: type[Model]) -> None:
     if label not in model.labels and label in typing.get_args(Label):
         learns = "one class a row" if task.shape.labelled else task.name
         raise InputError(f"data.label={label} is not for this model: it learns {learns}. " + _FOR_LABELS[label])
-    metric = str(values["data"].get("metric", Data.metric))
-    if metric != Data.metric and not task.metrics:
+    metric = str(values["data"].get("metric", "auto"))
+    can = task.metrics_of(label)
+    if metric in typing.get_args(Metric) and metric not in ("auto", *can):
+        expected = f"Expected one of {', '.join(can)}." if can else "Leave it out."
         raise InputError(
-            f"data.metric={metric} is for models that write a target for a source; those of {task.name} are ranked by "
-            f"{NAMES.get(task.figure, task.figure)}. Leave it out."
+            f"data.metric={metric} is not for this model: those of {task.name} are ranked by "
+            f"{NAMES.get(task.figure, task.figure)}. {expected}"
         )
     task.defaults(values, model)
 

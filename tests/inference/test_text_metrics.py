@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rouge_score.rouge_scorer import RougeScorer
 
-from segue.data.config import Metric
+from segue.data.config import TextMetric
 from segue.inference.evaluation import LOWER_IS_BETTER, MEANINGS, NAMES, Evaluation, compare
 from segue.inference.text_metrics import METRICS, answer_words, confusions, distinct, edits, lcs_length, signature
 
@@ -40,7 +40,7 @@ OUTPUTS[:2] = "", "word"
 
 
 def test_every_metric_can_rank_and_is_explained() -> None:
-    assert tuple(METRICS) == typing.get_args(Metric)
+    assert tuple(METRICS) == typing.get_args(TextMetric)
     assert set(METRICS) | {"distinct1", "distinct2"} <= set(NAMES) & set(MEANINGS)
     assert set(METRICS) & LOWER_IS_BETTER == {"wer", "cer", "repeats"}
 

@@ -14,7 +14,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
 import segue
@@ -99,13 +99,15 @@ def check_same(run: segue.Run, model: Any, tokenizer: Any) -> None:
         ids = [place[i] for i in run.tokenizer.encode(text).tolist()]
         found = tokenizer(text)["input_ids"]
         assert found in (ids, [place[0], *ids])
-    for prompt in ("The big cow", "it's"):
-        ids = [place[0], *(place[i] for i in run.tokenizer.encode(prompt).tolist())]
-        written = model.generate(torch.tensor([ids]), max_new_tokens=12, do_sample=False, pad_token_id=place[0])[0]
-        new = [order[i].item() for i in written[len(ids) :].tolist() if i != place[0]]
-        [ours] = [text for _, text in run.generate_many([prompt], max_tokens=12, temperature=0.0)]
+    for prompt in ("The big cow", "it's", " green apples, \n"):  # as far as transformers can: to the window's end
+        asked = tokenizer(prompt, return_tensors="pt")
+        size = asked["input_ids"].shape[1]
+        room = run.model.config.context - size
+        written = model.generate(**asked, max_new_tokens=room, do_sample=False, pad_token_id=place[0])
+        new = [order[i].item() for i in written[0, size:].tolist() if i != place[0]]
         start = run.tokenizer.encode(prompt).tolist()
-        assert ours == run.tokenizer.decode(start + new)[len(run.tokenizer.decode(start)) :]
+        expected = run.tokenizer.decode(start + new)[len(run.tokenizer.decode(start)) :]
+        assert run.generate(prompt, max_tokens=room, temperature=0.0) == expected
 
 
 # In
@@ -118,15 +120,19 @@ def test_in_gives_the_same_model(bpe: Tokenizer, tmp_path: Path, shape: str) -> 
     check_same(segue.load(tmp_path / "run", "cpu"), model, AutoTokenizer.from_pretrained(tmp_path / "hf"))
 
 
+def write_older_files(folder: Path) -> None:
+    """vocab.json and merges.txt in place of tokenizer.json."""
+    file = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    (folder / "tokenizer.json").unlink()
+    (folder / "vocab.json").write_text(json.dumps({**file["model"]["vocab"], END: VOCAB - 1}), encoding="utf-8")
+    merges = ["#version: 0.2", *(" ".join(pair) for pair in file["model"]["merges"]), ""]
+    (folder / "merges.txt").write_text("\n".join(merges), encoding="utf-8")
+
+
 def test_the_two_files_before_tokenizer_json(bpe: Tokenizer, tmp_path: Path) -> None:
     write_theirs(tmp_path / "hf", bpe)
     import_gpt2(tmp_path / "hf", tmp_path / "one")
-    file = json.loads((tmp_path / "hf" / "tokenizer.json").read_text(encoding="utf-8"))
-    (tmp_path / "hf" / "tokenizer.json").unlink()
-    vocab = {**file["model"]["vocab"], END: VOCAB - 1}
-    (tmp_path / "hf" / "vocab.json").write_text(json.dumps(vocab), encoding="utf-8")
-    merges = ["#version: 0.2", *(" ".join(pair) for pair in file["model"]["merges"]), ""]
-    (tmp_path / "hf" / "merges.txt").write_text("\n".join(merges), encoding="utf-8")
+    write_older_files(tmp_path / "hf")
     import_gpt2(tmp_path / "hf", tmp_path / "two")
     for name in ("tokenizer.json", "model.safetensors"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
@@ -181,7 +187,7 @@ def test_what_its_owner_should_know(bpe: Tokenizer, tmp_path: Path) -> None:
         *(tmp_path / "hf", more), vocab_size=VOCAB + 8, bos_token_id=5, eos_token_id=VOCAB - 1, embd_pdrop=0.2
     )
     notes = "\n".join(import_gpt2(tmp_path / "hf", tmp_path / "run"))
-    for told in ("7 rows without a token", f"begins with token {VOCAB - 1} here", "dropout is 0.1 everywhere"):
+    for told in ("7 rows without a token", f"start mark is token {VOCAB - 1} here", "dropout is 0.1 everywhere"):
         assert told in notes
     run = segue.load(tmp_path / "run", "cpu")
     assert run.tokenizer.vocab_size == VOCAB + 2
@@ -190,6 +196,53 @@ def test_what_its_owner_should_know(bpe: Tokenizer, tmp_path: Path) -> None:
     text = f"a {END} b <my pad>"  # a text cannot end itself
     assert run.tokenizer.decode(run.tokenizer.encode(text)) == text
     assert run.tokenizer.encode(text).min() >= 2
+
+
+def test_an_end_beyond_the_vocabulary_is_read_with_a_note(bpe: Tokenizer, tmp_path: Path) -> None:
+    """GPT2Config(vocab_size=310) has eos_token_id=50256: transformers never ends a text, and neither does greedy."""
+    model = write_theirs(tmp_path / "hf", bpe, bos_token_id=50256, eos_token_id=50256)
+    notes = "\n".join(import_gpt2(tmp_path / "hf", tmp_path / "run"))
+    assert "eos_token_id=50256 is no row of its 310 vectors" in notes
+    run, tokenizer = segue.load(tmp_path / "run", "cpu"), AutoTokenizer.from_pretrained(tmp_path / "hf")
+    assert torch.allclose(run.model.vectors.weight[0], model.transformer.wte.weight.mean(0))
+    asked = tokenizer("The big", return_tensors="pt")
+    written = model.generate(**asked, max_new_tokens=30, do_sample=False, pad_token_id=0)[0, -30:]
+    prompt = run.tokenizer.encode("The big").tolist()
+    assert run.generate("The big", max_tokens=30, temperature=0.0) == run.tokenizer.decode(
+        [*prompt, *(written + 2).tolist()]
+    ).removeprefix("The big")
+    export_gpt2(tmp_path / "run", tmp_path / "again")
+    assert_same_files(tmp_path / "hf", tmp_path / "again")
+    back = load_file(tmp_path / "again" / "model.safetensors")
+    assert torch.equal(back["transformer.wte.weight"], model.transformer.wte.weight)
+
+
+def test_a_prompt_is_fed_as_their_tokenizer_feeds_it(bpe: Tokenizer, tmp_path: Path) -> None:
+    """Without a mark, with the one of a post-processor, with the one of add_bos_token; and by the key, either."""
+    write_theirs(tmp_path / "hf", bpe)
+    template = Tokenizer.from_str(bpe.to_str())
+    template.post_processor = processors.TemplateProcessing(f"{END} $A", special_tokens=[(END, VOCAB - 1)])
+    read = {}
+    for name, tokenizer, adds in (("none", bpe, True), ("template", template, False), ("asked", None, True)):
+        if tokenizer:
+            tokenizer.save(str(tmp_path / "hf" / "tokenizer.json"))
+        else:
+            write_older_files(tmp_path / "hf")
+        (tmp_path / "hf" / "tokenizer_config.json").write_text(json.dumps({"add_bos_token": adds, "bos_token": END}))
+        import_gpt2(tmp_path / "hf", tmp_path / name)
+        read[name] = segue.load(tmp_path / name, "cpu")
+        theirs = AutoTokenizer.from_pretrained(tmp_path / "hf")("it's")["input_ids"]
+        assert read[name].starts("it's") == (theirs[0] == VOCAB - 1), name
+    assert [run.recipe.decode.start for run in read.values()] == [False, True, True]
+    bare, marked = (read[name].generate("it's", max_tokens=9, temperature=0.0) for name in ("none", "template"))
+    assert bare != marked
+    assert read["none"].generate("it's", max_tokens=9, temperature=0.0, start=True) == marked
+    assert read["none"].next_tokens("it's") != read["template"].next_tokens("it's")
+    assert read["none"].next_tokens("") == read["template"].next_tokens("")
+    # A text is scored after the mark in either case: nothing else gives its first token a probability.
+    for run in read.values():
+        (line,) = run.score(["it's"])
+        assert line.start_mark and line.logprobs == next(read["template"].score(["it's"])).logprobs
 
 
 def test_fine_tuning_begins_where_the_weights_are(bpe: Tokenizer, tmp_path: Path) -> None:
@@ -242,13 +295,62 @@ def test_in_and_out_again_is_the_same_folder(bpe: Tokenizer, tmp_path: Path, sha
     old, new = (load_file(tmp_path / name / "model.safetensors") for name in ("hf", "again"))
     assert old.keys() == new.keys()
     assert all(torch.equal(old[name], new[name]) for name in old)
-    old, new = (json.loads((tmp_path / name / "config.json").read_text()) for name in ("hf", "again"))
-    assert all(old[key] == new[key] for key in old.keys() & new.keys() - {"torch_dtype"})
-    theirs, ours = (AutoTokenizer.from_pretrained(tmp_path / name) for name in ("hf", "again"))
-    assert ours(STRANGE, add_special_tokens=False)["input_ids"] == theirs(STRANGE)["input_ids"]
+    assert_same_files(tmp_path / "hf", tmp_path / "again")
     import_gpt2(tmp_path / "again", tmp_path / "third")
     for name in ("model.safetensors", "tokenizer.json"):
         assert (tmp_path / "third" / name).read_bytes() == (tmp_path / "run" / name).read_bytes()
+
+
+def assert_same_files(old: Path, new: Path, *other: str) -> None:
+    """All files but the weights, and these others, are the same byte for byte."""
+    named = [{file.name: file.read_bytes() for file in folder.iterdir()} for folder in (old, new)]
+    for name in ("model.safetensors", *other):
+        assert all(files.pop(name) for files in named)
+    assert named[0] == named[1]
+
+
+def test_all_of_a_strange_folder_comes_back(bpe: Tokenizer, tmp_path: Path) -> None:
+    """Rows without a token, an end in their middle, masks, half precision, names without a prefix, keys of others."""
+    more = Tokenizer.from_str(bpe.to_str())
+    more.add_special_tokens(["<my pad>"])
+    write_theirs(tmp_path / "hf", more, vocab_size=VOCAB + 18, eos_token_id=VOCAB + 6, embd_pdrop=0.2)
+    edit(tmp_path / "hf" / "config.json", of_its_own={"a": [1]}, dtype="bfloat16")
+    (tmp_path / "hf" / "special_tokens_map.json").write_text('{ "pad_token":"<my pad>"}')
+    path = tmp_path / "hf" / "model.safetensors"
+    weights = {name.removeprefix("transformer."): tensor.bfloat16() for name, tensor in load_file(path).items()}
+    weights |= {"h.0.attn.bias": torch.ones(1, 1, 4, 4).tril().bool(), "lm_head.weight": weights["wte.weight"].clone()}
+    save_file(weights, path, {"format": "pt"})
+    import_gpt2(tmp_path / "hf", tmp_path / "run")
+    assert export_gpt2(tmp_path / "run", tmp_path / "again") == []
+    assert_same_files(tmp_path / "hf", tmp_path / "again")
+    back = load_file(tmp_path / "again" / "model.safetensors")
+    assert back.keys() == weights.keys()
+    assert all(back[name].dtype == tensor.dtype for name, tensor in weights.items())
+    assert all(torch.equal(back[name], tensor) for name, tensor in weights.items())
+
+
+def test_what_was_trained_on_goes_out_in_the_same_ids(bpe: Tokenizer, tmp_path: Path) -> None:
+    model = write_theirs(tmp_path / "hf", bpe, **SHAPES["one head"], vocab_size=VOCAB + 2)
+    import_gpt2(tmp_path / "hf", tmp_path / "run")
+    (tmp_path / "book.txt").write_text(BOOK, encoding="utf-8")
+    shape = {"model.layers": 1, "model.width": 16, "model.heads": 1, "model.context": 24, "model.dropout": 0.2}
+    settings = {"train.init": tmp_path / "run", "batches.length": 16, "batches.size": 2, "train.steps": 2} | shape
+    tuned = segue.train("gpt", tmp_path / "book.txt", tmp_path / "tuned", settings | {"data.validation": 0})
+    tuned.export(tmp_path / "moved.zip")
+    segue.import_run(tmp_path / "moved.zip", tmp_path / "moved")
+    notes = export_gpt2(tmp_path / "moved", tmp_path / "again")
+    assert "adds none" in notes[0]  # training here puts the end before each text, their tokenizer does not
+    assert_same_files(tmp_path / "hf", tmp_path / "again", "config.json")
+    before, after = (json.loads((tmp_path / name / "config.json").read_text()) for name in ("hf", "again"))
+    changed = {"resid_pdrop": 0.2, "embd_pdrop": 0.2, "attn_pdrop": 0.2}
+    assert after == before | changed
+    again = AutoModelForCausalLM.from_pretrained(tmp_path / "again").eval()
+    old, new = model.transformer.wte.weight, again.transformer.wte.weight
+    assert torch.equal(old[VOCAB:], new[VOCAB:]) and not torch.equal(old[:VOCAB], new[:VOCAB])
+    prompt = tuned.tokenizer.encode("The big cow")
+    theirs = again(torch.tensor([[VOCAB - 1, *(prompt - 2).tolist()]])).logits
+    ours = our_logits(tuned, torch.tensor([[0, *prompt.tolist()]]))
+    assert (ours[..., 2:] - theirs[..., : VOCAB - 1]).abs().max() < 1e-4
 
 
 def test_a_word_that_is_spelt_like_the_end(tmp_path: Path) -> None:
@@ -346,7 +448,6 @@ DAMAGES: dict[str, tuple[Any, str]] = {
     "layers": (lambda f: edit(f / "config.json", n_layer=5), "h.4.ln_1.weight is missing"),
     "fewer layers": (lambda f: edit(f / "config.json", n_layer=3), "it holds h.3.attn.c_attn.bias"),
     "positions": (lambda f: edit(f / "config.json", n_positions=41), r"wpe.weight is \[40, 24\]"),
-    "the end": (lambda f: edit(f / "config.json", eos_token_id=50256), "eos_token_id is 50256"),
     "untied": (lambda f: edit(f / "config.json", tie_word_embeddings=False), "lm_head.weight is missing"),
     "no config": (lambda f: (f / "config.json").unlink(), "holds no config.json"),
     "no JSON": (lambda f: (f / "config.json").write_text("{"), "it is no JSON"),

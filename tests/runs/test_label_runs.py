@@ -184,3 +184,52 @@ def test_vectors_that_do_not_fit_are_refused(vectors: Path, tmp_path: Path) -> N
         begun(vectors, tmp_path / "b")
     with pytest.raises(InputError, match="not a run"):
         begun(tmp_path, tmp_path / "c")
+
+
+# data.metric
+
+
+def test_data_metric_names_the_figure_that_ranks(tmp_path):
+    rows = tmp_path / "rows.tsv"
+    rows.write_text(
+        "".join(f"{i % 3 == 0:d}\t{'good' if i % 3 == 0 or i % 5 == 0 else 'bad'} film {i}\n" for i in range(120))
+    )
+    settings = ["data.test=0.5", "data.metric=matthews"]
+    result = segue.train("naive_bayes", rows, tmp_path / "run", settings, progress=segue.silent).result
+    assert result["figure"] == "matthews" and {"accuracy", "positive_f1", "matthews"} <= result.keys()
+    low, high = result["matthews_ci"]
+    assert -1 <= low <= result["matthews"] <= high <= 1
+    again = segue.load(tmp_path / "run").evaluate(settings=["data.metric=positive_f1"])
+    assert again["figure"] == "positive_f1" and again["matthews"] == pytest.approx(result["matthews"])
+
+
+@pytest.mark.parametrize(
+    ("model", "setting", "said"),
+    [
+        ("naive_bayes", "data.metric=pearson", "accuracy, matthews, positive_f1"),
+        ("naive_bayes", "data.metric=bleu", "accuracy, matthews, positive_f1"),
+        ("rnn_seq2seq", "data.metric=matthews", "bleu"),
+    ],
+)
+def test_a_metric_of_other_labels_is_refused(model, setting, said):
+    with pytest.raises(InputError, match=f"{setting} is not for this model.*{said}"):
+        load_recipe(model, [setting])
+
+
+def test_f1_of_the_positive_class_takes_two_classes(tmp_path):
+    rows = tmp_path / "rows.tsv"
+    rows.write_text("".join(f"{'abc'[i % 3]}\tfilm {i % 3} {i}\n" for i in range(60)))
+    with pytest.raises(InputError, match=r"second of two classes, and .* has 3"):
+        segue.train("naive_bayes", rows, tmp_path / "run", ["data.metric=positive_f1"], progress=segue.silent)
+
+
+def test_the_best_weights_are_chosen_by_data_metric(tmp_path):
+    rows = tmp_path / "rows.tsv"
+    rows.write_text("".join(f"{i % 7 / 2}\t{'good ' * (i % 7)}film {i}\n" for i in range(80)))
+    settings = {"data.label": "number", "data.metric": "spearman", "train.steps": 6, "train.every": 2}
+    settings["data.validation"] = 0.5
+    run = segue.train("bow", rows, tmp_path / "run", settings, progress=segue.silent)
+    validated = [record for record in run.history if record["kind"] == "validation"]
+    best = max(validated, key=lambda record: (record["spearman"], -record["loss"]))
+    assert all(-1 <= record["spearman"] <= 1 for record in validated)
+    assert run.result["best_step"] == best["step"]

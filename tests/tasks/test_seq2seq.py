@@ -509,7 +509,7 @@ def test_figures_by_length_of_the_source() -> None:
 
 
 def test_a_metric_is_of_pairs_alone() -> None:
-    with pytest.raises(InputError, match=r"data.metric=chrf is for models that write a target .* bits per byte"):
+    with pytest.raises(InputError, match=r"data.metric=chrf is not for this model: .* bits per byte"):
         load_recipe("ngram", ["data.metric=chrf"])
     with pytest.raises(InputError, match=r"data\.metric"):
         load_recipe("rnn_seq2seq", ["data.metric=blue"])

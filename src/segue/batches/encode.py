@@ -15,7 +15,7 @@ from segue.batches.store import Column, Columns, Store, StoreWriter, id_dtype
 from segue.data.corpus import Corpus, Example
 from segue.errors import InputError
 from segue.tokens.spelling import Speller
-from segue.tokens.tokenizer import Tokenizer, with_blank
+from segue.tokens.tokenizer import Tokenizer
 
 STOP_BYTES = {"line": 1, "paragraph": 2, "document": 0}
 """Bytes of the raw text that the STOP of a unit stands for: its line end, its blank line, nothing."""
@@ -90,11 +90,11 @@ def encode_texts(group: Sequence[Example], tokenizer: Tokenizer) -> Column:
     """Encode texts to classify. In a pair, STOP stands between the two."""
     dtype = id_dtype(tokenizer.vocab_size)
     if not any(example.target for example in group):
-        flat, lengths = tokenizer.encode_many([with_blank(example.text, tokenizer.kind) for example in group])
+        flat, lengths = tokenizer.encode_many([tokenizer.row(example.text) for example in group])
         return Column(flat.astype(dtype, copy=False), np.cumsum(lengths, dtype=np.int64))
     rows = []
     for example in group:
-        first, second = (tokenizer.encode(with_blank(text, tokenizer.kind)) for text in (example.text, example.target))
+        first, second = (tokenizer.encode(tokenizer.row(text)) for text in (example.text, example.target))
         rows.append(np.concatenate([first, [tokenizer.stop], second]) if example.target else first)
     return Column(np.concatenate(rows).astype(dtype), np.cumsum([len(row) for row in rows], dtype=np.int64))
 

@@ -10,7 +10,9 @@ from typing import Literal
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
 """The words for common delimiters (data.delimiter)."""
 Label = Literal["class", "classes", "number", "iob1", "bio", "bioes"]
-Metric = Literal["bleu", "bleu_lower", "chrf", "rouge1", "rouge2", "rougeL", "exact", "f1", "wer", "cer", "repeats"]
+LabelMetric = Literal["accuracy", "matthews", "positive_f1", "mean_squared_error", "pearson", "spearman"]
+TextMetric = Literal["bleu", "bleu_lower", "chrf", "rouge1", "rouge2", "rougeL", "exact", "f1", "wer", "cer", "repeats"]
+Metric = Literal["auto", LabelMetric, TextMetric]
 Source = Literal["auto", "text", "sound", "picture"]
 Format = Literal["auto", "text", "tsv", "csv", "json", "jsonl", "fasttext", "conll", "parallel"]
 
@@ -51,8 +53,8 @@ class Config:
     """Held-out text to validate on during training: a path, a share of the text, or 0."""
     test: str | float = 0.0
     """Held-out text for the final figures: a path, a share of the text, 0, or a fold (3/10: the third of ten parts)."""
-    metric: Metric = "bleu"
-    """The figure that ranks models of pairs: bleu (bleu_lower, chrf), rouge1 (2, L), exact, f1, wer, cer, repeats."""
+    metric: Metric = "auto"
+    """The figure that ranks models; auto: accuracy of classes, mean squared error of numbers, BLEU of pairs."""
     seed: int = 0
     """Seeds the choice of the rows to hold out, and the sentences of the built-in grammar."""
 

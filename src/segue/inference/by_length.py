@@ -42,3 +42,20 @@ def by_tokens(lengths: Sequence[int], tokens: int, rows: int) -> Iterator[list[i
             count = 1 << (count.bit_length() - 1)
         yield order[:count]
         order = order[count:]
+
+
+def batches_by_length(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
+    """Yield the places of rows to be read together, the longest first: about `tokens` tokens, padding included, and at
+    least one row. A batch ends early, from a quarter of the tokens on, where the next row is shorter: most batches then
+    have rows of one length, nothing is padded, and attention needs no mask."""
+    order = sorted(range(len(lengths)), key=lambda place: -lengths[place])
+    batch: list[int] = []
+    for place in order:
+        longest = max(1, lengths[batch[0]]) if batch else 0
+        shorter = bool(batch) and lengths[place] < lengths[batch[-1]]
+        if batch and ((len(batch) + 1) * longest > tokens or (shorter and 4 * len(batch) * longest >= tokens)):
+            yield batch
+            batch = []
+        batch.append(place)
+    if batch:
+        yield batch

@@ -9,7 +9,7 @@ and an encoder-decoder are all decoded here, by the same lines.
     top-p         of these, the fewest that together reach p: the id that crosses p is kept (Holtzman 2020)
     beam          the texts of the highest score (beam.py)
 
-A text begins with the start id and the prompt, fed in one step. Row i draws from the generator of
+A text begins with the start mark (decode.start) and the prompt, fed in one step. Row i draws from the generator of
 (seed, i), one number a token: its text does not depend on how many rows run beside it, nor on
 `max_tokens`. With a source, a text is at most decode.length_ratio times as long, and some tokens more.
 Where a model gives every allowed token probability 0, as counting without smoothing does, the text ends
@@ -216,14 +216,18 @@ class Rows:
             self.writer.close()
 
     def begin(self, prompts: Sequence[Sequence[int]], source: Any, source_mask: Any) -> None:
-        """Feed the start id and the prompts, padded on the right, in one step."""
-        longest = 1 + max(len(prompt) for prompt in prompts)
-        tokens = np.zeros((len(prompts), longest), dtype=np.int64)
-        mask = np.zeros((len(prompts), longest), dtype=bool)
+        """Feed the start mark and the prompts, padded on the right, in one step. The target of a source always has
+        the mark."""
         for row, prompt in enumerate(prompts):
             self._check(prompt, row)
-            tokens[row, : 1 + len(prompt)] = [self.sizes.start, *prompt]
-            mask[row, : 1 + len(prompt)] = True
+        starts = [source is not None or self.config.starts(prompt) for prompt in prompts]
+        fed = [[self.sizes.start] * start + list(prompt) for start, prompt in zip(starts, prompts, strict=True)]
+        longest = max(map(len, fed))
+        tokens = np.zeros((len(fed), longest), dtype=np.int64)
+        mask = np.zeros((len(fed), longest), dtype=bool)
+        for row, ids in enumerate(fed):
+            tokens[row, : len(ids)] = ids
+            mask[row, : len(ids)] = True
         extra: tuple[Any, ...] = () if source is None else (self._moved(source), self._moved(source_mask))
         recorded, frames = bool(self.writer or self.recorder), bool(extra) and extra[0].dim() == 3
         if extra and recorded and not frames:
@@ -239,7 +243,8 @@ class Rows:
             mask_RS = extra[0].new_ones(extra[0].shape[:2], dtype=torch.bool) if extra[1] is None else extra[1]
             self.mask_RS = self.model.source_mask(mask_RS) if frames else mask_RS
         if self.config.no_repeat:
-            last = [[NONE] * (longest - 1 - len(prompt)) + list(prompt) for prompt in prompts]
+            most = max(map(len, prompts))
+            last = [[NONE] * (most - len(prompt)) + list(prompt) for prompt in prompts]
             self.text_BT = torch.tensor(last, dtype=torch.long, device=self.device).view(len(prompts), -1)
         self._step(self._moved(tokens), self._moved(mask))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 OF_SOURCES = ("coverage_penalty", "n_best", "length_ratio", "empty", "prefix")
@@ -39,6 +40,8 @@ class Config:
     """A text may be empty; false: it has at least one token, as is usual for translations (weak models favour none)."""
     prefix: str = ""
     """The target begins with this text; the model writes what follows."""
+    start: bool = True
+    """Feed the start mark before the prompt, as in training; false: only if the prompt is empty, as GPT-2 does."""
     seed: int = 0
     """Random seed of sampling: the same seed writes the same text."""
     stop: tuple[str, ...] = ()
@@ -76,6 +79,10 @@ class Config:
         if source is None or not self.length_ratio:
             return self.max_tokens
         return min(self.max_tokens, math.ceil(self.length_ratio * source) + _MORE)
+
+    def starts(self, prompt: Sequence[int]) -> bool:
+        """Whether the start mark is fed before these ids."""
+        return self.start or not prompt
 
     @property
     def greedy(self) -> bool:

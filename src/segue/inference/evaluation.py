@@ -33,11 +33,17 @@ Floats = NDArray[np.float64]
 NAMES = {
     "bits_per_byte": "bits per byte",
     "spelling_bits_per_byte": "spelling of unknown words",
+    "masked_bits_per_byte": "masked bits per byte",
+    "masked_perplexity": "masked perplexity",
+    "masked_accuracy": "masked accuracy",
+    "next_sentence_accuracy": "next-sentence accuracy",
     "unknown_tokens": "unknown tokens",
     "zero_probability_tokens": "tokens of probability 0",
     "why_infinite": "why ∞",
     "macro_f1": "macro F1",
     "micro_f1": "micro F1",
+    "matthews": "Matthews correlation",
+    "positive_f1": "F1 of the positive class",
     "mean_squared_error": "mean squared error",
     "mean_absolute_error": "mean absolute error",
     "pearson": "Pearson's r",
@@ -78,12 +84,18 @@ NAMES = {
 MEANINGS = {
     "bits_per_byte": "bits that the model needs for a byte of the text: fewer are better, whatever its tokens",
     "perplexity": "2 to the bits per token: compare it only where the tokens are the same",
+    "masked_bits_per_byte": "bits for a byte, each token given the words on both sides: no probability of a text",
+    "masked_perplexity": "2 to the bits per masked token: compare it only where the tokens are the same",
+    "masked_accuracy": "masked tokens that were the likeliest",
+    "next_sentence_accuracy": "pairs of chunks of which the model knows whether the second follows; half of them do",
     "unknown_tokens": "tokens outside the vocabulary",
     "spelling_bits_per_byte": "the part of the bits per byte that spells out unknown words, letter by letter",
     "zero_probability_tokens": "tokens that the model rules out: one is enough for infinite bits",
     "tokens_cut": "tokens beyond batches.length, which were not read",
     "macro_f1": "the mean of the classes' F1, each class alike",
     "micro_f1": "F1 of all labels together, so that common classes count more",
+    "matthews": "correlation of the true and the predicted classes, from -1 to 1; 0 is what a guess without a look has",
+    "positive_f1": "F1 of the second of two classes in their order (1 of 0 and 1, yes of no and yes)",
     "calibration_error": "how far the stated probabilities are from the share that is right",
     "cloze": "how often the word that stood there gets the highest probability of some",
     "bleu": "how many runs of one to four words of the output stand in the reference, from 0 to 100",
@@ -105,7 +117,14 @@ MEANINGS = {
 HIDDEN_ZEROS = {"unknown_tokens", "spelling_bits_per_byte", "zero_probability_tokens", "tokens_cut"}
 """Figures that are only shown to people if there is something to tell."""
 ERROR_RATES = {"wer", "cer"}
-LOWER_IS_BETTER = {*ERROR_RATES, "bits_per_byte", "perplexity", "mean_squared_error", "repeats"}
+RANGES = {"matthews": (-1.0, 1.0), "positive_f1": (0.0, 1.0), "pearson": (-1.0, 1.0), "spearman": (-1.0, 1.0)}
+"""The least and the most that a figure can be, where it is no share of right answers."""
+LOWER_IS_BETTER = {
+    *(*ERROR_RATES, "bits_per_byte", "perplexity", "mean_squared_error", "repeats"),
+    *("masked_bits_per_byte", "masked_perplexity"),
+}
+PER_TOKEN = ("perplexity", "masked_perplexity")
+"""What is shown in the place of bits per byte where tokens lose text."""
 
 
 @dataclass(frozen=True)
@@ -215,8 +234,8 @@ def interval(seeds: Sequence[Evaluation]) -> tuple[float, float]:
     if first.share and (value < 1 or not rate):
         low, high = share_interval(value, int((pieces[:, 1] > 0).sum()), chance)
         return low, max(high, value + chance.half) if rate else high  # added words make an error rate more than 1
-    most = math.inf if rate or first.figure not in METRICS else 100.0
-    least = 0.0 if first.figure in METRICS else -math.inf  # BLEU is never below 0
+    of_texts = (0.0, math.inf if rate else 100.0) if first.figure in METRICS else (-math.inf, math.inf)
+    least, most = RANGES.get(first.figure, of_texts)
     return max(least, value - chance.half), min(most, value + chance.half)
 
 

@@ -39,3 +39,8 @@ class Opened(NamedTuple):
     """Tokens of a row that are read; what is longer is cut."""
     task: Reader
     device: str = "cpu"
+
+    def fed(self, text: str) -> list[int]:
+        """The ids that a language model reads of a text that goes on: as it is fed where it writes (decode.start)."""
+        ids: list[int] = self.codec.tokenizer.encode(text).tolist()
+        return [self.codec.sizes.start, *ids] if self.decode.starts(ids) else ids

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
@@ -57,17 +57,47 @@ class Line:
     """All bits, including those of spelling unknown words."""
     bytes: int
     ends: bool = True
+    start_mark: bool = True
+    """Whether the start mark was read before the text, which gives its first token a probability; if not, the text goes
+    on from the one before."""
 
     @property
     def perplexity(self) -> float:
         """Perplexity per token; spelling is not in it."""
         return perplexity_of(-self.logprob / max(1, len(self.tokens)))
 
+    def json(self) -> dict[str, Any]:
+        return {**asdict(self), "perplexity": self.perplexity}
+
     def without_end(self) -> Line:
         """The same without the end: how likely the text is as a beginning."""
         logp, bits = self.logprobs[:-1], self.token_bits[:-1]
         totals = math.fsum(logp), math.fsum(bits), len(self.text.encode())
-        return Line(self.text, self.tokens[:-1], logp, bits, *totals, ends=False)
+        return Line(self.text, self.tokens[:-1], logp, bits, *totals, ends=False, start_mark=self.start_mark)
+
+
+@dataclass(frozen=True)
+class PseudoLine:
+    """One text whose tokens were masked in turn. These are no probabilities of the text: they stand in no column with
+    log probabilities or bits."""
+
+    text: str
+    tokens: list[str]
+    pseudo_log_likelihoods: list[float | None]
+    """log p of each token given all others; None: unknown to the model, and given."""
+    pseudo_log_likelihood: float
+
+    @property
+    def scored(self) -> int:
+        return sum(logp is not None for logp in self.pseudo_log_likelihoods)
+
+    @property
+    def pseudo_perplexity(self) -> float:
+        """e to the mean -log p of a scored token."""
+        return perplexity_of(-self.pseudo_log_likelihood / max(1, self.scored))
+
+    def json(self) -> dict[str, Any]:
+        return {**asdict(self), "pseudo_perplexity": self.pseudo_perplexity}
 
 
 class PartScored(NamedTuple):

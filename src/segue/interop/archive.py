@@ -12,14 +12,17 @@ from pathlib import Path
 
 from segue.data.atomic import atomic_file, atomic_folder, of_process
 from segue.errors import InputError
-from segue.runs.folder import check_run, check_sums
+from segue.runs.folder import ORIGIN, ORIGIN_FILES, check_run, check_sums
 from segue.runs.run import Run
 
+FROM = tuple(f"{ORIGIN}/{name}" for name in ORIGIN_FILES)
+"""What an imported run came with."""
 FILES = (
     *("recipe.toml", "environment.json", "ledger.json", "tokenizer.json", "source_tokenizer.json", "speller.json"),
     *("config.json", "model.safetensors", "train_hashes.safetensors", "metrics.jsonl", "result.json", "report.html"),
+    *FROM,
 )
-OPTIONAL = {"source_tokenizer.json", "speller.json", "train_hashes.safetensors", "report.html"}
+OPTIONAL = {*FROM, "source_tokenizer.json", "speller.json", "train_hashes.safetensors", "report.html"}
 
 
 def export_zip(run: Path, path: Path) -> None:
@@ -110,6 +113,7 @@ def _check_members(path: Path, members: list[zipfile.ZipInfo], free: int) -> Non
 def _write(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> None:
     """Unpack one file piece by piece; refuse one that is longer than the directory said."""
     left = member.file_size
+    path.parent.mkdir(exist_ok=True)
     if member.filename == WEIGHTS:
         with archive.open(member) as packed:
             header = int.from_bytes(packed.read(8), "little")

@@ -98,24 +98,58 @@ def _write_word2vec(run: Path, path: Path, progress: Progress) -> Notes:
 
 
 def _read_huggingface(path: Path, out: Path, progress: Progress) -> Notes:
+    if model_type(path) in ("bert", "roberta"):
+        from segue.interop.huggingface.bert import import_bert
+
+        return import_bert(path, out)
     from segue.interop.huggingface.gpt2 import import_gpt2
 
     return import_gpt2(path, out)
 
 
 def _write_huggingface(run: Path, path: Path, progress: Progress) -> Notes:
+    notes = _write_model(run, path)
+    return [*notes, f"Open it in Python: transformers.{_opened_by(path)}.from_pretrained('{path}')"]
+
+
+def _opened_by(path: Path) -> str:
+    """The class of transformers that opens a folder, such as AutoModelForCausalLM."""
+    [architecture] = _config(path)["architectures"]
+    _, _, task = architecture.replace("LMHeadModel", "ForCausalLM").partition("For")
+    return f"AutoModelFor{task}" if task else "AutoModel"
+
+
+def _write_model(run: Path, path: Path) -> Notes:
+    if _kind_of(run) in ("bert", "finetuned_classifier", "finetuned_tagger"):
+        from segue.interop.huggingface.bert import export_bert
+
+        return export_bert(run, path)
     from segue.interop.huggingface.gpt2 import export_gpt2
 
     return export_gpt2(run, path)
 
 
-def is_marian(path: Path) -> bool:
-    """Whether a path is a folder whose config.json names Marian."""
+def _config(path: Path) -> dict[str, Any]:
+    """Read config.json of a folder, theirs or a run's; {} where there is none."""
     try:
         config = json.loads((path / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(config, dict) and config.get("model_type") == "marian"
+        return {}
+    return config if isinstance(config, dict) else {}
+
+
+def model_type(path: Path) -> str:
+    """The kind of model that config.json of a folder of transformers names, or ""."""
+    return str(_config(path).get("model_type", ""))
+
+
+def _kind_of(run: Path) -> str:
+    return str(_config(run).get("kind", ""))
+
+
+def is_marian(path: Path) -> bool:
+    """Whether a path is a folder whose config.json names Marian."""
+    return model_type(path) == "marian"
 
 
 def _read_marian(path: Path, out: Path, progress: Progress) -> Notes:
@@ -184,11 +218,11 @@ FORMATS = (
     Format(
         "hf",
         (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".pkl"),  # one file: the reader says that it wants the folder
-        "a GPT-2",
+        "a GPT-2, BERT or RoBERTa",
         Path.is_dir,
         _read_huggingface,
         _write_huggingface,
-        "{path} holds the model, for transformers: AutoModelForCausalLM.from_pretrained('{path}')",
+        "{path} holds the model and its tokenizer, for transformers.",
     ),
     Format(
         "arpa",

@@ -162,9 +162,13 @@ class SelfAttention(nn.Module):
         bias: Tensor | None = None,
         rotation: Rotation | None = None,
         cache: LayerCache | None = None,
+        places_BK: Tensor | None = None,
     ) -> Tensor:
         """`mask` and `bias` as in `attend`. With a cache whose rows are at different places the causal mask depends on
-        the row: the bias must then hold it, made once for all layers."""
+        the row: the bias must then hold it, made once for all layers. `places_BK`: the places that ask, if not all
+        do."""
+        if places_BK is not None:
+            return self._asked_at(x_BTD, places_BK, mask, bias, rotation)
         q_BHTK, k_BHTK, v_BHTK = self.projected(x_BTD)
         if rotation is not None:
             q_BHTK, k_BHTK = rotate(q_BHTK, rotation), rotate(k_BHTK, rotation)
@@ -182,6 +186,35 @@ class SelfAttention(nn.Module):
             probe_name=self.probe,
         )
         return self.mixed(y_BHTK.transpose(1, 2).flatten(2))
+
+    def _asked_at(
+        self, x_BTD: Tensor, places_BK: Tensor, mask: Tensor | None, bias: Tensor | None, rotation: Rotation | None
+    ) -> Tensor:
+        """The output at some places, which see all: of the others only keys and values are computed."""
+        ours, biases = self.heads * self.head_width, self.qkv.bias
+        split = (None, None) if biases is None else (biases[:ours], biases[ours:])
+        q_BKE = F.linear(taken_at(x_BTD, places_BK), self.qkv.weight[:ours], split[0])
+        q_BHQK = q_BKE.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        kv_BTE = F.linear(x_BTD, self.qkv.weight[ours:], split[1])
+        k_BHTK, v_BHTK = kv_BTE.unflatten(-1, (2, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        if rotation is not None:
+            k_BHTK = rotate(k_BHTK, rotation)
+            q_BHQK = rotate(q_BHQK, Rotation(*(table[0][places_BK][:, None] for table in rotation)))
+        if bias is not None:
+            bias = bias[:, places_BK].transpose(0, 1)
+        dropout = self.dropout if self.training else 0.0
+        y_BHQK = attend(
+            *(q_BHQK, k_BHTK, v_BHTK),
+            **{"causal": False, "mask": mask, "bias": bias, "scale": self.scale},
+            dropout=dropout,
+            probe_name=self.probe,
+        )
+        return self.mixed(y_BHQK.transpose(1, 2).flatten(2))
+
+
+def taken_at(x_BTD: Tensor, places_BK: Tensor) -> Tensor:
+    """The vectors at some places of each row."""
+    return x_BTD.gather(1, places_BK[:, :, None].expand(-1, -1, x_BTD.shape[-1]))
 
 
 class Memory(NamedTuple):

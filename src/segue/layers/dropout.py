@@ -5,7 +5,9 @@
     weights       one mask for the recurrent matrices, for a whole forward pass: U <- M * U
                   (DropConnect: Wan et al. 2013; in an LSTM: Merity et al. 2018)
 
-Masks are drawn by torch's own generator, whose state is part of a checkpoint.
+Masks are drawn by torch's own generator, whose state is part of a checkpoint. `Dropout`, of Transformers, is torch's
+but for compiled code on a GPU. There a random number for every element would take longer than to read and write it, so
+one number is drawn for a layer, and each element's own is a hash of it and of the element's place.
 """
 
 from __future__ import annotations
@@ -14,9 +16,28 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from segue.layers.recurrent import Recurrent, RecurrentState
+
+
+class Dropout(nn.Dropout):
+    """Set a share of the elements to 0."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not (self.training and self.p and x.is_cuda and torch.compiler.is_compiling()):
+            return super().forward(x)
+        seed = (torch.rand((), device=x.device) * (1 << 31)).to(torch.int32)
+        return torch.where(hashed(x, seed) < (1 - self.p) * (1 << 24), x / (1 - self.p), 0.0)
+
+
+def hashed(x: Tensor, seed: Tensor) -> Tensor:
+    """A whole number from 0 to 2^24 - 1 for each element, in the shape of x: MurmurHash3's last step, of the element's
+    place and a seed."""
+    h = torch.arange(x.numel(), dtype=torch.int32, device=x.device).view(x.shape) + seed
+    h = (h ^ ((h >> 16) & 0xFFFF)) * -2048144789
+    h = (h ^ ((h >> 13) & 0x7FFFF)) * -1028477387
+    return (h ^ ((h >> 16) & 0xFFFF)) & 0xFFFFFF
 
 
 def variational_dropout(x_BTD: Tensor, share: float, training: bool) -> Tensor:

@@ -17,13 +17,16 @@ distribution's share below x; gelu_erf, BERT's, is exactly that.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal, cast
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from segue.layers.attention import CrossAttention, Memory, SelfAttention
+from segue.layers.attention import CrossAttention, Memory, SelfAttention, taken_at
+from segue.layers.dropout import Dropout
 from segue.layers.kv_cache import LayerCache
 from segue.layers.position import Rotation
 from segue.layers.probe import probe, recording
@@ -40,11 +43,38 @@ class LayerNorm(nn.LayerNorm):
 
     def forward(self, a: Tensor) -> Tensor:
         if not recording():
-            return super().forward(a)
+            return super().forward(a).to(a.dtype)  # mixed precision computes in float32, and would stay there
         mu = a.mean(-1, keepdim=True)
         sigma = ((a - mu).square().mean(-1, keepdim=True) + self.eps).sqrt()
         probe("deviation", sigma.detach()[..., 0])
         return self.weight * (a - mu) / sigma + self.bias
+
+
+class Gelu(torch.autograd.Function):
+    """gelu_erf for compiled code on a GPU, where the exact erf takes longer than to read and write x: with the
+    approximation 7.1.26 of Abramowitz and Stegun (error below 1e-7), whose exponential the derivative needs too."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        full = x.float()
+        return (full * normal_share(full)[0]).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        full = x.float()
+        share, e = normal_share(full)
+        return (grad.float() * (share + full * e * (1 / math.sqrt(2 * math.pi)))).to(x.dtype)
+
+
+def normal_share(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The share of the normal distribution below x, and exp(-x²/2)."""
+    e = (-0.5 * x * x).exp()
+    t = 1 / (1 + 0.3275911 / math.sqrt(2) * x.abs())
+    series = ((((1.061405429 * t - 1.453152027) * t + 1.421413741) * t - 0.284496736) * t + 0.254829592) * t
+    tail = 0.5 * series * e
+    return torch.where(x < 0, tail, 1 - tail), e
 
 
 class FeedForward(nn.Module):
@@ -70,7 +100,8 @@ class FeedForward(nn.Module):
         if self.activation == "silu":
             return F.silu(h_BTF)
         if self.activation == "gelu_erf":
-            return F.gelu(h_BTF)
+            compiled = h_BTF.is_cuda and torch.compiler.is_compiling()
+            return cast(Tensor, Gelu.apply(h_BTF)) if compiled else F.gelu(h_BTF)  # type: ignore[no-untyped-call]
         return F.gelu(h_BTF, approximate="tanh") if self.activation == "gelu" else h_BTF.relu()
 
 
@@ -99,7 +130,7 @@ class Block(nn.Module):
         if cross is not None:
             self.norm_cross = norms[1]
         self.norm_feed, self.feed = norms[-1], feed
-        self.drop = nn.Dropout(dropout)
+        self.drop = Dropout(dropout)
 
     def forward(
         self,
@@ -110,10 +141,14 @@ class Block(nn.Module):
         cache: LayerCache | None = None,
         memory: Memory | None = None,
         beams: int = 1,
+        places_BK: Tensor | None = None,
     ) -> Tensor:
-        """`mask`, `bias`, `rotation`, `cache`: of the self-attention. `memory`, `beams`: of the cross-attention."""
+        """`mask`, `bias`, `rotation`, `cache`: of the self-attention. `memory`, `beams`: of the cross-attention. With
+        `places_BK` the output is computed at these places alone, as a last layer needs it."""
         pre = self.norm == "pre"
-        y_BTD = self.attention(self.norm_attention(x_BTD) if pre else x_BTD, mask, bias, rotation, cache)
+        y_BTD = self.attention(self.norm_attention(x_BTD) if pre else x_BTD, mask, bias, rotation, cache, places_BK)
+        if places_BK is not None:
+            x_BTD = taken_at(x_BTD, places_BK)
         x_BTD = self._add(x_BTD, y_BTD, self.norm_attention)
         if self.cross is not None:
             y_BTD = self.cross(self.norm_cross(x_BTD) if pre else x_BTD, memory, beams)

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from segue.inference.evaluation import HIDDEN_ZEROS, MEANINGS, NAMES
+from segue.inference.score import PseudoLine
 from segue.look.explain.layout import equation_lines, laid_out
 from segue.look.inside.view import View
 from segue.look.page.markup import figure, interval_takes, is_share, percent, visible
@@ -394,6 +395,9 @@ def print_challenge(result: dict[str, Any]) -> None:
 
 def print_line(line: Any) -> None:
     """One scored text: a row a token, its blanks visible, and the totals; the end mark where it is scored."""
+    if isinstance(line, PseudoLine):
+        _print_pseudo(line)
+        return
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("token")
     for heading in ("log p", "bits"):
@@ -408,6 +412,16 @@ def print_line(line: Any) -> None:
     _console().print(f"perplexity {number(line.perplexity)} per token")
 
 
+def _print_pseudo(line: PseudoLine) -> None:
+    """One text whose tokens were masked in turn."""
+    table = _headed("token", "log p given the rest")
+    for token, logp in zip(line.tokens, line.pseudo_log_likelihoods, strict=True):
+        table.add_row(Text(visible(token)), "unknown" if logp is None else f"{logp:.4f}")
+    table.add_row("pseudo-log-likelihood", f"{line.pseudo_log_likelihood:.4f}", style="bold")
+    _console().print(table)
+    _console().print(f"pseudo-perplexity {number(line.pseudo_perplexity)} per token; no probability of the text")
+
+
 def print_paths(paths: Sequence[dict[str, Any]], count: int) -> None:
     """The best paths of a lattice, a row each, and how many there are."""
     table = _headed("path", "log p", "bits", "perplexity")
@@ -415,6 +429,19 @@ def print_paths(paths: Sequence[dict[str, Any]], count: int) -> None:
         table.add_row(Text(path["text"]), f"{path['logprob']:.4f}", f"{path['bits']:.3f}", number(path["perplexity"]))
     _console().print(table)
     _console().print(f"{count:,} path{'s' if count != 1 else ''} scored; perplexity is per token")
+
+
+def print_filled(answer: Any) -> None:
+    """A text with holes: for each hole its likeliest tokens, with the text that each of them makes; if there are
+    several holes, last the text with all of them filled."""
+    for number, fillers in enumerate(answer.holes, 1):
+        table = _headed(f"hole {number}" if len(answer.holes) > 1 else "token", "p")
+        table.add_column("text")
+        for filler in fillers:
+            table.add_row(Text(visible(filler.token)), f"{filler.probability:.4f}", Text(visible(filler.text)))
+        _console().print(table)
+    if len(answer.holes) > 1:
+        _console().print(Text(f"filled: {visible(answer.filled)}"), soft_wrap=True)
 
 
 def print_nearest(found: dict[str, list[tuple[str, float]]], digits: int = 3) -> None:

@@ -8,6 +8,7 @@ A model is one file in this folder with one public class; the file's name is its
     LanguageModel    predicts the next token; beam search, sampling, scoring and serving need only `start` and `step`
     EncoderDecoder   a LanguageModel that writes a target for a source
     Body             has hidden states: embeddings, the neural cache, pictures and later heads read them
+    MaskedModel      a Body that predicts hidden tokens from the words on both sides
     NgramCounts      counted n-grams, and shows the counts behind a probability
     NgramWeights     a classifier with a weight for each n-gram and class
     WordVectors      has a vector for each word, to be asked for the nearest
@@ -337,10 +338,21 @@ class Body(ABC):
         """x_BD: one vector for a text, as the body itself learnt to make it of its first place; None: it did not."""
         return None
 
+    def states_at(self, batch: Batch, places_BK: Array) -> Array:
+        """Return x_BKD: the last layer's states at some places; a model may leave out what only others need."""
+        last_BTD = self.last_layer(batch)
+        return last_BTD.gather(1, places_BK[:, :, None].expand(-1, -1, last_BTD.shape[-1]))
+
     def unembed(self, hidden: Array, last: bool = True) -> Array | None:
         """Compute the logits of the last layer's states; not `last`: of another layer's, as if it were the last, with
         the final norm applied first (the logit lens). None: it has no such head."""
         return None
+
+
+class MaskedModel(Body):
+    """A model that predicts hidden tokens from the words on both sides of them: `forward` at batch.places_BK."""
+
+    causal = False
 
 
 class Term(NamedTuple):

@@ -23,14 +23,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from segue.batches.batch import Batch
+from segue.batches.batch import IGNORE, Batch
 from segue.errors import InputError
 from segue.layers.attention import SelfAttention
 from segue.layers.losses import cross_entropy, linear_cross_entropy
 from segue.layers.position import Position, Positions
 from segue.layers.probe import recording
 from segue.layers.transformer import Activation, Block, FeedForward, LayerNorm
-from segue.models.base import Body, Loss, ModelConfig, Sizes, Term
+from segue.models.base import Loss, MaskedModel, ModelConfig, Sizes, Term
 from segue.models.network import Network
 
 Size = Literal["own", "bert-base", "bert-large", "roberta-base", "roberta-large"]
@@ -58,12 +58,11 @@ SHAPES: dict[Size, Shape] = {
 }
 
 
-class Bert(Network, Body):
+class Bert(Network, MaskedModel):
     """Transformer encoder that predicts masked tokens."""
 
     family = "Transformer"
     task = "masked_lm"
-    causal = False
     head_names = ("transform.", "transform_norm.", "bias", "next_head.", "pooler.")
 
     @dataclass(frozen=True)
@@ -182,23 +181,33 @@ class Bert(Network, Body):
 
     def forward(self, batch: Batch, state: None = None) -> tuple[Tensor, None]:
         """Compute logits_BKV at the masked places, or logits_BTV at all places if none are named."""
-        return self.predict_at(_last(self._layers(batch)), batch.places_BK), None
+        return self.unembed(_last(self._layers(batch, batch.places_BK))), None
 
     def loss(self, batch: Batch, state: None = None) -> Loss:
-        """The cross-entropy at the masked places, and that of the next sentence."""
-        last_BTD = _last(self._layers(batch))
-        x_BKD = self._transformed(_at(last_BTD, batch.places_BK))
-        total, count = linear_cross_entropy(x_BKD, self._out, batch.targets, self.bias[: self.sizes.vocab_size])
-        terms = [Term("cross_entropy", total, count)]
-        if self.next_head is not None and batch.follows_B is not None:
-            terms.append(Term("next_sentence", *cross_entropy(self.next_head(self.pooled(last_BTD)), batch.follows_B)))
-        return Loss(tuple(terms))
+        """The cross-entropy at the masked places, and that of the next sentence at the first."""
+        if self.next_head is None or batch.follows_B is None:
+            return Loss((self._masked_term(_last(self._layers(batch, batch.places_BK)), batch),))
+        places_BK = F.pad(batch.places_BK, (1, 0))
+        x_BKD = _last(self._layers(batch, places_BK))
+        follows = cross_entropy(self.next_head(self.pooled(x_BKD)), batch.follows_B)
+        return Loss((self._masked_term(x_BKD[:, 1:], batch), Term("next_sentence", *follows)))
+
+    def _masked_term(self, x_BKD: Tensor, batch: Batch) -> Term:
+        x_BKD, bias_V = self._transformed(x_BKD), self.bias[: self.sizes.vocab_size]
+        return Term("cross_entropy", *linear_cross_entropy(x_BKD, self._out, batch.targets, bias_V))
 
     def counts(self, batch: Batch) -> dict[str, int]:
         counts = super().counts(batch)
         if self.next_head is not None and batch.follows_B is not None:
-            counts["next_sentence"] = len(batch.follows_B)
+            counts["next_sentence"] = int((batch.follows_B != IGNORE).sum())
         return counts
+
+    def follows(self, batch: Batch) -> Tensor:
+        """Compute logits_B2: whether the second chunk of each row follows the first."""
+        if self.next_head is None:
+            raise InputError("This model has not learnt which chunk follows which: model.next_sentence is false.")
+        logits_B2: Tensor = self.next_head(self.pooled(_last(self._layers(batch))))
+        return logits_B2
 
     def encode(self, batch: Batch, state: None = None) -> Tensor:
         """hidden_LBTD: the sum of the vectors, normed, then each layer's output."""
@@ -212,9 +221,8 @@ class Bert(Network, Body):
         x_BD: Tensor = self.pooler(last_BTD[:, 0])
         return x_BD.tanh()
 
-    def predict_at(self, last_BTD: Tensor, places_BK: Tensor | None = None) -> Tensor:
-        """Compute the logits of the tokens at some places, or at all."""
-        return self.unembed(last_BTD if places_BK is None else _at(last_BTD, places_BK))
+    def states_at(self, batch: Batch, places_BK: Tensor) -> Tensor:
+        return _last(self._layers(batch, places_BK))
 
     def unembed(self, hidden: Tensor, last: bool = True) -> Tensor:
         x = self._transformed(hidden if last else self.last(hidden))
@@ -229,8 +237,9 @@ class Bert(Network, Body):
         """The output weights; marks are never predicted."""
         return self.vectors.weight[: self.sizes.vocab_size]
 
-    def _layers(self, batch: Batch) -> Iterator[Tensor]:
-        """The sum of the vectors, normed, then each layer's output, the last after the final norm."""
+    def _layers(self, batch: Batch, places_BK: Tensor | None = None) -> Iterator[Tensor]:
+        """The sum of the vectors, normed, then each layer's output, the last after the final norm; that one only at
+        some places, if they are named."""
         tokens_BT = batch.tokens_BT
         length = tokens_BT.shape[1]
         if length > self.config.context:
@@ -238,22 +247,26 @@ class Bert(Network, Body):
                 f"A batch has rows of {length:,} tokens, and this model sees {self.config.context:,} (model.context). "
                 f"Set batches.length={self.config.context} or less, or model.context={length} or more."
             )
-        places = torch.arange(length, device=tokens_BT.device) + self.config.first_position
+        places = torch.arange(length, device=tokens_BT.device)
         segments_BT = batch.segments_BT if self.config.segments > 1 else None
         x_BTD = self.vectors(tokens_BT) * self.positions.scale
-        x_BTD = self.positions.add(x_BTD, places)
+        x_BTD = self.positions.add(x_BTD, places + self.config.first_position)
         if segments_BT is None:
             x_BTD = x_BTD + self.segment_vectors.weight[0]
         else:
             x_BTD = x_BTD + self.segment_vectors(segments_BT)
         x_BTD = self.drop(self.norm(x_BTD))
+        if torch.is_autocast_enabled(x_BTD.device.type):  # half the memory traffic of norms and sums
+            x_BTD = x_BTD.to(torch.get_autocast_dtype(x_BTD.device.type))
         yield x_BTD
         mask = None if batch.unpadded else batch.mask_BT[:, None, None, :]
         bias, rotation = self.positions.bias(places, length), self.positions.rotation(places)
-        for i, block in enumerate(self.blocks):
-            with self._as_compiled(tokens_BT.shape):
+        *before, last = self.blocks
+        with self._as_compiled(tokens_BT.shape):
+            for block in before:
                 x_BTD = block(x_BTD, mask, bias, rotation)
-            yield self.last(x_BTD) if i == len(self.blocks) - 1 else x_BTD
+                yield x_BTD
+            yield self.last(last(x_BTD, mask, bias, rotation, places_BK=places_BK))
 
     def _as_compiled(self, shape: tuple[int, ...]) -> AbstractContextManager[None]:
         """Run blocks as compiled for the one shape of training only, as gpt does."""
@@ -268,11 +281,6 @@ def _block(config: Bert.Config) -> Block:
     feed = FeedForward(width, config.activation)
     norms = [LayerNorm(width, config.eps) for _ in range(2)]
     return Block(attention, feed, norms, norm=config.norm, residual=True, dropout=config.dropout)
-
-
-def _at(x_BTD: Tensor, places_BK: Tensor) -> Tensor:
-    """Gather the states at some places."""
-    return x_BTD.gather(1, places_BK[:, :, None].expand(-1, -1, x_BTD.shape[-1]))
 
 
 def _last(outputs: Iterator[Tensor]) -> Tensor:

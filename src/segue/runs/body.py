@@ -26,7 +26,8 @@ class Kept(NamedTuple):
     """A body in the store."""
 
     spec: BodySpec
-    weights: Path
+    weights: Path | None
+    """None: the run begins with the weights of another one of its kind (train.init)."""
     sha256: str
 
     @property
@@ -39,6 +40,13 @@ class Kept(NamedTuple):
 def check_body(recipe: Recipe, store: Path) -> None:
     """Refuse, before any data is read, a run that cannot be a body."""
     if not recipe.model_class.framed or (store / _SPEC).exists():
+        return
+    if init := recipe.train.init:
+        if not files.check_run(Path(init))["sizes"].get("body"):
+            raise InputError(
+                f"train.init={init} has no body: it goes on with a run of {recipe.kind}. For a new head on that run "
+                f"name it as the body, model.body={init}."
+            )
         return
     if not recipe.model.body:
         raise InputError(
@@ -58,17 +66,22 @@ def keep_body(recipe: Recipe, store: Path) -> Kept | None:
     if not recipe.model_class.framed:
         return None
     if not (store / _SPEC).exists():
-        run = Path(recipe.model.body)
-        config = files.check_run(run)
-        files.check_sums(run, config)
         store.mkdir(parents=True, exist_ok=True)
-        with atomic_file(store / _WEIGHTS) as beside:
-            shutil.copy(run / "model.safetensors", beside)
-        with (store / _WEIGHTS).open("rb") as file:
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        found = {key: config[key] for key in ("kind", "config", "sizes")}
-        files.write_json(store / _SPEC, {**found, "sha256": sha256})
+        init = recipe.train.init
+        found = files.check_run(Path(init))["sizes"]["body"] if init else _copied(Path(recipe.model.body), store)
+        files.write_json(store / _SPEC, found)
     return kept_body(store)
+
+
+def _copied(run: Path, store: Path) -> dict[str, Any]:
+    """Copy the weights of a run into the store; return what describes its model."""
+    config = files.check_run(run)
+    files.check_sums(run, config)
+    with atomic_file(store / _WEIGHTS) as beside:
+        shutil.copy(run / "model.safetensors", beside)
+    with (store / _WEIGHTS).open("rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    return {"kind": config["kind"], "config": config["config"], "sizes": config["sizes"], "sha256": sha256}
 
 
 def kept_body(store: Path) -> Kept | None:
@@ -77,7 +90,8 @@ def kept_body(store: Path) -> Kept | None:
         return None
     found = files.read_json(store / _SPEC)
     spec = BodySpec(found["kind"], found["config"], Sizes.of(found["sizes"]))
-    return Kept(spec, store / _WEIGHTS, found["sha256"])
+    weights = store / _WEIGHTS
+    return Kept(spec, weights if "sha256" in found else None, found.get("sha256", ""))
 
 
 def with_body(sizes: Sizes, body: Kept | None, length: int) -> Sizes:

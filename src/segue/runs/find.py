@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from segue.errors import InputError, nearest
-from segue.inference.evaluation import LOWER_IS_BETTER, NAMES
+from segue.inference.evaluation import LOWER_IS_BETTER, NAMES, PER_TOKEN
 from segue.models import task_of
 from segue.runs import folder as files
 from segue.runs.folder import read_json
@@ -58,7 +58,7 @@ def _row(recipe: Path) -> tuple[dict[str, Any], tuple[Any, ...] | None]:
         return row | {"damaged": str(error)}, None
     main = result.get("figure", "")
     # Tokens that lose text have no bits per byte; scores that are no probabilities have no perplexity either.
-    main = next((name for name in (main, "perplexity") if name in result), "mean_negative_log_score")
+    main = next((name for name in (main, *PER_TOKEN) if name in result), "mean_negative_log_score")
     row |= {
         "finished": True,
         "model": result.get("model"),
@@ -74,7 +74,7 @@ def _row(recipe: Path) -> tuple[dict[str, Any], tuple[Any, ...] | None]:
         "lower_is_better": main in LOWER_IS_BETTER or main == "mean_negative_log_score",
     }
     # Perplexities are of tokens, so that only bits per byte compare models with other tokens.
-    of_tokens = result.get("tokens") if main in ("perplexity", "mean_negative_log_score") else None
+    of_tokens = result.get("tokens") if main in (*PER_TOKEN, "mean_negative_log_score") else None
     same = (result.get("task"), main, result.get("split"), row["amount"], row["sha256"], of_tokens)
     return row, same if row["sha256"] else None
 

@@ -22,7 +22,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from segue.data.atomic import atomic_file
+from segue.data.atomic import atomic_file, atomic_folder
 from segue.errors import FULL, InputError, goes_on
 from segue.output.visible import visible_json
 
@@ -37,10 +37,18 @@ OWN = frozenset(
             "metrics.jsonl",
             "result.json",
         ),
-        *("report.html", "checkpoints", "tensorboard", "store", ".lock"),
+        *("report.html", "checkpoints", "tensorboard", "store", ".lock", "huggingface"),
     )
 )
 """All that a run writes into its folder; nothing else there is ever removed."""
+ORIGIN = "huggingface"
+"""The folder in that of an imported run with what it came with (interop/huggingface/origin.py)."""
+ORIGIN_FILES = (
+    *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
+    *("added_tokens.json", "vocab.json", "merges.txt", "vocab.txt", "chat_template.jinja"),
+    *("ids.json", "types.json", "rest.safetensors"),
+)
+"""All that may be in it."""
 COMPARISON = "comparison.json"
 """The file in the folder of a comparison with what it was asked for."""
 FORMAT = 1
@@ -305,6 +313,15 @@ def remove(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
+
+
+def copy_origin(run: Path, folder: Path) -> None:
+    """Copy what an imported run came with to a run that begins from it, unless it is there."""
+    if (run / ORIGIN).is_dir() and not (folder / ORIGIN).exists():
+        half = folder / f".{ORIGIN}.writing"
+        remove(half)  # of a process that was killed
+        with atomic_folder(folder / ORIGIN, half):
+            shutil.copytree(run / ORIGIN, half, dirs_exist_ok=True)
 
 
 def free_name(stem: str) -> Path:

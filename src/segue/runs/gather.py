@@ -22,7 +22,7 @@ from segue import __version__, tasks
 from segue.batches.encode import encode_split
 from segue.data.corpus import Corpus
 from segue.errors import SegueError
-from segue.inference.evaluation import NAMES, Evaluation, main_figure
+from segue.inference.evaluation import NAMES, PER_TOKEN, Evaluation, main_figure
 from segue.inference.score import Line
 from segue.inference.words import FIRST
 from segue.look.explain.evidence import context_text, evenest, has_counts, token_name
@@ -206,7 +206,7 @@ def write_run_page(run: Run, evaluation: Evaluation, corpus: Corpus, split: str,
     passage = passage_of(corpus, split) if "generate" in run.task.verbs else None
     figures = evaluation.result
     # A tokenizer that loses text has no bits per byte: the sentence then gives the perplexity. Scores have neither.
-    shown = next((name for name in (main_figure(figures), "perplexity") if name in figures), None)
+    shown = next((name for name in (main_figure(figures), *PER_TOKEN) if name in figures), None)
     metric = NAMES.get(shown, shown) if shown else ""
     said = f"{figure(figures[shown], metric)} {metric}" if shown else "Scores, not probabilities,"
     data = data_names(run.recipe.data.path)

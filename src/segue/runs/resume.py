@@ -15,7 +15,7 @@ from typing import Any
 
 from segue import tasks
 from segue.data.corpus import Corpus
-from segue.data.from_list import write_rows
+from segue.data.from_list import guess_rows, write_rows
 from segue.data.sources import guess_shape
 from segue.errors import InputError, SegueError, goes_on
 from segue.models import task_of
@@ -24,6 +24,7 @@ from segue.models.names import meanings
 from segue.recipe import Recipe, load_recipe, read_recipe, to_toml
 from segue.runs import folder as files
 from segue.runs.body import check_body
+from segue.runs.from_run import FromRun, from_run, is_run
 from segue.runs.plan import settled
 from segue.runs.replace import check_replaceable, forget, replacing
 from segue.training import device as devices
@@ -31,6 +32,8 @@ from segue.training.log import Progress, silent
 from segue.training.world import World, processes
 
 Data = str | Path | Sequence[Any] | None
+Model = str | Path | Recipe | None
+"""What is trained: a kind, a recipe, a TOML file, or a run to begin from (from_run.py)."""
 Out = str | Path | None
 Settings = Mapping[str, Any] | Sequence[str] | str
 
@@ -172,7 +175,7 @@ class Begun:
 
 
 def begin(
-    model: str | Recipe | None,
+    model: Model,
     data: Data,
     out: Out,
     settings: Settings,
@@ -186,17 +189,21 @@ def begin(
     lines = setting_lines(settings)
     if resume and overwrite:
         raise InputError("--resume goes on with a run, and --overwrite replaces it by a new one. Choose one of them.")
-    if isinstance(model, str):
+    short = None
+    if isinstance(model, Path) or (isinstance(model, str) and is_run(model)):
+        short = _short(str(model), data, lines, resume, trust, progress)
+        model, lines = short.kind, [short.setting, *lines]
+    elif isinstance(model, str):
         model = taken(model, data, progress)
     if resume and out is None:
-        out = _unfinished(model, data, progress)
+        out = _unfinished(short.name if short else model, data, progress)
     if isinstance(model, Recipe):
         path = Path(out) if out is not None else files.free_name(f"{_stem(model.name)}-{data_name(model.data.path)}")
         begun = Begun(model, path, trust=trust)
     elif resume and out is not None and data is None and (Path(out) / "recipe.toml").exists():
         begun = Begun(_own_recipe(model, Path(out), lines, trust), Path(out), trust=trust)
     else:
-        begun = _new(model, data, out, lines, resume, trust, overwrite)
+        begun = _new(model, data, out, lines, resume, trust, overwrite, short)
     if issubclass(begun.recipe.model_class, Imported):
         begun.recipe.model_class.refuse_training()
     if threads and begun.recipe.train.has("threads"):
@@ -217,6 +224,30 @@ def begin(
     if begun.resumed and asked.name == ASKED:
         begun.recipe = _planned(begun.recipe, read_recipe(asked, trust), begun.path, trust)
     return begun
+
+
+def _short(run: str, data: Data, lines: Sequence[str], resume: bool, trust: bool, progress: Progress) -> FromRun:
+    """Say what a run means where the model should stand, by the shape of the data."""
+    named = data if data is not None else next((line[10:] for line in lines if line.startswith("data.path=")), None)
+    if named is None and resume:
+        raise InputError(f"To go on with a run that has begun, leave {run} out: segue train --out RUN --resume")
+    if named is None:
+        raise InputError(
+            f"Which data should {run} learn from? Expected: segue train {run} DATA. To go on with the run itself: "
+            f"segue train --out {run} --resume"
+        )
+    shape = guess_shape(str(named)) if isinstance(named, str | Path) else guess_rows(named)
+    short = from_run(run, shape, lines, trust)
+    progress(short.said, 0.0)
+    return short
+
+
+def recipe_from(short: FromRun, lines: Sequence[str], base: Mapping[str, Any], trust: bool) -> Recipe:
+    """Load the recipe of a model that begins from a run, above the values of `base`."""
+    settings = [short.setting, *lines]
+    own = _begun_with(load_recipe(short.kind, settings, base, trust), list(lines), trust)
+    joined = {section: own.get(section, {}) | dict(base.get(section, {})) for section in {**own, **base}}
+    return dataclasses.replace(load_recipe(short.kind, settings, joined, trust), name=short.name)
 
 
 def taken(model: str, data: Data, progress: Progress) -> str:
@@ -297,7 +328,14 @@ def _named_in(recipe: Path) -> tuple[str, str, str]:
 
 
 def _new(
-    model: str | None, data: Data, out: Out, lines: list[str], resume: bool, trust: bool, overwrite: bool
+    model: str | None,
+    data: Data,
+    out: Out,
+    lines: list[str],
+    resume: bool,
+    trust: bool,
+    overwrite: bool,
+    short: FromRun | None,
 ) -> Begun:
     if model is None:
         where = f"There is no run in {out} to go on with. " if resume and out is not None else ""
@@ -305,7 +343,7 @@ def _new(
     named = data is not None or any(line.startswith("data.path=") for line in lines)
     if resume and out is not None and not (named or (Path(out) / "recipe.toml").exists()):
         raise InputError(f"There is no run in {out} to go on with. To begin one there, leave --resume out.")
-    stem = f"{_stem(model)}-{data_name(data)}"
+    stem = f"{short.stem if short else _stem(model)}-{data_name(data)}"
     path = Path(out) if out is not None else Path("runs") / stem if overwrite else files.free_name(stem)
     given = load_recipe(model, lines, trust=trust)
     base = _begun_with(given, lines, trust) | _made_of(given, trust)
@@ -313,7 +351,9 @@ def _new(
     name, rows = named_data(data, path, given.shape)
     if name is not None:
         base["data"] = base.get("data", {}) | {"path": name}
-    return Begun(load_recipe(model, lines, base, trust), path, trust=trust, made=made, rows=rows)
+    recipe = load_recipe(model, lines, base, trust)
+    recipe = dataclasses.replace(recipe, name=short.name) if short else recipe
+    return Begun(recipe, path, trust=trust, made=made, rows=rows)
 
 
 def _own_recipe(model: str | None, path: Path, lines: list[str], trust: bool) -> Recipe:

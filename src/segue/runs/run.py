@@ -38,16 +38,17 @@ from segue.inference.evaluation import Evaluation
 from segue.inference.lattice import paths
 from segue.inference.opened import Opened
 from segue.inference.score import Line, texts_logprobs
+from segue.inference.text_vectors import gives_vectors, text_vectors, unit
 from segue.inference.words import Words, signed, words_of
 from segue.look.explain.leave_one_out import Mattered, explained
 from segue.look.inside.view import View
 from segue.models import check_trust, fingerprint
-from segue.models.base import Counted, TrainConfig
+from segue.models.base import Counted, LanguageModel, TrainConfig
 from segue.recipe import Recipe, decode_section, load_recipe, make, read_recipe
 from segue.runs import folder as files
 from segue.runs.display import Answers, Challenge, Figures, History, card, described
 from segue.runs.leaks import leak, trained_runs
-from segue.runs.questions import QuestionFile
+from segue.runs.questions import STANDARD_INPUT, QuestionFile
 from segue.runs.resume import Settings, rows_by_number, setting_lines
 from segue.tasks.base import Task
 from segue.tokens.spelling import Speller
@@ -316,12 +317,18 @@ class Run:
 
     # Scoring
 
-    def score(self, texts: Iterable[Any], end: bool = False) -> Answers[Line]:
+    def score(self, texts: Iterable[Any], end: bool = False) -> Answers[Any]:
         """Score texts: the tokens of each with their log probabilities, and the totals; with `end` also the end of each
         text, as `evaluate` counts it. Each text is scored by itself; if the run was made with data.carry=true, each is
         read on from those before it. For a translator each text is a source, a tab and a target, or a pair of the
-        two; the target, always with its end, is scored given the source."""
+        two; the target, always with its end, is scored given the source. A masked language model masks each token in
+        turn: a pseudo-log-likelihood (PseudoLine), and no end is scored."""
         self._must("score")
+        if self.task.shape.running and not isinstance(self.model, LanguageModel):
+            if end:
+                raise InputError("A masked language model predicts no end of a text. Score without the end.")
+            rows = (Example(self._canonical(text)) for text in _listed(texts))
+            return Answers(self.task.scored(self.opened, rows))
         if self.task.shape.running:
             scored = self._score(_listed(texts), self.recipe.data.carry)
             return Answers(scored if end else map(Line.without_end, scored))
@@ -349,7 +356,7 @@ class Run:
         read, ahead = tee(map(self._pieces_of, texts))
         streams = (np.append(ids, self.sizes.stop) for _, ids, _ in ahead)
         scored = texts_logprobs(self.model, streams, self.sizes.vocab_size, self.device, carry)
-        for found in scored:
+        for number, found in enumerate(scored):
             text, ids, surfaces = next(read)
             logp = found.tolist()
             bits = [0.0 - p / math.log(2) for p in logp]  # not -0.0 where p is 1
@@ -358,13 +365,16 @@ class Run:
                 for place, word in zip(np.flatnonzero(ids == self.tokenizer.unk), unknown, strict=True):
                     bits[place] += self.speller.bits(word)
             size = len(text.encode()) + STOP_BYTES[self.recipe.data.unit]
-            yield Line(text, [*surfaces, ""], logp, bits, math.fsum(logp), math.fsum(bits), size)
+            totals, begins = (math.fsum(logp), math.fsum(bits), size), not (carry and number)
+            yield Line(text, [*surfaces, ""], logp, bits, *totals, start_mark=begins)
 
     def _pieces_of(self, text: str) -> tuple[str, Any, list[str]]:
         """Return a text as the model reads it, with its ids and what each stands for."""
-        if self.recipe.data.canonical:
-            text = " ".join(text.split())
+        text = self._canonical(text)
         return text, *self.tokenizer.pieces(text)
+
+    def _canonical(self, text: str) -> str:
+        return " ".join(text.split()) if self.recipe.data.canonical else text
 
     # Generating
 
@@ -408,6 +418,10 @@ class Run:
             (follows(self.tokenizer, start, text.ids, config.stop), text.dead_end)
             for start, text in zip(starts, written, strict=True)
         ]
+
+    def starts(self, prompt: str, **settings: Any) -> bool:
+        """Whether `generate` with these settings feeds the start mark before the prompt (decode.start)."""
+        return self._writing(False, settings).starts(self.tokenizer.encode(prompt).tolist())
 
     def stream(self, prompt: str = "", adapt: bool = False, **settings: Any) -> Iterator[str]:
         """Yield the text of `generate` piece by piece as it is written. Errors are raised before the first piece."""
@@ -456,7 +470,7 @@ class Run:
         self._must("look")
         from segue.look.inside.next import likeliest
 
-        return likeliest(self.opened, [self.sizes.start, *self.tokenizer.encode(context).tolist()], top)
+        return likeliest(self.opened, self.opened.fed(context), top)
 
     @cached_property
     def words(self) -> Words:
@@ -494,6 +508,53 @@ class Run:
         """Return the best words for a sum of words such as "king - man + woman", with their scores."""
         _check_choice("by", by, ("3cosadd", "3cosmul", "prediction"))
         return self.words.analogy(*signed(expression), top, by)  # type: ignore[arg-type]
+
+    # Filling and embedding
+
+    def fill(self, texts: Any, top: int = 5, together: bool = False) -> Any:
+        """Fill the holes of a text, each written [MASK] or <mask>: the likeliest tokens of each hole; of several texts,
+        an answer each, made when it is asked for. `together`: fill the surest hole first, then the others given it."""
+        self._must("fill")
+        from segue.inference.fill import fill
+
+        if top < 1:
+            raise InputError(f"top={top} asks for no token: expected 1 or more.")
+        answers = Answers(fill(self.opened, _listed(texts), top, together))
+        return next(answers) if isinstance(texts, str) else answers
+
+    def texts_to_fill(self, file: str, settings: Settings = ()) -> tuple[Iterator[str], Ledger]:
+        """Open a file of texts with holes, or standard input (-); return its texts, and the ledger of how it was
+        read."""
+        self._must("fill")
+        from segue.inference.fill import check_holes
+
+        def checked(question: Question) -> Example:
+            check_holes(question.values[0])
+            return Example(question.values[0])
+
+        if file != STANDARD_INPUT and not Path(file[:255]).is_file():
+            check_holes(file)
+        _, data, form = self.split_settings(settings, "filling")
+        opened = QuestionFile(file, data, self.recipe.shape, form, whole=True)
+        _, asked = opened.asked(checked)
+        return (each.example.text for each in asked), opened.ledger
+
+    def embed(
+        self, texts: Any, pooling: str = "mean", layer: int | None = None, normalise: bool = False
+    ) -> NDArray[np.float32]:
+        """Compute vectors of texts, (N, D), or (D,) of a single string: the hidden states of a layer (by default the
+        last), pooled: their mean over the tokens, or the first or the last. `texts` are as in `predict`. `normalise`:
+        vectors of length 1, whose product is the cosine."""
+        examples = self._examples(texts, self.recipe.data, "")
+        found = list(self.embed_examples(examples, pooling, layer, normalise))
+        return found[0] if isinstance(texts, str) else np.array(found, np.float32)
+
+    def embed_examples(
+        self, examples: Iterable[Example], pooling: str = "mean", layer: int | None = None, normalise: bool = False
+    ) -> Iterator[NDArray[np.float32]]:
+        """Compute one vector an example."""
+        found = text_vectors(self.opened, examples, pooling, layer)
+        return map(unit, found) if normalise else found
 
     # Taking it further
 
@@ -632,8 +693,13 @@ class Run:
         if verb not in task.verbs:
             raise InputError(
                 f"{self.recipe.name} is made for {task.name} and cannot {what or verb}. It can: evaluate, "
-                f"{', '.join(task.verbs)}."
+                f"{', '.join(self.verbs)}."
             )
+
+    @property
+    def verbs(self) -> tuple[str, ...]:
+        """The commands of its task and, if its model has vectors of texts, embed."""
+        return tuple(dict.fromkeys([*self.task.verbs, *(["embed"] if gives_vectors(self.model) else [])]))
 
 
 def evaluate_opened(

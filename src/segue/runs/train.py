@@ -16,7 +16,7 @@ from segue.recipe import Recipe
 from segue.runs import gather, plan
 from segue.runs.folder import read_result
 from segue.runs.prepare import Prepared, Shared, prepare
-from segue.runs.resume import Begun, Data, Out, Settings, begin, follow
+from segue.runs.resume import Begun, Data, Model, Out, Settings, begin, follow
 from segue.runs.run import Run
 from segue.runs.threads import choose, may_change
 from segue.training import device as devices
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def train(
-    model: str | Recipe | None = None,
+    model: Model = None,
     data: Data = None,
     out: Out = None,
     settings: Settings = (),
@@ -42,7 +42,7 @@ def train(
     shared: Shared | None = None,
     overwrite: bool = False,
 ) -> Run:
-    """Train a model (a kind, a recipe or a TOML file) on data into a folder, or go on with the run in it.
+    """Train a model (a kind, a recipe, a TOML file, or a run to begin from) into a folder, or go on with the run in it.
 
     `data` is a path or the name of a corpus, or a list: texts, (label, text) pairs, (words, tags) pairs or
     (source, target) pairs, as the model needs. `settings` are keys of the recipe, {"train.steps": 200}. With

@@ -64,6 +64,7 @@ class Stream(Question):
     temperature: Annotated[float | None, Field(ge=0, description="0 is greedy.")] = None
     top_k: Annotated[int | None, Field(ge=0, description="Sample from the k likeliest; 0: from all.")] = None
     top_p: Annotated[float | None, Field(gt=0, le=1, description="Nucleus sampling; 1: from all.")] = None
+    start: Annotated[bool | None, Field(description="Feed the start mark before the prompt.")] = None
     seed: Annotated[int | None, Field(ge=0)] = None
 
     def settings(self) -> dict[str, Any]:
@@ -87,6 +88,23 @@ class Shown(Question):
     """A sound or a picture to show."""
 
     text: Source
+
+
+class Fill(Question):
+    """A text with holes to fill."""
+
+    text: Annotated[Text, Field(description="With [MASK] or <mask> in the place of each token to be filled in.")]
+    top: Annotated[int, Field(ge=1, le=limits.MAX_TOP)] = 10
+    together: Annotated[bool, Field(description="Fill the surest hole first, then the others given it.")] = False
+
+
+class Embed(Question):
+    """Texts to compute vectors of."""
+
+    texts: Annotated[list[Text], Field(max_length=limits.MAX_ROWS)]
+    pooling: Annotated[str, Field(description="mean (of the tokens), first or last.")] = "mean"
+    layer: Annotated[int | None, Field(ge=0, description="By default the last; 0: the vectors of the tokens.")] = None
+    normalise: Annotated[bool, Field(description="Vectors of length 1.")] = False
 
 
 class Next(Question):
@@ -198,16 +216,18 @@ def _add_routes(app: FastAPI, engine: Engine) -> None:
 
     @app.post("/api/generate")
     async def generate(ask: Generate, request: Request) -> StrictJSON:
-        """Generate texts that follow a prompt: {texts, dead_ends, unknown}; unknown are the prompt's words read as UNK.
+        """Generate texts that follow a prompt: {texts, dead_ends, start_mark, unknown}; unknown are the prompt's words
+        read as UNK.
 
-        dead_ends: whether a text ended since nothing could follow (a model without smoothing)."""
+        dead_ends: whether a text ended since nothing could follow (a model without smoothing). start_mark: whether the
+        start mark was fed before the prompt."""
         served = engine[ask.run]
         return StrictJSON(await _unless_left(request, served.generate(ask.prompt, ask.n, ask.settings())))
 
     @app.post("/api/stream", response_class=StreamingResponse)
     async def stream(ask: Stream) -> StreamingResponse:
         """Stream the first text of /api/generate as server-sent events: {text} …, then {done, tokens, ended, dead_end,
-        unknown}.
+        start_mark, unknown}.
 
         An error on the way is {error}. Closing the connection stops the generation.
         """
@@ -217,14 +237,28 @@ def _add_routes(app: FastAPI, engine: Engine) -> None:
 
     @app.post("/api/score")
     async def score(ask: Score) -> StrictJSON:
-        """Score a text: {tokens: [{token, logprob, bits}], logprob, bits, bytes, perplexity, unknown}; the last is the
-        end. Of a translator: the target of a text "source<TAB>target", given the source."""
+        """Score a text: {tokens: [{token, logprob, bits}], logprob, bits, bytes, perplexity, start_mark, unknown}; the
+        last is the end. Of a translator: the target of a text "source<TAB>target", given the source."""
         served = engine[ask.run]
         return StrictJSON(await served.do(served.score, ask.text))
 
+    @app.post("/api/fill")
+    async def fill(ask: Fill) -> StrictJSON:
+        """Fill the holes of a text (masked language models): {text, filled, holes: [[{token, probability, text}]],
+        unread, unknown}; unread counts the tokens outside the window."""
+        served = engine[ask.run]
+        return StrictJSON(await served.do(served.fill, ask.text, ask.top, ask.together))
+
+    @app.post("/api/embed")
+    async def embed(ask: Embed) -> StrictJSON:
+        """Compute vectors of texts from a network's hidden states: {vectors: [[number]]}, in the order of the texts."""
+        served = engine[ask.run]
+        return StrictJSON(await served.do(served.embed, ask.texts, ask.pooling, ask.layer, ask.normalise))
+
     @app.post("/api/next")
     async def next_tokens(ask: Next) -> StrictJSON:
-        """Predict the likeliest tokens after a text: {next: [{token, probability}], unknown}; the end is "</s>"."""
+        """Predict the likeliest tokens after a text: {next: [{token, probability}], start_mark, unknown}; the end is
+        "</s>"."""
         served = engine[ask.run]
         return StrictJSON(await served.do(served.next, ask.context, ask.top))
 
@@ -320,7 +354,7 @@ def _add_errors(app: FastAPI) -> None:
 
 
 _ASKED: dict[str, type[Question]] = {
-    f"/api/{form.__name__.lower()}": form for form in (Generate, Stream, Score, Next, Look, Nearest, Predict)
+    f"/api/{form.__name__.lower()}": form for form in (Generate, Stream, Score, Fill, Embed, Next, Look, Nearest, Predict)
 } | {"/api/source": Shown}
 
 

@@ -17,6 +17,7 @@ from segue.data.media import decoded
 from segue.errors import InputError, SegueError, nearest
 from segue.inference.alignment import aligned, check_attends
 from segue.inference.decode_settings import Config as Decode
+from segue.inference.fill import HOLE
 from segue.inference.stop_texts import follows, watcher
 from segue.inference.words import Words, signed
 from segue.look.inside import views_of
@@ -138,7 +139,8 @@ class Served:
             texts = so_far
             yield {}
         written = [follows(run.tokenizer, start, text.ids, config.stop) for text in texts]
-        yield {"texts": written, "dead_ends": [text.dead_end for text in texts], "unknown": run.unknown(prompt)}
+        told = {"start_mark": config.starts(start), "unknown": run.unknown(prompt)}
+        yield {"texts": written, "dead_ends": [text.dead_end for text in texts], **told}
 
     def _decode(self, settings: Mapping[str, Any]) -> Decode:
         self.run.generate_many([], **settings, beam=0)  # generates nothing; raises errors of the task or settings
@@ -184,7 +186,7 @@ class Served:
         whole = tokenizer.decode(start + ids)[len(tokenizer.decode(start)) :]
         ended = len(ids) < config.max_tokens and not dead_ends
         last = {"done": whole, "tokens": len(ids), "ended": ended, "dead_end": bool(dead_ends)}
-        yield {**last, "unknown": run.unknown(prompt)}
+        yield {**last, "start_mark": config.starts(start), "unknown": run.unknown(prompt)}
 
     def score(self, text: str) -> Answer:
         """Score every token: natural log probability and bits; the last, empty token is the text's end."""
@@ -197,6 +199,7 @@ class Served:
             "bits": line.bits,
             "bytes": line.bytes,
             "perplexity": line.perplexity,
+            "start_mark": line.start_mark,
             "unknown": self.run.unknown(text),
         }
 
@@ -204,7 +207,18 @@ class Served:
         """Return the likeliest tokens after a text."""
         pairs = self.run.next_tokens(context, top)
         rows = [{"token": token, "probability": probability} for token, probability in pairs]
-        return {"next": rows, "unknown": self.run.unknown(context)}
+        return {"next": rows, "start_mark": self.run.starts(context), "unknown": self.run.unknown(context)}
+
+    # Masked language models, and vectors of texts
+
+    def fill(self, text: str, top: int, together: bool) -> Answer:
+        """Return the likeliest tokens of each hole of a text."""
+        found = self.run.fill(text, top, together)
+        return {**found.json(), "unknown": self.run.unknown(HOLE.sub(" ", text))}
+
+    def embed(self, texts: Sequence[str], pooling: str, layer: int | None, normalise: bool) -> Answer:
+        """Return a vector a text."""
+        return {"vectors": self.run.embed(texts, pooling, layer, normalise).tolist()}
 
     # Looking inside
 

@@ -86,6 +86,8 @@ class Task(ABC):
     """Whether unknown words cost the bits of spelling them."""
     ladder: ClassVar[tuple[str, ...]]
     """The recipes that `segue compare` runs, simplest first."""
+    head: ClassVar[str] = ""
+    """The kind that reads such data by the hidden states of another run (model.body); empty: there is none."""
     ladders: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Those that it runs where sources are sounds or pictures."""
     rows: ClassVar[int] = 64
@@ -245,6 +247,14 @@ class Task(ABC):
     def figures(self, opened: Opened, rows: Sequence[Example], predictions: Sequence[Any]) -> Evaluation:
         """Compute the figures of predictions, row by row."""
         raise TypeError(f"{self.name} has no rows")
+
+    def metrics_of(self, label: str) -> tuple[str, ...]:
+        """Return the figures that data.metric may name for labels of this kind (data.label)."""
+        return self.metrics
+
+    def ranked_by(self, data: Data) -> str:
+        """Return the figure that ranks models of such data."""
+        return self.figure if data.metric == "auto" else data.metric
 
     def shown(self, figure: str) -> tuple[str, ...]:
         """Return the figures that tables and pages show where this one ranks, that one first."""

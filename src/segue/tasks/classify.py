@@ -29,6 +29,13 @@ from segue.data.shapes import LABELLED, Shape
 from segue.errors import InputError
 from segue.inference import metrics
 from segue.inference.evaluation import Evaluation
+from segue.inference.label_metrics import (
+    CLASS_METRICS,
+    LABEL_METRICS,
+    NUMBER_METRICS,
+    class_pieces,
+    number_pieces,
+)
 from segue.inference.opened import Opened
 from segue.linear.features import rows_of_lengths
 from segue.look.explain.leave_one_out import mattered, most_moving, words_read
@@ -111,7 +118,9 @@ class Classify(Task):
         *("accuracy", "micro_f1", "macro_f1", "calibration_error"),
         *("mean_squared_error", "mean_absolute_error", "pearson", "spearman"),
     )
+    metrics = tuple(LABEL_METRICS)
     decides = True
+    head = "finetuned_classifier"
     ladder = (
         *("naive_bayes", "nbsvm", "ngram_bag", "bow", "cbow", "deep_cbow", "dan"),
         *("cnn_classifier", "rnn_classifier"),
@@ -124,6 +133,12 @@ class Classify(Task):
     def defaults(self, values: Values, model: type[Model]) -> None:
         if issubclass(model, Counted) and not values["batches"].get("length"):
             values["batches"]["length"] = WHOLE
+
+    def metrics_of(self, label: str) -> tuple[str, ...]:
+        return {"class": tuple(CLASS_METRICS), "number": tuple(NUMBER_METRICS)}.get(label, ("accuracy",))
+
+    def ranked_by(self, data: Data) -> str:
+        return "mean_squared_error" if data.label == "number" and data.metric == "auto" else super().ranked_by(data)
 
     def chance(self, examples: Iterable[Example]) -> float | None:
         counts = Counter(example.label for example in examples)
@@ -148,6 +163,7 @@ class Classify(Task):
                 f"data.columns={_swapped(data.columns)} reads them the other way round."
             )
         check_test(corpus, labels, of)
+        _check_positive(labels, data)
         return labels
 
     def encode(self, group: Sequence[Example], codec: Codec, labelled: bool = True) -> Columns:
@@ -209,7 +225,9 @@ class Classify(Task):
         self, opened: Opened, held_out: HeldOut, config: BatchConfig, limit: int, done: Done = nothing
     ) -> dict[str, float]:
         if not isinstance(opened.model, CountedClassifier):
-            return super().validate(opened, held_out, self._uncut(config, opened.codec), limit, done)
+            config = self._uncut(config, opened.codec)
+            values = super().validate(opened, held_out, config, limit, done)
+            return values | self._chosen_by(opened, held_out.data, config, limit)
         nats = right = 0.0
         store: Store = held_out.data
         for first in range(0, len(store), config.size):
@@ -219,6 +237,30 @@ class Classify(Task):
             nats -= float(logp_BC[np.arange(len(logp_BC)), batch.targets].sum())
             right += float((logp_BC.argmax(1) == batch.targets).sum())
         return {"loss": nats / len(store), "accuracy": right / len(store)}
+
+    def _chosen_by(self, opened: Opened, store: Store, config: BatchConfig, limit: int) -> dict[str, float]:
+        """Compute the figure by which the best weights are chosen, where it is neither accuracy nor loss."""
+        import torch
+
+        main = self.ranked_by(opened.codec.data)
+        if main in ("accuracy", "mean_squared_error"):
+            return {}
+        order = self.to_validate(store, config, limit)[:limit]
+        truth, guess = [], []
+        with torch.inference_mode():
+            for first in range(0, len(order), config.size):
+                batch = self.collate(store.take(order[first : first + config.size], config.length), config.length)
+                scores = opened.model.probabilities(opened.model(batch.to(opened.device))[0]).float().cpu().numpy()
+                truth.append(batch.targets)
+                guess.append(scores.argmax(1) if main in CLASS_METRICS else scores[:, 0])
+        found = np.concatenate(truth), np.concatenate(guess)
+        pieces = class_pieces(*found, len(opened.codec.labels)) if main in CLASS_METRICS else number_pieces(*found)
+        return {main: float(LABEL_METRICS[main].of_sums(pieces.sum(0)[None])[0])}
+
+    def worth(self, values: dict[str, Any]) -> tuple[float, ...]:
+        """Rank a validation by the figure that data.metric names, where it was computed."""
+        named = [values[name] for name in ("matthews", "positive_f1", "pearson", "spearman") if name in values]
+        return (named[0], -values["loss"]) if named and not np.isnan(values["loss"]) else super().worth(values)
 
     def predict(self, opened: Opened, examples: Iterable[Example]) -> Iterator[Label]:
         source = iter(examples)
@@ -268,11 +310,17 @@ class Classify(Task):
         labels = opened.codec.labels
         index = {label: i for i, label in enumerate(labels)}
         check_known(rows, [(row.label,) for row in rows], index)
+        _check_positive(labels, opened.codec.data)
+        main = self.ranked_by(opened.codec.data)
         truth = np.array([index[row.label] for row in rows])
         guess = np.array([index[p.label] for p in predictions])
         right = (truth == guess).astype(np.float64)
+        two, named = len(labels) == 2, opened.codec.data.metric != "auto"
+        # The other metrics take a column a class; of many classes they would take much memory.
+        pieces = class_pieces(truth, guess, len(labels)) if two or main != "accuracy" else _counted(right)
+        others = ("accuracy", *(("matthews", "positive_f1") if two and named else ()))
         result = {
-            **_head("accuracy", metrics.accuracy(truth, guess)),
+            **_figures_of(pieces, main, *others),
             "macro_f1": metrics.macro_f1(truth, guess),
             "rows": len(rows),
             **metrics.confused(labels, truth, guess),
@@ -281,7 +329,7 @@ class Classify(Task):
         missed = [(row, p) for row, p in zip(rows, predictions, strict=True) if p.label != row.label]
         missed.sort(key=lambda pair: max(pair[1].probabilities), reverse=True)
         examples = self._surest(opened, missed[:SHOWN])
-        return _shares(result, right, examples)
+        return _evaluation(result, pieces, examples)
 
     def _surest(self, opened: Opened, missed: Sequence[tuple[Example, Label]]) -> list[dict[str, str]]:
         """List the most confident errors, with the words that mattered, as long as finding those is quick."""
@@ -331,14 +379,30 @@ def _label(codec: Codec, row: Sequence[float]) -> Label:
     return Label(",".join(chosen), codec.labels, tuple(row), chosen=chosen)
 
 
-def _head(figure: str, value: float) -> dict[str, Any]:
-    return {"task": "classify", "figure": figure, figure: value, f"{figure}_ci": []}
+def _check_positive(labels: Sequence[str], data: Data) -> None:
+    """Refuse F1 of the positive class where there are not two classes."""
+    if data.metric == "positive_f1" and len(labels) != 2:
+        raise InputError(
+            f"data.metric=positive_f1 is F1 of the second of two classes, and {data.path} has {len(labels)}. Name "
+            "another: accuracy, matthews."
+        )
 
 
-def _shares(result: dict[str, Any], right: NDArray[np.float64], examples: list[dict[str, str]]) -> Evaluation:
-    """Make the evaluation of a share of right rows."""
-    found = Evaluation(result, np.stack([right, np.ones(len(right))], 1), examples, share=True)
-    result["accuracy_ci"] = list(found.interval())
+def _counted(right: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.stack([right, np.ones(len(right))], 1)
+
+
+def _figures_of(pieces: NDArray[np.float64], main: str, *others: str) -> dict[str, Any]:
+    """Compute the figure that ranks, with a place for its interval, and others."""
+    values = {name: float(LABEL_METRICS[name].of_sums(pieces.sum(0)[None])[0]) for name in (main, *others)}
+    return {"task": "classify", "figure": main, main: values.pop(main), f"{main}_ci": [], **values}
+
+
+def _evaluation(result: dict[str, Any], pieces: NDArray[np.float64], examples: list[dict[str, str]]) -> Evaluation:
+    """Make the evaluation, with the interval of the figure that ranks."""
+    metric = LABEL_METRICS[result["figure"]]
+    found = Evaluation(result, pieces, examples, metric.of_sums, metric.share)
+    result[f"{found.figure}_ci"] = list(found.interval())
     return found
 
 
@@ -349,21 +413,23 @@ def _several(opened: Opened, rows: Sequence[Example], predictions: Sequence[Labe
     truth = np.array([[name in row.tags for name in names] for row in rows])
     guess = np.array([[name in (p.chosen or ()) for name in names] for p in predictions])
     right = (truth == guess).all(1).astype(np.float64)
-    figures = metrics.several(truth, guess)
+    pieces, figures = _counted(right), metrics.several(truth, guess)
     errors = [
         {"text": _row_text(row), "labels": ", ".join(row.tags), "predicted": ", ".join(p.chosen or ())}
         for row, p in zip(rows, predictions, strict=True)
         if set(row.tags) != set(p.chosen or ())
     ]
-    return _shares(_head("accuracy", figures.pop("accuracy")) | figures | {"rows": len(rows)}, right, errors[:SHOWN])
+    return _evaluation(_figures_of(pieces, "accuracy") | figures | {"rows": len(rows)}, pieces, errors[:SHOWN])
 
 
 def _numbers(opened: Opened, rows: Sequence[Example], predictions: Sequence[Label]) -> Evaluation:
     """Evaluate one number a row; the examples are those with the largest errors."""
     truth, guess = np.array([float(row.label) for row in rows]), np.array([p.number for p in predictions])
-    squares = (truth - guess) ** 2
+    pieces = number_pieces(truth, guess)
+    squares = pieces[:, 0]
     result = {
-        **_head("mean_squared_error", float(squares.mean())),
+        **_figures_of(pieces, TASK.ranked_by(opened.codec.data)),
+        "mean_squared_error": float(squares.mean()),
         "mean_absolute_error": float(np.abs(truth - guess).mean()),
         "pearson": metrics.pearson(truth, guess),
         "spearman": metrics.spearman(truth, guess),
@@ -372,9 +438,7 @@ def _numbers(opened: Opened, rows: Sequence[Example], predictions: Sequence[Labe
     worst = np.argsort(-squares, kind="stable")[:SHOWN].tolist()
     missed = [(rows[i], predictions[i]) for i in worst if squares[i]]
     errors = [{"text": _row_text(row), "number": row.label, "predicted": p.label} for row, p in missed]
-    found = Evaluation(result, np.stack([squares, np.ones(len(rows))], 1), errors)
-    result["mean_squared_error_ci"] = list(found.interval())
-    return found
+    return _evaluation(result, pieces, errors)
 
 
 def _row_text(row: Example) -> str:

@@ -182,6 +182,8 @@ class Lm(RunningText):
             evaluation.result["by_corpus"] = by_corpus(scored, names, lossless)
         if scored.zeros:
             evaluation.result["why_infinite"] = _why_infinite(scored, codec)
+        if not opened.decode.start:
+            evaluation.result["way"] += "; after the start mark, which its own tokenizer does not add to a prompt"
         if held_out.cut or (limit and scored.tokens >= limit):
             each = ", of each corpus its share" if scored.parts else ""
             evaluation.result["way"] += f"; the first {limit:,} tokens of the split{each} (train.validate_tokens)"

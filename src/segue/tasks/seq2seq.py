@@ -306,7 +306,7 @@ class Seq2seq(Task):
         """Compute every metric of the outputs, first the one that data.metric names, which ranks."""
         written = [p.text for p in predictions]
         references = list(map(_nearest, rows, written))
-        main = opened.codec.data.metric
+        main = self.ranked_by(opened.codec.data)
         ranks = METRICS[main]
         head = {"task": self.name, "figure": main, main: 0.0}
         table = ranks.table(written, references)

@@ -146,6 +146,7 @@ class Tag(Task):
     curve = ("span_f1", "")
     decides = True
     judged_one_by_one = "words"
+    head = "finetuned_tagger"
     ladder = (
         *("window_tagger/one", "window_tagger", "cnn_tagger/words", "rnn_tagger/words", "cnn_tagger", "rnn_tagger"),
     )

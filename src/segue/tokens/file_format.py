@@ -46,6 +46,13 @@ _MODELS: dict[Kind, dict[str, Any]] = {
 }
 _LEARNT = ("vocab", "merges", "spm", "source_spm")
 """The keys of the model that training fills; all others are fixed by the kind."""
+BERT: dict[str, Any] = {
+    **{"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True},
+    **{"strip_accents": None, "lowercase": False},
+}
+"""How wordpiece changes a text before it is cut; an imported tokenizer may have other values."""
+_BARE = _BYTES | {"row_blank": False}
+"""The byte-level step of a tokenizer that puts no blank before a text that is a row; the library ignores the key."""
 
 
 def write(
@@ -54,6 +61,8 @@ def write(
     split: str = "",
     merges: list[list[str]] | None = None,
     scores: list[float] | None = None,
+    normalizer: dict[str, Any] | None = None,
+    row_blank: bool = True,
 ) -> dict[str, Any]:
     """Make the file's content; `tokens` are in the order of their ids, without the two reserved ones."""
     names = [*RESERVED, *tokens]
@@ -64,13 +73,16 @@ def write(
         model["vocab"] = [list(pair) for pair in zip(names, [0.0, 0.0, *scores], strict=True)]
     if model["type"] == "BPE":
         model["merges"] = merges or []
-    return _frame(kind, split) | {"model": model}
+    file = _frame(kind, split) | {"model": model}
+    if normalizer is not None:
+        file["normalizer"] = normalizer
+    if not row_blank:
+        file["pre_tokenizer"]["pretokenizers"][-1] = _BARE
+    return file
 
 
 def _frame(kind: Kind, split: str) -> dict[str, Any]:
     """Make everything but the model."""
-    bert: dict[str, Any] = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True}
-    bert |= {"strip_accents": None, "lowercase": False}
     words: dict[str, Any] = {"type": "Split", "pattern": {"Regex": split}, "behavior": "Isolated", "invert": False}
     blanks: dict[str, Any] = {"type": "Split", "pattern": {"String": " "}, "behavior": "Removed", "invert": False}
     subwords = {"type": "Sequence", "pretokenizers": [words, _BYTES]}
@@ -85,7 +97,7 @@ def _frame(kind: Kind, split: str) -> dict[str, Any]:
         "truncation": None,
         "padding": None,
         "added_tokens": [],
-        "normalizer": {"word": line_start, "wordpiece": bert}.get(kind),
+        "normalizer": {"word": line_start, "wordpiece": BERT}.get(kind),
         "pre_tokenizer": splits.get(kind, None if kind in ("char", "sentencepiece") else subwords),
         "post_processor": None,
         "decoder": decoders.get(kind, _BYTES),
@@ -97,12 +109,29 @@ def read(file: Any) -> tuple[Kind, list[str], str]:
     if not isinstance(file, dict) or not isinstance(file.get("model"), dict):
         raise ValueError("there is no 'model' in it")
     split = _split_of(file.get("pre_tokenizer"))
-    frame = {key: value for key, value in file.items() if key != "model"}
+    frame = _usual({key: value for key, value in file.items() if key != "model"})
     settings = {key: value for key, value in file["model"].items() if key not in _LEARNT}
     for kind in KINDS:
         if frame == _frame(kind, split) and settings == _MODELS[kind]:
             return kind, _names(file["model"], kind), split
     raise ValueError("its settings are not those of any kind of tokens here")
+
+
+def row_blank(file: dict[str, Any]) -> bool:
+    """Whether a text that is a row gets a blank in front, so that its first word is a token like any other."""
+    return (file["pre_tokenizer"] or {}).get("pretokenizers", [_BYTES])[-1] != _BARE
+
+
+def _usual(frame: dict[str, Any]) -> dict[str, Any]:
+    """Return the frame with the usual values of what an imported tokenizer may have otherwise."""
+    normalizer, cut = frame.get("normalizer"), frame.get("pre_tokenizer")
+    if isinstance(normalizer, dict) and normalizer.keys() == BERT.keys():
+        values = [value for key, value in normalizer.items() if key != "type"]
+        if all(value in (True, False, None) for value in values):
+            frame = frame | {"normalizer": BERT | {"type": normalizer["type"]}}
+    if isinstance(cut, dict) and isinstance(cut.get("pretokenizers"), list) and cut["pretokenizers"][-1:] == [_BARE]:
+        frame = frame | {"pre_tokenizer": cut | {"pretokenizers": [*cut["pretokenizers"][:-1], _BYTES]}}
+    return frame
 
 
 def _split_of(pre_tokenizer: Any) -> str:

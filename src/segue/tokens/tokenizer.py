@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,6 +107,23 @@ def with_blank(text: str, kind: str) -> str:
     return text if kind == "word" and text else " " + text
 
 
+class Joins(NamedTuple):
+    """Which ids are pieces of words: one that goes on a word, behind one that a word can go on after, is a piece of the
+    same word."""
+
+    goes_on_V: NDArray[np.bool_]
+    """Whether it goes on the word before it."""
+    goes_after_V: NDArray[np.bool_]
+    """Whether a word goes on after it."""
+
+    def goes_on(self, ids_BT: NDArray[Any], words_BT: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return where a token is a further piece of the word before it; `words_BT`: where ids are text."""
+        ids_BT = np.where(words_BT, ids_BT, STOP)  # marks have no row in the tables
+        inside_BT = np.zeros(ids_BT.shape, bool)
+        inside_BT[:, 1:] = self.goes_on_V[ids_BT[:, 1:]] & self.goes_after_V[ids_BT[:, :-1]]
+        return inside_BT
+
+
 class Tokenizer(ABC):
     """The base class of all kinds. `Tokenizer.train` and `Tokenizer.load` return the class of the kind."""
 
@@ -156,6 +173,11 @@ class Tokenizer(ABC):
     def vocab_size(self) -> int:
         """Number of ids, with STOP and UNK."""
         return len(self._names)
+
+    def row(self, text: str) -> str:
+        """Return a text that is a row as it is cut: with a blank in front (`with_blank`), unless the tokenizer is an
+        imported one that puts none there."""
+        return with_blank(text, self.kind) if file_format.row_blank(self._file) else text
 
     @property
     def source_side(self) -> Tokenizer:
@@ -215,6 +237,14 @@ class Tokenizer(ABC):
         """Return 1 for each token of `encode_many(texts)` that begins a word, which merges do not go beyond; only for
         `bpe` tokens."""
         raise TypeError(f"Merges need bpe tokens, not {self.kind}.")
+
+    @property
+    def joins(self) -> Joins:
+        """Which ids are pieces of words; only for subwords."""
+        raise InputError(
+            f"batches.whole_words=true masks all pieces of a word together, and {self.kind} tokens are no pieces of "
+            "words. Leave it out, or choose tokens.kind=bpe, unigram or wordpiece."
+        )
 
     def name(self, token: int) -> str:
         """Return a token by itself: what it stands for within a line, with the blank that belongs to it."""
@@ -413,6 +443,14 @@ class _Subwords(_Split):
     def _ids(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
         return _flat(chain.from_iterable(map(self._cuts.__getitem__, self._pieces(text))) for text in texts)
 
+    @property
+    def joins(self) -> Joins:
+        """Letters, digits and what is no ASCII go on the same before them; blanks and punctuation do not."""
+        inside = [byte >= 128 or chr(byte).isalnum() for byte in range(256)]
+        ends = [(inside[token[0]], inside[token[-1]]) for token in self._bytes[2:]]
+        on, after = np.array([(False, False), (False, False), *ends]).T
+        return Joins(on, after)
+
     def word_begins(self, texts: Sequence[str]) -> NDArray[np.uint8]:
         if self.kind != "bpe":
             return super().word_begins(texts)
@@ -466,6 +504,11 @@ class _WordPieces(Tokenizer):
         cut = list(parts(text))
         pairs = zip(cut, self._library.encode_batch(cut), strict=True)
         return [part[begin:end] for part, some in pairs for begin, end in some.offsets]
+
+    @property
+    def joins(self) -> Joins:
+        on = np.array([name.startswith("##") for name in self._names])
+        return Joins(on, np.arange(self.vocab_size) > UNK)
 
 
 TOKENIZER, SOURCE_TOKENIZER = "tokenizer.json", "source_tokenizer.json"

@@ -9,6 +9,7 @@ byte-level BPE on both sides, with the same split except for letters that are ne
 from __future__ import annotations
 
 import json
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from segue.data.atomic import atomic_folder
 from segue.errors import InputError
-from segue.interop.formats import is_marian
+from segue.interop.formats import model_type
 from segue.runs import folder as files
 from segue.tokens import file_format, learn
 from segue.tokens.file_format import RESERVED, STOP, UNK
@@ -27,8 +28,10 @@ from segue.tokens.tokenizer import Tokenizer
 
 END = "<|endoftext|>"
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
-READ = "a GPT-2 or a Marian model"
+READ = "a GPT-2, BERT, RoBERTa or Marian model"
 """The models that are read."""
+PREPEND = {"type": "Prepend", "prepend": " "}
+"""What puts a blank before every text."""
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 _CONVERT = (
     "from transformers import {1} as M, AutoTokenizer as T; "
@@ -104,7 +107,8 @@ def check_folder(folder: Path) -> None:
 
 
 def _pickled(path: Path) -> InputError:
-    opens = "AutoModelForSeq2SeqLM" if is_marian(path.parent) else "AutoModelForCausalLM"
+    kinds = {"marian": "Seq2SeqLM", "bert": "PreTraining", "roberta": "PreTraining"}
+    opens = f"AutoModelFor{kinds.get(model_type(path.parent), 'CausalLM')}"
     return InputError(
         f"{path} is a pickle file, which can run anything when it is opened; it is not read here. Where you trust it, "
         f'convert it: python -c "{_CONVERT.format(path.parent, opens)}" and import {path.parent}-safe'
@@ -118,6 +122,8 @@ class ByteLevelBpe(NamedTuple):
     ids: dict[int, str]
     merges: list[list[str]]
     split: str
+    row_blank: bool = False
+    """Whether every text gets a blank in front."""
 
 
 class Folder:
@@ -130,9 +136,9 @@ class Folder:
         self.notes: list[str] = []
         self.config = self.json("config.json")
         if self.config.get("model_type") != model_type:
-            found = self.config.get("model_type")
             raise InputError(
-                f"{path / 'config.json'} has model_type={found}. Expected gpt2 or marian: no other is read."
+                f"{path / 'config.json'} has model_type={self.config.get('model_type')}. Expected gpt2, bert, roberta "
+                "or marian: no other is read."
             )
 
     def damaged(self, name: str, reason: str) -> InputError:
@@ -147,7 +153,8 @@ class Folder:
             raise self.damaged(name, f"it is no JSON ({error})") from None
         if not isinstance(content, dict):
             raise self.damaged(name, "it holds no keys")
-        self.read.append(self.path / name)
+        if self.path / name not in self.read:
+            self.read.append(self.path / name)
         return content
 
     def weights(self) -> dict[str, Tensor]:
@@ -170,10 +177,17 @@ class Folder:
 
     # The tokenizer
 
-    def tokens(self) -> ByteLevelBpe:
-        """Read the tokenizer from tokenizer.json, or from the two older files, vocab.json and merges.txt."""
+    def tokens(self, row_blank: bool | None = None) -> ByteLevelBpe:
+        """Read the tokenizer from tokenizer.json, or from the two older files, vocab.json and merges.txt.
+
+        `row_blank`: whether every text gets a blank in front, of which the older files say nothing; None: refuse it."""
         if (self.path / "tokenizer.json").exists():
-            return self._tokenizer()
+            found = self._tokenizer()
+            if found.row_blank and row_blank is None:
+                raise self._other(
+                    found.path, "it splits words otherwise (pre_tokenizer): it puts a blank before every text"
+                )
+            return found
         vocab, path = self.json("vocab.json"), self.path / "merges.txt"
         try:
             lines = path.read_text(encoding="utf-8").split("\n")
@@ -181,7 +195,8 @@ class Folder:
             raise self.damaged("merges.txt", f"it cannot be read ({error})") from None
         self.read.append(path)
         merges = [line.rstrip("\r").split(" ") for line in lines if line.strip() and not line.startswith("#version")]
-        return self._checked(ByteLevelBpe(self.path / "vocab.json", {}, merges, unicode_pattern()), vocab, [])
+        found = ByteLevelBpe(self.path / "vocab.json", {}, merges, unicode_pattern(), bool(row_blank))
+        return self._checked(found, vocab, [])
 
     def _tokenizer(self) -> ByteLevelBpe:
         file, path = self.json("tokenizer.json"), self.path / "tokenizer.json"
@@ -191,13 +206,28 @@ class Folder:
         for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "ignore_merges"):
             if model.get(key):
                 raise self._other(path, f"it has {key}={json.dumps(model[key])}")
-        if file.get("normalizer"):
+        cut, normalizer = file.get("pre_tokenizer"), file.get("normalizer")
+        if normalizer not in (None, PREPEND):
             raise self._other(path, "it changes the text before it cuts it (normalizer)")
-        split = _split_of(file.get("pre_tokenizer"))
+        split = _split_of(cut)
         if not split:
             raise self._other(path, "it splits words otherwise (pre_tokenizer)")
         merges = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
-        return self._checked(ByteLevelBpe(path, {}, merges, split), model["vocab"], added)
+        blank = normalizer == PREPEND or (cut["type"] == "ByteLevel" and cut.get("add_prefix_space", True))
+        return self._checked(ByteLevelBpe(path, {}, merges, split, blank), model["vocab"], added)
+
+    def added_before(self, tokens: ByteLevelBpe) -> list[int]:
+        """Return the ids that their tokenizer adds before a text, by the file that transformers asks: the
+        post-processor of tokenizer.json or, where there is no such file, add_bos_token of tokenizer_config.json."""
+        if tokens.path.name == "tokenizer.json":
+            try:
+                return _added_by(self.json("tokenizer.json").get("post_processor"))
+            except (TypeError, KeyError, IndexError, ValueError):
+                raise self.damaged("tokenizer.json", "its post_processor names no special tokens") from None
+        about = self.json("tokenizer_config.json") if (self.path / "tokenizer_config.json").exists() else {}
+        begin = about.get("bos_token", END)
+        name = begin.get("content") if isinstance(begin, dict) else begin
+        return [i for i, known in tokens.ids.items() if about.get("add_bos_token") and known == name]
 
     def _other(self, path: Path, reason: str) -> InputError:
         return InputError(f"{path} is not GPT-2's byte-level BPE: {reason}. Other tokens are not read.")
@@ -230,12 +260,26 @@ class Folder:
             raise self.damaged(tokens.path.name, f"the tokenizers library refuses it ({error})") from None
 
 
+def _added_by(processor: Any) -> list[int]:
+    """Return the ids that a post-processor adds before a text."""
+    if not processor:
+        return []
+    if processor["type"] == "Sequence":
+        return [i for one in reversed(processor["processors"]) for i in _added_by(one)]
+    if processor["type"] in ("RobertaProcessing", "BertProcessing"):
+        return [int(processor["cls"][1])]
+    if processor["type"] != "TemplateProcessing":
+        return []
+    before = takewhile(lambda piece: "SpecialToken" in piece, processor["single"])
+    return [int(i) for piece in before for i in processor["special_tokens"][piece["SpecialToken"]["id"]]["ids"]]
+
+
 def _split_of(pre_tokenizer: Any) -> str:
     """Return the pattern of GPT-2's split, or the same as a run's tokenizer writes it; "" for any other."""
     if not isinstance(pre_tokenizer, dict):
         return ""
     if pre_tokenizer.get("type") == "ByteLevel" and pre_tokenizer.get("use_regex", True):
-        return "" if pre_tokenizer.get("add_prefix_space", True) else unicode_pattern()
+        return unicode_pattern()
     inner = pre_tokenizer.get("pretokenizers")
     try:
         regex: str = inner[0]["pattern"]["Regex"]  # type: ignore[index]

@@ -3,14 +3,18 @@
 The networks are the same. Rows of the tokens' vectors E change places, since the ids differ:
 
     in       STOP takes the row of the end, UNK the mean of all rows, the others follow in their order
-    out      the text's rows, then UNK where the tokens are closed, then STOP; of open tokens no text needs UNK
+    out      of a run that came in (origin.py): every row where it came from, UNK left out
+             of others: the text's rows, then UNK where the tokens are closed, then STOP; of open tokens no text needs
+             UNK
 
-Why the mean: the logit of UNK is then the mean of the V true logits l, and sum of e^l >= V e^(mean of l) (Jensen), so
-that p(UNK) <= 1 / (V + 1) whatever the state. Logits of true tokens are the same on both sides; a log p is lower here
-by at most log(1 + 1/V), 0.00002 at GPT-2's V. (A row of zeros would take all where the true logits are below 0.)
+STOP is a mean too if eos_token_id is no row of theirs. Why the mean: the logit of UNK is then the mean of the V true
+logits l, and sum of e^l >= V e^(mean of l) (Jensen), so that p(UNK) <= 1 / (V + 1) whatever the state. Logits of true
+tokens are the same on both sides; a log p is lower here by at most log(1 + 1/V), 0.00002 at GPT-2's V. (A row of zeros
+would take all where the true logits are below 0.)
 
 Matrices stand there as input x output and are transposed. A text that spells <|endoftext|> is text here, and an end
-there. Every text begins with STOP here; GPT-2's own tokenizer leaves it out, the one that is written puts it there.
+there. In training every text begins with STOP here; GPT-2's own tokenizer adds nothing, and neither is a prompt of an
+imported run fed anything more (decode.start=false). The tokenizer that is written of other runs adds it.
 """
 
 from __future__ import annotations
@@ -27,14 +31,24 @@ from torch import Tensor
 from segue.data.files import describe_file
 from segue.data.ledger import Ledger
 from segue.errors import InputError
-from segue.interop.huggingface.folder import WEIGHTS, Folder, check_folder, order_of, write_folder
+from segue.interop.huggingface.folder import WEIGHTS, ByteLevelBpe, Folder, check_folder, order_of, write_folder
+from segue.interop.huggingface.origin import (
+    NONE,
+    Origin,
+    keep,
+    origin_from,
+    origin_of,
+    rows_back,
+    rows_left,
+    write_back,
+)
 from segue.interop.imported_run import check_free, write_imported_run
 from segue.models.base import Sizes
 from segue.models.gpt import Gpt
 from segue.models.network import check_finite
 from segue.recipe import load_recipe
 from segue.runs import folder as files
-from segue.runs.run import load
+from segue.runs.run import Run, load
 from segue.tokens import file_format
 
 _ACTIVATIONS = {"gelu": "gelu_new", "relu": "relu"}
@@ -67,6 +81,8 @@ _PARTS = {
     "feed.down": "mlp.c_proj",
 }
 """Names of the parts of a layer: ours, theirs."""
+_TABLES = {"vectors.weight": "wte.weight", "head.weight": "lm_head.weight"}
+"""Tables with a row for each token."""
 _MASKS = re.compile(r"h\.\d+\.attn\.(masked_)?bias")
 """Constants that older files keep among the weights."""
 
@@ -103,16 +119,42 @@ def export_gpt2(run: Path, folder: Path) -> list[str]:
     config, tokenizer = loaded.model.config, loaded.tokenizer
     if reason := _inexpressible(config):
         raise InputError(f"The run in {run} has {reason}, so it is no GPT-2. Export it with --to zip.")
+    origin = origin_of(run)
+    if origin is not None and origin.config.get("model_type") == "gpt2":
+        return _export_back(loaded, folder, origin)
     order = order_of(tokenizer)
     tensors, weights = {}, loaded.model.state_dict()
     for ours, theirs in _names(config.layers, config.tied).items():
         tensor = weights[ours]
-        tensor = tensor[order] if ours in ("vectors.weight", "head.weight") else _turned(ours, tensor)
+        tensor = tensor[order] if ours in _TABLES else _turned(ours, tensor)
         tensors[theirs if theirs.startswith("lm_head.") else f"transformer.{theirs}"] = tensor.contiguous()
     write_folder(folder, _their_config(config, len(order)), tensors, tokenizer, config.context)
     if tokenizer.kind == "bpe":
         return []
     return [f"Its tokens are of kind {tokenizer.kind}: transformers reads them, `segue import` reads GPT-2's alone."]
+
+
+def _export_back(run: Run, folder: Path, origin: Origin) -> list[str]:
+    """Write an imported model, or one that was trained on from it, with the ids and files that it came with."""
+    config, weights, theirs = run.model.config, run.model.state_dict(), _Gpt2(run.path / files.ORIGIN)
+    names = {name: ours for ours, name in _names(config.layers, config.tied).items()}
+    tensors = dict(origin.rest)
+    for name in origin.types:
+        ours = names.get(name.removeprefix("transformer."), "")
+        if ours in _TABLES and name in origin.rest:
+            tensors[name] = rows_back(weights[ours], origin.ids, origin.rest[name])
+        elif ours:
+            tensors[name] = _turned(ours, weights[ours])
+        elif name == "lm_head.weight" and name not in origin.rest:  # tied, and among their weights nevertheless
+            table = next(one for one in origin.types if one.endswith("wte.weight"))
+            tensors[name] = rows_back(weights["vectors.weight"], origin.ids, origin.rest[table])
+    now = origin.config
+    if any(value != vars(config)[key] for key, value in theirs.model_section().items()):
+        now |= {key: value for key, value in _their_config(config, 0).items() if key in _DEFAULTS}
+    notes = write_back(folder, origin, now, tensors)
+    if run.recipe.decode.start and not theirs.added_before(theirs.tokens()):
+        notes.append("Trained here, it saw its end token before each text; its tokenizer, as it came, adds none.")
+    return notes
 
 
 def _inexpressible(config: Gpt.Config) -> str:
@@ -158,29 +200,32 @@ def import_gpt2(folder: Path, out: Path) -> list[str]:
     check_folder(folder)
     theirs = _Gpt2(folder)
     read = theirs.tokens()
-    config, weights = theirs.model_section(), theirs.own_weights()
+    config, raw = theirs.model_section(), theirs.weights()
+    weights = theirs.own_weights(raw)
     rows = len(weights["wte.weight"]) if "wte.weight" in weights else 0
     end = theirs.end(rows)
-    ids = [i for i in sorted(read.ids) if i != end]
-    if ids and ids[-1] >= rows:
-        raise theirs.damaged(
-            WEIGHTS, f"it has vectors for {rows:,} tokens, and {read.path.name} gives the id {ids[-1]:,}"
-        )
-    if nameless := rows - len(ids) - 1:
-        theirs.notes.append(f"{nameless:,} rows without a token are left out")
+    text = [i for i in sorted(read.ids) if i != end]
+    if not rows or (text and text[-1] >= rows):
+        largest = f"{read.path.name} gives the id {max(text):,}"
+        raise theirs.damaged(WEIGHTS, f"it has vectors for {rows:,} tokens, and {largest}")
+    ids = [end, NONE, *text]
+    if nameless := rows - len({end, *text} - {NONE}):
+        theirs.notes.append(f"{nameless:,} rows without a token are left out here, and kept for export")
     recipe = load_recipe(
         "gpt",
         base={
             "data": {"path": str(folder / "config.json"), "validation": 0.0, "test": 0.0},
-            "tokens": {"kind": "bpe", "vocab_size": len(ids) + 2},
+            "tokens": {"kind": "bpe", "vocab_size": len(ids)},
             "batches": {"length": min(128, config["context"])},
             "model": config,
+            "decode": {"start": theirs.starts(read, end)},
         },
     )
-    sizes = Sizes(len(ids) + 2)
-    tensors = theirs.tensors(recipe.model, sizes, weights, torch.tensor([end, *ids]))
-    content = file_format.write("bpe", [read.ids[i] for i in ids], read.split, merges=read.merges)
+    sizes = Sizes(len(ids))
+    tensors = theirs.tensors(recipe.model, sizes, weights, ids)
+    content = file_format.write("bpe", [read.ids[i] for i in text], read.split, merges=read.merges)
     theirs.check_tokens(content, read)
+    origin = origin_from(folder, ids, _rest(raw, ids, recipe.model.tied), raw)
     ledger = Ledger(files=[describe_file(path) for path in theirs.read])
     for note in theirs.notes:
         ledger.note(note, str(folder))
@@ -188,8 +233,20 @@ def import_gpt2(folder: Path, out: Path) -> list[str]:
 
     def write_weights(out: Path) -> None:
         files.write_atomic(out / WEIGHTS, save(tensors))
+        keep(out, origin)
 
     return write_imported_run(out, recipe, sizes, content, ledger, folder, parameters, write_weights)
+
+
+def _rest(raw: dict[str, Tensor], ids: list[int], tied: bool) -> dict[str, Tensor]:
+    """Return their tensors that have no place here: rows without a token, masks, and a head where it is tied and yet
+    differs from the vectors."""
+    names = {name.removeprefix("transformer."): name for name in raw}
+    tables = [names[name] for name in _TABLES.values() if name in names and not (tied and name == "lm_head.weight")]
+    rest = {name: rows_left(raw[name], ids) for name in tables}
+    if tied and "lm_head.weight" in raw and not torch.equal(raw["lm_head.weight"], raw[names["wte.weight"]]):
+        rest["lm_head.weight"] = raw["lm_head.weight"]
+    return rest | {whole: raw[whole] for name, whole in names.items() if _MASKS.fullmatch(name)}
 
 
 class _Gpt2(Folder):
@@ -231,18 +288,27 @@ class _Gpt2(Folder):
         return value
 
     def end(self, rows: int) -> int:
-        """Return the id that ends a text; here it also begins one."""
+        """Return the id that ends a text, which here begins one in training; NONE if no row of theirs is it."""
         found = self.config["eos_token_id"]
         end = found[0] if isinstance(found, list) and len(found) == 1 else found
         if type(end) is not int or not 0 <= end < max(rows, 1):
-            raise self.damaged("config.json", f"eos_token_id is {found}, and there are vectors for {rows:,} tokens")
+            said = f"eos_token_id={json.dumps(found)} is no row of its {rows:,} vectors"
+            self.notes.append(f"{said}: no token of its own ends a text, STOP is the mean of all rows")
+            return NONE
         if (begin := self.config["bos_token_id"]) not in (end, None):
-            self.notes.append(f"a text begins with token {end} here, the one that ends it, and not with {begin}")
+            self.notes.append(f"the start mark is token {end} here, the one that ends a text, and not {begin}")
         return end
 
-    def own_weights(self) -> dict[str, Tensor]:
-        """Read all tensors by their names, without the prefix `transformer.`."""
-        weights = {name.removeprefix("transformer."): tensor for name, tensor in self.weights().items()}
+    def starts(self, tokens: ByteLevelBpe, end: int) -> bool:
+        """Whether the start mark is fed before a prompt, as their tokenizer does (decode.start)."""
+        before = self.added_before(tokens)
+        if before not in ([], [end]):
+            self.notes.append(f"its tokenizer begins a text with {before}; here it begins with {end}")
+        return bool(before)
+
+    def own_weights(self, raw: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Name all tensors without the prefix `transformer.`, and check them."""
+        weights = {name.removeprefix("transformer."): tensor for name, tensor in raw.items()}
         try:
             check_finite(weights)
         except ValueError as error:
@@ -251,8 +317,10 @@ class _Gpt2(Folder):
             raise self.damaged(WEIGHTS, f"{flat} is a single number")
         return weights
 
-    def tensors(self, config: Gpt.Config, sizes: Sizes, weights: dict[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
-        """Return the weights of a Gpt; `rows` are the token embeddings, the end first."""
+    def tensors(
+        self, config: Gpt.Config, sizes: Sizes, weights: dict[str, Tensor], ids: list[int]
+    ) -> dict[str, Tensor]:
+        """Return the weights of a Gpt; `ids` are theirs of each of ours."""
         names = _names(config.layers, config.tied)
         known = {*names.values(), "lm_head.weight"}
         if strange := sorted(name for name in weights if name not in known and not _MASKS.fullmatch(name)):
@@ -265,15 +333,17 @@ class _Gpt2(Folder):
                 raise self.damaged(WEIGHTS, f"{theirs} is missing")
             found = weights[theirs]
             tensor = _turned(ours, found).float()
-            if ours in ("vectors.weight", "head.weight") and len(tensor) == len(weights["wte.weight"]):
-                tensor = _with_unk(tensor[rows])
+            if ours in _TABLES and len(tensor) == len(weights["wte.weight"]):
+                tensor = _our_rows(tensor, ids)
             if tensor.shape != shapes[ours]:
                 raise self.damaged(WEIGHTS, f"{theirs} is {list(found.shape)}, which does not fit config.json")
             tensors[ours] = tensor.contiguous()
         return tensors
 
 
-def _with_unk(rows_VD: Tensor) -> Tensor:
-    """Insert the mean of the rows as UNK in the second place; the first row is the end."""
-    mean_1D = rows_VD.double().mean(0, keepdim=True).float()
-    return torch.cat([rows_VD[:1], mean_1D, rows_VD[1:]])
+def _our_rows(table_VD: Tensor, ids: list[int]) -> Tensor:
+    """Take our rows from their table: by their ids, and the mean of all where they have none."""
+    known = table_VD[[i for i in ids if i != NONE]]
+    rows_VD = table_VD[ids]
+    rows_VD[torch.tensor(ids) == NONE] = known.double().mean(0).float()
+    return rows_VD

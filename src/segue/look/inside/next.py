@@ -22,10 +22,9 @@ def view(opened: Opened, text: str, top: int = 10) -> View:
     """The `top` likeliest tokens after a text."""
     if top < 1:
         raise InputError(f"--top {top} asks for no token: expected 1 or more.")
-    codec = opened.codec
-    ids = [codec.sizes.start, *codec.tokenizer.encode(text).tolist()]
+    ids = opened.fed(text)
     if has_counts(opened.model):
-        return _counted(followers(opened.model, codec.tokenizer, ids, top), _title(text))
+        return _counted(followers(opened.model, opened.codec.tokenizer, ids, top), _title(text))
     expected = likeliest(opened, ids, top)
     rows = tuple(token for token, _ in expected)
     values = np.array([p for _, p in expected], np.float64).reshape(1, -1, 1)

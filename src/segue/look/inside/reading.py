@@ -50,7 +50,7 @@ def _batch(opened: Opened, text: str) -> tuple[Batch, int]:
     """The batch of one row that the model reads, cut to what it sees at once, and how many tokens the text has."""
     codec, window = opened.codec, opened.model.window or MOST_TOKENS
     if isinstance(opened.model, LanguageModel):
-        ids = np.concatenate([[codec.sizes.start], codec.tokenizer.encode(text)]).astype(np.int64)
+        ids = np.array(opened.fed(text))
         row = ids[None, : min(MOST_TOKENS, window)]
         batch = Batch(row, np.zeros_like(row), np.ones_like(row, dtype=bool), np.ones(1, dtype=bool))
         return batch, len(ids)
@@ -91,9 +91,11 @@ def check_some(text: str) -> None:
 
 
 def _names(opened: Opened, ids: list[int]) -> list[str]:
-    """Tokens as they stand in a text; a language model's first one is where it begins."""
-    tokenizer, begins = opened.codec.tokenizer, isinstance(opened.model, LanguageModel)
-    sizes = opened.codec.sizes
+    """Tokens as they stand in a text; a language model's start mark is where it begins."""
+    tokenizer, sizes = opened.codec.tokenizer, opened.codec.sizes
+    written = isinstance(opened.model, LanguageModel)
     names = {tokenizer.stop: "</s>", tokenizer.unk: "<unk>"} | {sizes.mark(name): f"<{name}>" for name in sizes.marks}
     found = [names.get(i) or str(tokenizer.name(i)) for i in ids]
-    return ["<s>", *found[1:]] if begins else [name.strip() or name for name in found]
+    if not written:
+        return [name.strip() or name for name in found]
+    return ["<s>", *found[1:]] if ids[0] == sizes.start else found

@@ -74,7 +74,7 @@ def _in_hundreds(metric: str) -> bool:
 
 def interval_takes(metric: str) -> str:
     """How much held-out data a 95 % interval takes at least."""
-    return f"{FEWEST * BLOCK:,} bytes" if metric == "bits per byte" else f"{FEWEST} rows or sentences"
+    return f"{FEWEST * BLOCK:,} bytes" if metric.endswith("bits per byte") else f"{FEWEST} rows or sentences"
 
 
 def lower_is_better(metric: str) -> bool:

@@ -26,7 +26,6 @@ from typing import Any
 from segue.errors import InputError, nearest
 from segue.inference.statistics import wilson
 from segue.runs.run import Run
-from segue.tokens.tokenizer import with_blank
 
 PAIRS = (("positive", "negative"), ("pos", "neg"), ("good", "bad"), ("+", "-"), ("1", "0"), ("+1", "-1"), ("1", "-1"))
 """Known names of the two labels; numbers count only if there are no other labels."""
@@ -147,7 +146,7 @@ def _labels(labels: Sequence[str], positive: str, negative: str) -> tuple[str, s
 
 def _unknown(run: Run, text: str) -> list[str]:
     """List the unknown words of a text; the blank in front makes its first word a word like any other."""
-    return run.unknown(with_blank(text, run.tokenizer.kind))
+    return run.unknown(run.tokenizer.row(text))
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from segue import tasks
 from segue.data.config import Config as DataConfig
 from segue.data.corpus import Corpus
 from segue.data.from_list import guess_rows
+from segue.data.shapes import Shape
 from segue.data.sources import guess_shape
 from segue.errors import InputError, SegueError
 from segue.inference import metrics
@@ -42,6 +43,7 @@ from segue.recipe import Recipe, budgeted, kind_of, load_recipe
 from segue.runs import folder as files
 from segue.runs.display import Comparison
 from segue.runs.experiments.verdict import Trial, question, stem, summary
+from segue.runs.from_run import from_run, is_run, named_settings, with_settings
 from segue.runs.gather import alignments, entry_of, page_of, passage_of, trend_of
 from segue.runs.leaks import leak, trained_runs
 from segue.runs.prepare import Shared
@@ -52,6 +54,7 @@ from segue.runs.resume import (
     check_inputs,
     data_name,
     named_data,
+    recipe_from,
     rows_by_number,
     setting_lines,
     taken,
@@ -82,10 +85,11 @@ def compare(
     threads: int = 0,
 ) -> Comparison:
     """Train several models under one budget (60s if none is given) and write one page; return the table's rows, best
-    first. `models` are names, or one string with commas between them; a budget that is a number is one of steps. With
+    first. `models` are names, each with settings of its own if need be ("rnn_lm model.cell=gru"), or run folders to
+    begin from; or one string with commas between them. A budget that is a number is one of steps. With
     `resume` go on with the comparison in `out`: only what is given again must be as it was."""
     begun = time.perf_counter()
-    models = [taken(name, data, progress) for name in names_of(models)]
+    models = [_taken(name, data, progress) for name in names_of(models)]
     given = _Given(data, tuple(models), str(budget), seeds, folds, task, setting_lines(settings), trust)
     if resume:
         with devices.using_threads(threads):
@@ -132,6 +136,12 @@ def names_of(models: Sequence[str] | str) -> list[str]:
     if models and not names:
         raise InputError(f"--models '{models}' names no model. Expected recipes with commas between: ngram,rnn_lm/gru")
     return names
+
+
+def _taken(entry: str, data: Data, progress: Progress) -> str:
+    """Return an entry of `models` with the kind or recipe that its name means."""
+    name, settings = named_settings(entry)
+    return entry if is_run(name) else " ".join([taken(name, data, progress), *settings])
 
 
 class _Given(NamedTuple):
@@ -262,7 +272,7 @@ def _recipes(asked: Asked, trust: bool) -> list[Recipe]:
     base: dict[str, Any] = {"data": {"path": asked.data, "validation": 0.05, "test": HELD_OUT}}
     if asked.folds:
         base["data"]["test"] = f"1/{asked.folds}"
-    first = [load_recipe(name, asked.settings, base, trust) for name in asked.models]
+    first = [_recipe(entry, asked, base, trust) for entry in asked.models]
     for recipe in first if asked.folds else ():
         if recipe.data.fold() is None:
             raise InputError(
@@ -277,11 +287,22 @@ def _recipes(asked: Asked, trust: bool) -> list[Recipe]:
     # If recipes disagree about carrying context, none does.
     if len({recipe.data.carry for recipe in first}) > 1:
         base["data"]["carry"] = False
-    budget, settings = asked.budget, asked.settings
-    recipes = [budgeted(load_recipe(name, settings, base, trust), budget, plan="size") for name in asked.models]
+    recipes = [_recipe(entry, asked, base, trust) for entry in asked.models]
+    recipes = [budgeted(one, asked.budget, plan="epochs" if one.train.init else "size") for one in recipes]
     _check_same_data(recipes)
     _check_names(recipes, asked.task)
     return recipes
+
+
+def _recipe(entry: str, asked: Asked, base: Mapping[str, Any], trust: bool) -> Recipe:
+    """Load the recipe of a model as it is named in a comparison: a recipe or a run to begin from, with settings."""
+    name, own = named_settings(entry)
+    settings = [*asked.settings, *own]
+    if is_run(name):
+        recipe = recipe_from(from_run(name, tasks.task(asked.task).shape, settings, trust), settings, base, trust)
+    else:
+        recipe = load_recipe(name, settings, base, trust)
+    return replace(recipe, name=with_settings(recipe.name, own))
 
 
 def _check_names(recipes: Sequence[Recipe], task: str) -> None:
@@ -292,7 +313,7 @@ def _check_names(recipes: Sequence[Recipe], task: str) -> None:
         if place in places:
             raise InputError(
                 f"Two of the models have the same name: {places[place]} and {recipe.name} would both be in "
-                f"{_folder(recipe)}. Give each a `name = …` of its own."
+                f"{_folder(recipe)}. Give each a `name = …` of its own, or rename a run."
             )
         places[place] = recipe.name
     wrong = [recipe.name for recipe in recipes if recipe.task.name != task]
@@ -304,7 +325,7 @@ def _check_names(recipes: Sequence[Recipe], task: str) -> None:
 
 def _folder(recipe: Recipe) -> str:
     """Return the name of a model's run folder."""
-    return recipe.name.replace("/", "-")
+    return recipe.name.replace("/", "-").replace(" ", "-")
 
 
 def _check_same_data(recipes: Sequence[Recipe]) -> None:
@@ -333,7 +354,7 @@ def _expanded(names: Sequence[str]) -> list[str]:
 def _expand(name: str) -> list[str]:
     """The recipes of a name or a pattern. A pattern leaves out recipes of one published corpus (ngram/ptb), which read
     the data in a way of their own."""
-    if "*" not in name:
+    if "*" not in named_settings(name)[0]:
         return [name]
     found = fnmatch.filter(recipe_names(), name)
     found = [one for one in found if load_recipe(one).data == DataConfig()] or found
@@ -444,8 +465,10 @@ _SUMMED = (
     *("unknown_tokens", "zero_probability_tokens", "tokens_cut"),
 )
 _AVERAGED = (
-    *("macro_f1", "micro_f1", "span_f1", "precision", "recall", "accuracy", "perplexity", "bits_per_byte"),
+    *("matthews", "positive_f1", "macro_f1", "micro_f1", "span_f1", "precision", "recall", "accuracy"),
+    *("perplexity", "bits_per_byte"),
     *(*METRICS, "distinct1", "distinct2"),
+    *("masked_bits_per_byte", "masked_perplexity", "masked_accuracy", "next_sentence_accuracy"),
     *("spelling_bits_per_byte", "best_possible", "mean_absolute_error", "pearson", "spearman"),
 )
 
@@ -539,7 +562,8 @@ def _report(
 
 _BESIDE = (
     *("perplexity", "bits_per_byte", "accuracy", "precision", "recall", "by_type", "micro_f1", "macro_f1"),
-    *("calibration_error", "mean_absolute_error", "pearson", "spearman"),
+    *("matthews", "positive_f1", "calibration_error", "mean_absolute_error", "pearson", "spearman"),
+    *("masked_perplexity", "masked_accuracy", "next_sentence_accuracy"),
     *(*METRICS, "distinct1", "distinct2", "by_length", "edits"),
 )
 
@@ -677,8 +701,14 @@ def _check_same_pieces(trials: Sequence[Trial]) -> None:
 
 def task_of(data: Any, names: Sequence[str], trust: bool = False) -> TaskName:
     """Return the task of the first model, or guess it from the data."""
+    if names and is_run(run := named_settings(names[0])[0]):
+        return task_of_kind(from_run(run, _guessed(data), (), trust).kind)
     if names:
-        first = _expand(names[0])[0]
+        first = _expand(named_settings(names[0])[0])[0]
         kind = kind_of(first)
         return load_recipe(first, trust=trust).task.name if kind.endswith(".py") else task_of_kind(kind)
-    return tasks.of_shape((guess_shape(data) if isinstance(data, str) else guess_rows(data)).name)
+    return tasks.of_shape(_guessed(data).name)
+
+
+def _guessed(data: Any) -> Shape:
+    return guess_shape(data) if isinstance(data, str) else guess_rows(data)

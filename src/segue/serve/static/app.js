@@ -2,6 +2,7 @@
 
 const TASKS = {
   lm: { verb: "Write", tab: "Write", what: "Prompt", hint: "Begin a text, or leave this empty" },
+  masked_lm: { verb: "Fill", tab: "Fill", what: "Text", hint: "The cows [MASK] grass in the [MASK].", live: true },
   classify: { verb: "Classify", tab: "Classify", what: "Text", hint: "A text to put into a class", live: true },
   tag: { verb: "Tag", tab: "Tag", what: "Text", hint: "A sentence a line", live: true },
   seq2seq: { verb: "Translate", tab: "Translate", what: "Text", hint: "A sentence a line" },
@@ -13,6 +14,7 @@ const SOURCES = { // runs of seq2seq whose sources are no text
 };
 const FIGURES = { // the main figure of a task, and how it is said
   lm: ["bits_per_byte", (x) => `${x.toFixed(3)} bits per byte`],
+  masked_lm: ["masked_bits_per_byte", (x) => `${x.toFixed(3)} masked bits per byte`],
   classify: ["accuracy", (x) => `${(100 * x).toFixed(1)} % right`],
   tag: ["accuracy", (x) => `${(100 * x).toFixed(1)} % right`], // of spans: span F1
   seq2seq: ["bleu", (x) => `BLEU ${x.toFixed(1)}`],
@@ -27,6 +29,8 @@ const MOST_COLOURED = 20000; // tokens; a browser becomes slow beyond
 const MOST_WORDS = 20; // lines that are looked up at once
 const LEAST_DROP = 0.5; // nats; where no word matters more, none is shaded fully
 const END = "</s>";
+const MASK = "[MASK]";
+const HOLE = /\[MASK\]|<mask>/;
 const LOSSY = ["wordpiece", "sentencepiece"]; // tokens that change the text
 const HUES = 10;
 const SHADES = 9;
@@ -268,6 +272,29 @@ class Writer extends Panel {
   }
 }
 
+/** Fills holes. */
+class Filler extends Panel {
+  async follow(text) {
+    const signal = this.again();
+    this.tell("");
+    if (!HOLE.test(text)) return this.body.replaceChildren(make("p", { className: "empty" }, `Write ${MASK} in the place of each token to be filled in.`));
+    const { filled, holes, unread, unknown } = await answer("fill", { run: this.run.name, text, top: 10 }, signal);
+    const head = (i) => make("h4", {}, holes.length > 1 ? `Hole ${i + 1}` : "What fills the hole");
+    this.body.replaceChildren(
+      make("p", { className: "translated", dir: "auto" }, filled),
+      ...holes.flatMap((fillers, i) => [head(i), make("ol", { className: "bars" }, ...fillers.map((filler) => this.filler(filler)))]));
+    this.tell([
+      unread ? `The text is ${many(unread, "token")} longer than the model sees at once: each hole is filled from what stands around it.` : "",
+      unknown.length ? `Unknown to this model, and read as such: ${[...new Set(unknown)].map(visible).join(", ").slice(0, 200)}` : "",
+    ].filter(Boolean).join(" "));
+  }
+
+  filler({ token, probability, text }) {
+    const label = make("button", { className: "token", type: "button", title: "Put this in", onclick: () => begin(text) }, visible(token));
+    return bar(label, probability);
+  }
+}
+
 class Classifier extends Panel {
   async follow(text) {
     const signal = this.again();
@@ -433,7 +460,7 @@ class Neighbours extends Panel {
   }
 }
 
-const PANELS = { lm: Writer, classify: Classifier, tag: Tagger, seq2seq: Translator, embed: Neighbours };
+const PANELS = { lm: Writer, masked_lm: Filler, classify: Classifier, tag: Tagger, seq2seq: Translator, embed: Neighbours };
 
 // One scale of surprisal for all panels: nine shades, up to a round number that one token in twenty exceeds.
 

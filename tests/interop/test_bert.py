@@ -1,0 +1,264 @@
+"""BERT and RoBERTa of transformers, in and out: the same states, logits and files on both sides; what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, RobertaConfig
+
+import segue
+from segue.batches.batch import Batch
+from segue.cli import main
+from segue.errors import InputError
+from segue.interop.formats import export_run, import_run
+from segue.interop.huggingface.bert import grown, inexpressible, their_tensors
+from segue.interop.huggingface.bert_tokens import their_ids
+from segue.interop.huggingface.origin import origin_of, write_back
+from segue.models.bert import Bert
+from segue.tokens.learn import byte_names
+
+SMALL = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 96}
+BODIES = ["BertModel", "BertForMaskedLM", "BertForPreTraining", "RobertaModel", "RobertaForMaskedLM"]
+TEXT, PAIR = "Paris is the capital of France.", ("The cat sat, didn't it?", "Grüße, 北京!")
+LETTERS = sorted(set("".join([TEXT, *PAIR]).lower()) - {" "})
+WORDPIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *LETTERS, *("##" + letter for letter in LETTERS), "the"]
+MERGES = [("t", "h"), ("Ġ", "th"), ("Ġth", "e"), ("a", "t")]
+BYTE_PAIRS = ["<s>", "<pad>", "</s>", "<unk>", *byte_names(), *(a + b for a, b in MERGES), "<mask>"]
+
+
+def write_theirs(folder: Path, name: str, **config: Any) -> tuple[Any, Any]:
+    """A model with random weights, those that begin as 0 or 1 among them, and its tokenizer, as transformers writes
+    them; the tables have some rows more than there are tokens."""
+    if name.startswith("Roberta"):
+        vocab = {token: i for i, token in enumerate(BYTE_PAIRS)}
+        tokenizer = transformers.RobertaTokenizer(vocab=vocab, merges=MERGES)
+        made: Any = RobertaConfig(**SMALL | {"vocab_size": len(vocab) + 3, "max_position_embeddings": 82} | config)
+    else:
+        vocab = {piece: i for i, piece in enumerate(WORDPIECES)}
+        tokenizer = transformers.BertTokenizer(vocab=vocab, do_lower_case=True)
+        made = BertConfig(**SMALL | {"vocab_size": len(vocab) + 3, "max_position_embeddings": 80} | config)
+    torch.manual_seed(0)
+    model = getattr(transformers, name)(made).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.3 if parameter.dim() == 1 else 0.1)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return model, tokenizer
+
+
+def framed(run: segue.Run, *texts: str) -> Batch:
+    """One row: a text, or a pair."""
+    ids, segments = run.codec.frame(*(run.tokenizer.encode(text) for text in texts))
+    tokens_BT, segments_BT = torch.from_numpy(ids)[None], torch.from_numpy(segments)[None]
+    return Batch(tokens_BT, tokens_BT, torch.ones_like(tokens_BT, dtype=torch.bool), segments_BT=segments_BT)
+
+
+def check_same(run: segue.Run, ids: list[int], model: Any, tokenizer: Any) -> None:
+    """The ids of a text and of a pair, the states of all layers, and what the heads that are there say of them."""
+    for texts in ((TEXT,), PAIR):
+        batch, encoded = framed(run, *texts), tokenizer(*texts, return_tensors="pt")
+        assert [ids[i] for i in batch.tokens_BT[0].tolist()] == encoded["input_ids"][0].tolist()
+        with torch.inference_mode():
+            theirs = model(**encoded, output_hidden_states=True)
+            hidden = run.model.encode(batch)
+            logits = run.model.unembed(hidden[-1])
+            pooled = run.model.pooled(hidden[-1])
+            found = {"hidden_states": hidden, "logits": logits, "prediction_logits": logits, "pooler_output": pooled}
+            if run.model.next_head is not None:
+                found["seq_relationship_logits"] = run.model.next_head(pooled).flip(-1)
+        size, compared = run.tokenizer.vocab_size, 0
+        for name, ours in found.items():
+            if name not in theirs:
+                continue
+            expected = torch.stack(theirs[name]) if name == "hidden_states" else theirs[name]
+            expected = expected[..., ids[:size]] if name in ("logits", "prediction_logits") else expected
+            assert (ours - expected).abs().max() < 1e-4 and expected.std() > 0.1
+            compared += 1
+        assert compared == {"BertForPreTraining": 3}.get(type(model).__name__, 2)
+
+
+def check_back(theirs: Path, ours: Path) -> None:
+    """Two folders with the same tensors and files."""
+    tensors, back = load_file(theirs / "model.safetensors"), load_file(ours / "model.safetensors")
+    assert tensors.keys() == back.keys()
+    assert all(torch.equal(tensor, back[name]) and tensor.dtype == back[name].dtype for name, tensor in tensors.items())
+    names = {path.name for path in theirs.iterdir()}
+    assert names == {path.name for path in ours.iterdir()}
+    for name in names - {"model.safetensors"}:
+        assert (theirs / name).read_bytes() == (ours / name).read_bytes()
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_what_comes_in_is_the_same_and_goes_out_as_it_came(name: str, tmp_path: Path) -> None:
+    model, tokenizer = write_theirs(tmp_path / "hf", name)
+    notes = import_run(tmp_path / "hf", tmp_path / "run")
+    assert ("no masked head" in " ".join(notes)) == name.endswith("Model")
+    assert ("no pooler" in " ".join(notes)) == name.endswith("MaskedLM")
+    origin = origin_of(tmp_path / "run")
+    assert origin is not None
+    check_same(segue.load(tmp_path / "run", "cpu"), origin.ids, model, tokenizer)
+    export_run(tmp_path / "run", tmp_path / "back", "hf")
+    check_back(tmp_path / "hf", tmp_path / "back")
+
+
+@pytest.mark.parametrize("name", ["BertForPreTraining", "RobertaForMaskedLM"])
+def test_older_files_and_parts_of_files(name: str, tmp_path: Path) -> None:
+    """Names of 2018, tensors that are held twice, constants, half precision, and shards."""
+    model, _ = write_theirs(tmp_path / "hf", name)
+    path = tmp_path / "hf" / "model.safetensors"
+    tensors = {key.replace("LayerNorm.weight", "LayerNorm.gamma"): one.half() for key, one in load_file(path).items()}
+    prefix, head = ("bert", "cls.predictions") if name.startswith("Bert") else ("roberta", "lm_head")
+    tensors[f"{head}.decoder.weight"] = tensors[f"{prefix}.embeddings.word_embeddings.weight"].clone()
+    tensors[f"{prefix}.embeddings.position_ids"] = torch.arange(80)[None]
+    save_file(tensors, path)
+    import_run(tmp_path / "hf", tmp_path / "run")
+    export_run(tmp_path / "run", tmp_path / "back", "hf")
+    check_back(tmp_path / "hf", tmp_path / "back")
+
+    path.unlink()
+    model.half().save_pretrained(tmp_path / "hf", max_shard_size="20kB")
+    assert len(list((tmp_path / "hf").glob("*.safetensors"))) > 2
+    import_run(tmp_path / "hf", tmp_path / "shards")
+    weights = [load_file(tmp_path / run / "model.safetensors") for run in ("run", "shards")]
+    assert all(torch.equal(one, weights[1][key]) for key, one in weights[0].items())
+
+
+@pytest.mark.parametrize("name", ["BertForPreTraining", "RobertaForMaskedLM"])
+def test_a_run_of_ours_goes_out(name: str, tmp_path: Path) -> None:
+    """A run that did not come from a folder: its own ids, a row for padding, and the same model on both sides."""
+    write_theirs(tmp_path / "hf", name)
+    import_run(tmp_path / "hf", tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "huggingface")
+    opens = "AutoModelForPreTraining" if name.startswith("Bert") else "AutoModelForMaskedLM"
+    assert opens in " ".join(export_run(tmp_path / "run", tmp_path / "out", "hf"))
+    run, tokenizer = segue.load(tmp_path / "run", "cpu"), AutoTokenizer.from_pretrained(tmp_path / "out")
+    model = getattr(transformers, opens).from_pretrained(tmp_path / "out").eval()
+    assert type(model).__name__ == name and model.config.pad_token_id == tokenizer.pad_token_id
+    style = "bert" if name.startswith("Bert") else "roberta"
+    order = their_ids(run.tokenizer, style)
+    ids = [order.index(i) for i in range(run.model.sizes.ids)]
+    check_same(run, ids, model, tokenizer)
+
+    padded = tokenizer([TEXT, "x"], padding=True, return_tensors="pt")
+    with torch.inference_mode():
+        logits = model(**padded)[0]
+        alone = model(**tokenizer("x", return_tensors="pt"))[0]
+    assert (logits[1, : alone.shape[1]] - alone[0]).abs().max() < 1e-4
+    assert logits.softmax(-1)[..., tokenizer.pad_token_id].max() == 0
+    import_run(tmp_path / "out", tmp_path / "again")
+    check_same(segue.load(tmp_path / "again", "cpu"), origin_of(tmp_path / "again").ids, model, tokenizer)  # type: ignore[union-attr]
+
+
+def test_a_head_that_training_here_made_goes_out(tmp_path: Path) -> None:
+    write_theirs(tmp_path / "hf", "BertModel")
+    import_run(tmp_path / "hf", tmp_path / "run")
+    model, origin = segue.load(tmp_path / "run", "cpu").model, origin_of(tmp_path / "run")
+    assert origin is not None and grown(model, origin) is origin
+    with torch.no_grad():
+        model.transform.weight += 0.1
+    after = grown(model, origin)
+    assert after.config["architectures"] == ["BertForMaskedLM"]
+    assert after.config | {"architectures": []} == origin.config | {"architectures": []}
+    write_back(tmp_path / "out", after, after.config, their_tensors(model, after))
+    _, about = AutoModelForMaskedLM.from_pretrained(tmp_path / "out", output_loading_info=True)
+    assert not about["missing_keys"] and not about["unexpected_keys"]
+
+
+def edit(path: Path, **values: Any) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | values), encoding="utf-8")
+
+
+def _tensors(folder: Path, change: Any) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors")
+
+
+LAYER = "bert.encoder.layer.1.output.dense.weight"
+DAMAGES: dict[str, tuple[Any, str]] = {
+    "feed": (
+        lambda f: edit(f / "config.json", intermediate_size=48),
+        "intermediate_size=48, which bert here cannot be",
+    ),
+    "function": (lambda f: edit(f / "config.json", hidden_act="relu"), 'Expected "gelu"'),
+    "positions": (lambda f: edit(f / "config.json", position_embedding_type="relative_key"), "relative_key"),
+    "decoder": (lambda f: edit(f / "config.json", is_decoder=True), "is_decoder=true"),
+    "heads": (lambda f: edit(f / "config.json", num_attention_heads=5), "does not divide"),
+    "layers": (
+        lambda f: edit(f / "config.json", num_hidden_layers=3),
+        "layer.2.attention.self.query.weight is missing",
+    ),
+    "width": (lambda f: edit(f / "config.json", hidden_size=48, intermediate_size=192), "does not fit config.json"),
+    "short": (lambda f: edit(f / "config.json", max_position_embeddings=4), "leaves 4 places"),
+    "dropout": (lambda f: edit(f / "config.json", hidden_dropout_prob=2), "hidden_dropout_prob"),
+    "eps": (lambda f: edit(f / "config.json", layer_norm_eps="small"), "layer_norm_eps"),
+    "another model": (lambda f: edit(f / "config.json", model_type="distilbert"), "model_type=distilbert"),
+    "missing": (lambda f: _tensors(f, lambda t: t.pop(LAYER)), f"{LAYER.removeprefix('bert.')} is missing"),
+    "half a head": (lambda f: _tensors(f, lambda t: t.pop("cls.predictions.bias")), "cls.predictions.bias is missing"),
+    "few rows": (
+        lambda f: _tensors(
+            f, lambda t: t.update({(n := "bert.embeddings.word_embeddings.weight"): t[n][:20].contiguous()})
+        ),
+        "has 20 rows, and the tokens go up to",
+    ),
+    "untied": (
+        lambda f: _tensors(f, lambda t: t.update({"cls.predictions.decoder.weight": torch.ones(3)})),
+        "is not the same as",
+    ),
+    "not a number": (lambda f: _tensors(f, lambda t: t[LAYER].fill_(torch.nan)), "NaN or infinite"),
+    "pickle": (
+        lambda f: ((f / "model.safetensors").unlink(), (f / "pytorch_model.bin").touch()),
+        "AutoModelForPreTraining",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_bert_here_cannot_be_is_refused_and_leaves_nothing(damage: str, tmp_path: Path) -> None:
+    write_theirs(tmp_path / "hf", "BertForMaskedLM")
+    change, message = DAMAGES[damage]
+    change(tmp_path / "hf")
+    with pytest.raises(InputError, match=re.escape(message)):
+        import_run(tmp_path / "hf", tmp_path / "run")
+    assert {path.name for path in tmp_path.iterdir()} == {"hf"}
+
+
+def test_tensors_without_a_place_are_kept(tmp_path: Path) -> None:
+    """A head for questions is not read; it goes out again."""
+    write_theirs(tmp_path / "hf", "BertForQuestionAnswering")
+    assert "2 tensors have no place here" in " ".join(import_run(tmp_path / "hf", tmp_path / "run"))
+    export_run(tmp_path / "run", tmp_path / "back", "hf")
+    check_back(tmp_path / "hf", tmp_path / "back")
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"norm": "pre"}, "model.norm=pre"),
+        ({"position": "rotary"}, "model.position=rotary"),
+        ({"activation": "silu"}, "model.activation=silu"),
+        ({"activation": "relu", "first_position": 2, "segments": 1}, ""),
+    ],
+)
+def test_settings_that_their_format_lacks(config: dict[str, Any], message: str) -> None:
+    assert inexpressible(Bert.Config(**config)).startswith(message)
+    assert bool(inexpressible(Bert.Config(**config))) == bool(message)
+
+
+def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_theirs(tmp_path / "hf", "BertForMaskedLM")
+    assert main(["import", str(tmp_path / "hf"), "--out", str(tmp_path / "run")]) == 0
+    assert main(["export", str(tmp_path / "run"), "--to", "hf", str(tmp_path / "out")]) == 0
+    assert "AutoModelForMaskedLM.from_pretrained" in capsys.readouterr().out
