@@ -330,11 +330,6 @@ class Body(ABC):
         """Return hidden_LBTD: the token embeddings, then each layer's output, the last after the final norm; 0 where
         the mask is False."""
 
-    def states_at(self, batch: Batch, places_BK: Array) -> Array:
-        """Return x_BKD: the last layer's states at some places; a model may leave out what only others need."""
-        last_BTD = self.encode(batch)[-1]
-        return last_BTD.gather(1, places_BK[:, :, None].expand(-1, -1, last_BTD.shape[-1]))
-
     def last_layer(self, batch: Batch) -> Array:
         """Compute the last layer of `encode` alone, hidden_BTD; padding may hold anything."""
         return self.encode(batch)[-1]
@@ -342,6 +337,11 @@ class Body(ABC):
     def pooled(self, last_BTD: Array) -> Array | None:
         """x_BD: one vector for a text, as the body itself learnt to make it of its first place; None: it did not."""
         return None
+
+    def states_at(self, batch: Batch, places_BK: Array) -> Array:
+        """Return x_BKD: the last layer's states at some places; a model may leave out what only others need."""
+        last_BTD = self.last_layer(batch)
+        return last_BTD.gather(1, places_BK[:, :, None].expand(-1, -1, last_BTD.shape[-1]))
 
     def unembed(self, hidden: Array, last: bool = True) -> Array | None:
         """Compute the logits of the last layer's states; not `last`: of another layer's, as if it were the last, with

@@ -86,12 +86,15 @@ class FinetunedClassifier(Heading, NeuralClassifier):
         real_BN1 = batch.mask_BT[:, :: self.sizes.window, None].to(x_BND.dtype)
         return (x_BND * real_BN1).sum(1) / real_BN1.sum(1)
 
+    def places(self, batch: Batch) -> Tensor | None:
+        if self.pooling == "mean":
+            return None
+        last_B1 = batch.mask_BT.sum(1, keepdim=True) - 1
+        return last_B1 if self.pooling == "last" else torch.zeros_like(last_B1)
+
     def select(self, hidden_LBTD: Tensor, batch: Batch) -> Tensor:
-        if self.pooling in ("pooler", "first"):
-            return hidden_LBTD[:, :, :1]
-        mask_BT = batch.mask_BT
-        if self.pooling == "last":
-            last_B = mask_BT.sum(1) - 1
-            return hidden_LBTD[:, torch.arange(len(last_B), device=last_B.device), last_B, None]
-        hidden_LBTD = hidden_LBTD.masked_fill(~mask_BT[:, :, None], 0.0)
-        return hidden_LBTD.sum(2, keepdim=True) / mask_BT.sum(1)[:, None, None]
+        places_B1 = self.places(batch)
+        if places_B1 is not None:
+            return hidden_LBTD.gather(2, places_B1[None, :, :, None].expand(len(hidden_LBTD), -1, -1, self.body.width))
+        mask_BT1 = batch.mask_BT[:, :, None]
+        return hidden_LBTD.masked_fill(~mask_BT1, 0.0).sum(2, keepdim=True) / mask_BT1.sum(1, keepdim=True)

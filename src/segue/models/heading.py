@@ -23,7 +23,7 @@ from segue.batches.batch import Batch
 from segue.batches.codec import BodySpec
 from segue.errors import InputError
 from segue.models import model_class
-from segue.models.base import Body, Sizes, config_of
+from segue.models.base import Sizes, config_of
 from segue.models.network import Network
 
 AT_ONCE = 1 << 14
@@ -93,6 +93,11 @@ class Heading(Network):
     def select(self, hidden_LBTD: Tensor, batch: Batch) -> Tensor:
         """Return the states that the head reads, hidden_LBND, of rows that are one window each."""
 
+    def places(self, batch: Batch) -> Tensor | None:
+        """Return the places of the states that the head reads, places_BN, so that a body may leave out others; None:
+        `select` needs all."""
+        return None
+
     def states(self, batch: Batch) -> Tensor:
         """Compute x_BND: the states that the head reads, of the last layer or a mix of all; rows of several windows
         have those of each window, one after the other."""
@@ -111,8 +116,13 @@ class Heading(Network):
             return hidden.reshape(hidden.shape[0], rows, -1, hidden.shape[-1])
 
     def _selected(self, batch: Batch) -> Tensor:
-        hidden_LBTD = self.body.last_layer(batch)[None] if self.mix is None else self.body.encode(batch)
-        return self.select(hidden_LBTD, batch)
+        if self.mix is not None:
+            return self.select(self.body.encode(batch), batch)
+        places_BN = self.places(batch)
+        if places_BN is not None:
+            hidden_BND: Tensor = self.body.states_at(batch, places_BN)
+            return hidden_BND[None]
+        return self.select(self.body.last_layer(batch)[None], batch)
 
     def _in_parts(self, batch: Batch) -> Tensor:
         """Read many windows, some at a time. In training their states are computed again for the gradient, so that

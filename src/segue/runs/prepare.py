@@ -162,7 +162,7 @@ def _prepare(begun: Begun, world: World, progress: Progress, store: Path) -> Pre
         held_out = task.held_out(corpus, "validation", codec, store / "validation", recipe.train.validate_tokens)
         corpus.ledger.unknown_rate = held_out.unknown_rate
     _note_vectors(recipe, corpus)
-    if body is not None:
+    if body is not None and body.weights:
         corpus.ledger.note(f"the body under its head, sha256 {body.sha256}", recipe.model.body)
     write_ledger(corpus, path)
     begun.broadcast(world, codec.labels, held_out is not None)
