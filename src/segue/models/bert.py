@@ -281,8 +281,9 @@ class Bert(Network, MaskedModel):
             )
         places = torch.arange(length, device=tokens_BT.device)
         x_BTD = self.drop(self.norm(self._summed(batch, places)))
-        if torch.is_autocast_enabled(x_BTD.device.type):  # half the memory traffic of norms and sums
-            x_BTD = x_BTD.to(torch.get_autocast_dtype(x_BTD.device.type))
+        device = x_BTD.device.type
+        if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+            x_BTD = x_BTD.to(torch.get_autocast_dtype(device))  # half the memory traffic of norms and sums
         yield x_BTD
         mask = None if batch.unpadded else batch.mask_BT[:, None, None, :]
         bias, rotation = self.positions.bias(places, length), self.positions.rotation(places)
