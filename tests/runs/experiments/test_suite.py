@@ -18,7 +18,7 @@ from segue.errors import InputError
 from segue.look.page.markup import one_decimal
 from segue.recipe import read_recipe
 from segue.runs.experiments.suite import mean
-from segue.runs.experiments.suite_file import read_suite
+from segue.runs.experiments.suite_file import Files, find, read_suite
 
 WORDS = ("good", "bad", "film", "cat", "sat", "the")
 FIRST_MEANS = ["74.0", "71.0", "75.2", "79.6", "81.9"]
@@ -66,6 +66,18 @@ def ran(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Pa
 
 
 # Means
+
+
+def test_files_and_columns_are_those_of_glue(tmp_path: Path) -> None:
+    parses = "index\tsentence1_parse\tsentence1\tsentence2\tlabel1\tgold_label"
+    for name in ("train", "dev_matched", "test_mismatched"):
+        write(tmp_path / f"MNLI/{name}.tsv", [parses])
+    mnli = next(task for task in read_suite("glue").tasks if task.name == "MNLI")
+    found = find(mnli, [tmp_path / "nowhere", tmp_path])
+    assert isinstance(found, Files)
+    assert found.columns == "gold_label,sentence1,sentence2" and list(found.tests) == ["MNLI-m"]
+    assert list(found.predict) == ["MNLI-mm.tsv"]
+    assert find(mnli, [tmp_path / "nowhere"]) == "MNLI/train.tsv"
 
 
 def test_the_means_of_the_lectures_table_come_out() -> None:

@@ -122,7 +122,9 @@ def run_suite(
                 left_out[one.task.name] = str(error)
         if not scored:
             raise SegueError(f"No task of {suite.name} could be trained: {'; '.join(left_out.values())}")
-        result = _report(suite, scored, left_out, model, lines, again, place)
+        skipped = {one.task.name: one.corpus.ledger.skipped().get("skipped") for one in planned}
+        notes = {name: found for name, found in skipped.items() if found}
+        result = _report(suite, scored, left_out, notes, model, lines, again, place)
     return SuiteResult(result, wall_seconds=time.perf_counter() - begun)
 
 
@@ -330,6 +332,7 @@ def _report(
     suite: Suite,
     scored: Sequence[Scored],
     left_out: Mapping[str, str],
+    skipped: Mapping[str, dict[str, Any]],
     model: str,
     lines: Sequence[str],
     command: str,
@@ -346,6 +349,7 @@ def _report(
         "rows": [_row(one) for one in scored],
         "means": [_mean_row(name, of, scores, scored) for name, of in suite.means.items()],
         "left_out": dict(left_out),
+        "skipped": dict(skipped),
         "published": _published(suite, scored) if suite.published else None,
         "submission": [str(place / SUBMISSION / name) for name in written],
         "train_seconds": sum(one.seconds * len(one.runs) for one in {one.task: one for one in scored}.values()),
