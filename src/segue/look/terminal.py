@@ -232,6 +232,7 @@ def suite_means(result: dict[str, Any]) -> list[str]:
     said = [_mean_told(one) for one in means]
     if missing := list(dict.fromkeys(name for one in means for name in one["missing"])):
         said.append(f"These are means of the columns that ran, not of the suite: {', '.join(missing)} missing.")
+    said += [f"{name}: {one['rows']:,} rows were skipped. {one['first']}." for name, one in result["skipped"].items()]
     return [*said, *(f"Left out: {name}, as {why}." for name, why in result["left_out"].items())]
 
 
