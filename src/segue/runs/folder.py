@@ -231,7 +231,7 @@ def held(folder: Path, made: list[Path], again: str, check: Callable[[], None] =
         try:
             yield
         except BaseException as error:
-            if any(folder.glob("*/recipe.toml")):
+            if any(folder.glob("**/recipe.toml")):
                 goes_on(error, again)
                 raise
             for name in {COMPARISON, ".lock"} - before:

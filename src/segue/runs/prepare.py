@@ -42,8 +42,14 @@ class Prepared(NamedTuple):
     store: Store
     held_out: HeldOut | None
     """The validation data, if there is any."""
-    body: Path | None = None
-    """The weights of the body under the model's head (model.body), if it has one."""
+    body: Kept | None = None
+    """The body under the model's head (model.body), if it has one."""
+
+    @property
+    def stores(self) -> list[Store]:
+        """The training rows, and the validation rows if they are rows too."""
+        held_out = self.held_out.data if self.held_out else None
+        return [self.store, held_out] if isinstance(held_out, Store) else [self.store]
 
     @property
     def tested(self) -> str:
@@ -125,8 +131,8 @@ def prepare(begun: Begun, world: World, progress: Progress, shared: Shared | Non
     """Read the data and write ids (the first process), or read what it has written (the others)."""
     if not world.first:
         return _read(begun)
-    if begun.recipe.train.init:
-        files.copy_origin(Path(begun.recipe.train.init), begun.path)
+    if before := begun.recipe.train.init or begun.recipe.model.body:
+        files.copy_origin(Path(before), begun.path)
     with begun.corpus.unchanged():
         if shared is None:
             return _prepare(begun, world, progress, begun.path / "store")
@@ -166,7 +172,7 @@ def _prepare(begun: Begun, world: World, progress: Progress, store: Path) -> Pre
         corpus.ledger.note(f"the body under its head, sha256 {body.sha256}", recipe.model.body)
     write_ledger(corpus, path)
     begun.broadcast(world, codec.labels, held_out is not None)
-    return Prepared(corpus, codec, encoded.store, held_out, body and body.weights)
+    return Prepared(corpus, codec, encoded.store, held_out, body)
 
 
 def _read(begun: Begun) -> Prepared:
@@ -174,7 +180,7 @@ def _read(begun: Begun) -> Prepared:
     body = kept_body(store)
     codec = _codec(begun.recipe, *load_sides(begun.path), begun.labels, None, body)
     held_out = HeldOut(None, 0.0) if begun.validates else None  # only the first process validates
-    return Prepared(None, codec, Store(store / "train"), held_out, body and body.weights)
+    return Prepared(None, codec, Store(store / "train"), held_out, body)
 
 
 def _codec(
@@ -252,7 +258,8 @@ def _tokenizers(recipe: Recipe, corpus: Corpus, path: Path, progress: Progress) 
 def _of_run(recipe: Recipe, other: str) -> tuple[Tokenizer, Tokenizer | None]:
     files.check_run(Path(other))
     tokenizer, source = load_sides(Path(other))
-    recipe.task.check_tokens(tokenizer, other, recipe.data)
+    if not recipe.model_class.framed:  # a body reads its own tokens, of any kind
+        recipe.task.check_tokens(tokenizer, other, recipe.data)
     return tokenizer, source
 
 
