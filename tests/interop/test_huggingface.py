@@ -348,7 +348,9 @@ def test_what_was_trained_on_goes_out_in_the_same_ids(bpe: Tokenizer, tmp_path: 
     old, new = model.transformer.wte.weight, again.transformer.wte.weight
     assert torch.equal(old[VOCAB:], new[VOCAB:]) and not torch.equal(old[:VOCAB], new[:VOCAB])
     untied = settings | {"model.tied": False, "train.steps": 1, "data.validation": 0}
-    other = segue.train("gpt", tmp_path / "book.txt", tmp_path / "untied", untied)
+    asked = [f"{key}={str(value).lower()}" for key, value in untied.items()]
+    assert main(["train", "gpt", str(tmp_path / "book.txt"), "--out", str(tmp_path / "untied"), *asked]) == 0
+    other = segue.load(tmp_path / "untied", "cpu")
     export_gpt2(other.path, tmp_path / "other")
     loose = AutoModelForCausalLM.from_pretrained(tmp_path / "other").eval()
     assert torch.equal(loose.lm_head.weight[: VOCAB - 1], other.model.head.weight[2:])

@@ -156,7 +156,7 @@ def _export_back(run: Run, folder: Path, origin: Origin) -> list[str]:
         now |= {key: value for key, value in _their_config(config, 0).items() if key in _DEFAULTS}
     notes = write_back(folder, origin, now, tensors)
     if run.recipe.decode.start and not theirs.added_before(theirs.tokens()):
-        notes.append("Trained here, it saw its end token before each text; its tokenizer, as it came, adds none.")
+        notes.append("Trained here, it saw the start mark before each text; its tokenizer, as it came, adds none.")
     return notes
 
 
