@@ -206,7 +206,8 @@ class Folder:
         for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "ignore_merges"):
             if model.get(key):
                 raise self._other(path, f"it has {key}={json.dumps(model[key])}")
-        cut, normalizer = file.get("pre_tokenizer"), file.get("normalizer")
+        cut: Any = file.get("pre_tokenizer")
+        normalizer = file.get("normalizer")
         if normalizer not in (None, PREPEND):
             raise self._other(path, "it changes the text before it cuts it (normalizer)")
         split = _split_of(cut)
