@@ -12,6 +12,7 @@ after the other. A text without tokens has a vector of zeros. A translator gives
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -73,8 +74,8 @@ def _check(model: Any, pooling: str, layer: int | None) -> None:
     kind = type(model).__module__.rpartition(".")[2]
     if not gives_vectors(model):
         raise InputError(
-            f"{kind} has no hidden states, and so no vectors of texts. Expected a run of bert, gpt or rnn_lm, of a model "
-            "that was fine-tuned from one, or of a translator."
+            f"{kind} has no hidden states, and so no vectors of texts. Expected a run of bert, gpt or rnn_lm, of a "
+            "model that was fine-tuned from one, or of a translator."
         )
     if pooling not in get_args(Pooling):
         raise InputError(f"pooling={pooling} is not known.{nearest(pooling, get_args(Pooling))}")
@@ -122,7 +123,8 @@ def _rows(opened: Opened, number: int, example: Example, pooling: str) -> Iterat
         texts = texts[0].split("\t", 1)
     sides = [codec.tokenizer.encode(text).astype(np.int64) for text in texts]
     if isinstance(opened.model, LanguageModel):
-        frame, added = lambda *ids: (np.concatenate([[codec.sizes.start], *ids]), np.zeros(1)), 1
+        start = [codec.sizes.start] * opened.decode.starts(sides[0].tolist())
+        frame, added = partial(_begun, start), len(start)
     else:
         frame, added = codec.frame, 2 + codec.sizes.separators * (len(sides) - 1)
     if sum(map(len, sides)) + added > window:
@@ -133,6 +135,12 @@ def _rows(opened: Opened, number: int, example: Example, pooling: str) -> Iterat
         cut = [sides]
     for one in cut:
         yield _Row(number, *frame(*one))
+
+
+def _begun(start: list[int], *sides: Ids) -> tuple[Ids, Ids]:
+    """What a language model reads of a text, and segments, which it has not."""
+    ids = np.concatenate([np.array(start, np.int64), *sides])
+    return ids, np.zeros_like(ids)
 
 
 def _pooled(opened: Opened, rows: Sequence[_Row], pooling: str, layer: int | None) -> tuple[Vectors, Vectors]:
