@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,9 +42,14 @@ def train(kind: str, folder: Path, **settings: Any) -> segue.Run:
 
 def begin(kind: str, folder: Path, **settings: Any) -> segue.Run:
     """Train a narrow model."""
+    if model_class(kind).framed:
+        settings |= {"model.body": str(begin("gpt", folder.parent / "body").path)}
     keys = {field.name: field.default for field in dataclasses.fields(model_class(kind).Config)}
     small = {f"model.{key}": value for key, value in SMALL.items() if keys.get(key)}
-    return train(kind, folder, **small, **settings)
+    run = train(kind, folder, **small, **settings)
+    if model_class(kind).framed:
+        shutil.rmtree(folder.parent / "body")  # the run does not need its body's any more
+    return run
 
 
 def follow(kind: str, folder: Path, init: Path) -> segue.Run:

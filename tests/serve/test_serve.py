@@ -158,6 +158,17 @@ def test_the_unknown_is_said(client: TestClient) -> None:
     assert streamed(client, run="char", prompt="Q")[-1]["unknown"] == ["Q"]
 
 
+def test_the_start_mark_is_fed_as_asked_and_said(client: TestClient, engine: Engine) -> None:
+    asked = {"run": "byte", "max_tokens": 8, "temperature": 0}
+    bare = ask(client, "generate", **asked, prompt="the", start=False)
+    assert bare["texts"] == [engine["byte"].run.generate("the", max_tokens=8, temperature=0.0, start=False)]
+    assert not bare["start_mark"] and not streamed(client, **asked, prompt="the", start=False)[-1]["start_mark"]
+    assert ask(client, "generate", **asked, prompt="", start=False)["start_mark"]  # nothing else could be read
+    assert ask(client, "generate", **asked, prompt="the")["start_mark"]
+    assert ask(client, "next", run="byte", context="the")["start_mark"]
+    assert ask(client, "score", run="byte", text="the")["start_mark"]
+
+
 @pytest.mark.parametrize("name", WRITERS)
 @pytest.mark.parametrize("prompt", ["", "the cow", "für die "])
 def test_a_stream_is_what_generate_writes(client: TestClient, name: str, prompt: str) -> None:

@@ -5,18 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from segue.data.config import Config as Data
 from segue.data.config import Label, Source
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from segue.tokens.spelling import Speller
     from segue.tokens.tokenizer import Tokenizer
 
+    Ids = NDArray[np.integer[Any]]
 
-Ids = NDArray[np.integer[Any]]
+
+@dataclass(frozen=True)
+class BodySpec:
+    """The body under a head: another run's model, which reads the text. With the weights under `body.`, this is all
+    that it takes to build the model again, without the body's run."""
+
+    kind: str
+    config: dict[str, Any]
+    """Its [model], as plain values."""
+    sizes: Sizes
 
 
 @dataclass(frozen=True)
@@ -45,6 +55,17 @@ class Sizes:
     """What a source is."""
     frame: int = 0
     """Numbers in a frame of the source: log-mels of sound, pixels of a picture; 0: the source is text."""
+    body: BodySpec | None = None
+    """The body under the model's head, if it has one."""
+    window: int = 0
+    """Tokens of a window: longer framed texts are read in several windows, which overlap; 0: texts are not framed."""
+
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> Sizes:
+        """Read the sizes that config.json has."""
+        body = values.get("body")
+        spec = None if body is None else BodySpec(body["kind"], body["config"], cls.of(body["sizes"]))
+        return cls(**{**values, "marks": tuple(values.get("marks", ())), "body": spec})
 
     @property
     def source_ids(self) -> int:
@@ -75,6 +96,17 @@ class Sizes:
         """The id of a mark."""
         return self.vocab_size + self.marks.index(name)
 
+    def framed(self, first: Ids, second: Ids | None = None) -> tuple[Ids, Ids]:
+        """Frame a text, or a pair, as a body reads it: start first STOP [second STOP]; return ids and segments."""
+        import numpy as np  # not above: help is shown without it
+
+        begin = np.concatenate([[self.start], first, [self.stop]])
+        if second is None:
+            return begin, np.zeros_like(begin)
+        begin = np.concatenate([begin, np.full(self.separators - 1, self.stop)])
+        ids = np.concatenate([begin, second, [self.stop]])
+        return ids, (np.arange(len(ids)) >= len(begin)).astype(ids.dtype)
+
 
 class Codec(NamedTuple):
     """The tokenizer, the labels and the [data] of a run, saved as tokenizer.json, config.json and recipe.toml."""
@@ -101,10 +133,4 @@ class Codec(NamedTuple):
 
     def frame(self, first: Ids, second: Ids | None = None) -> tuple[Ids, Ids]:
         """Frame a text, or a pair, as a body reads it: start first STOP [second STOP]; return ids and segments."""
-        stop, start = [self.sizes.stop], [self.sizes.start]
-        begin = np.concatenate([start, first, stop])
-        if second is None:
-            return begin, np.zeros_like(begin)
-        middle = np.repeat(stop, self.sizes.separators - 1)
-        ids = np.concatenate([begin, middle, second, stop])
-        return ids, (np.arange(len(ids)) >= len(begin) + len(middle)).astype(ids.dtype)
+        return self.sizes.framed(first, second)

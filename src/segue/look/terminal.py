@@ -18,7 +18,7 @@ from segue.inference.evaluation import HIDDEN_ZEROS, MEANINGS, NAMES
 from segue.inference.score import PseudoLine
 from segue.look.explain.layout import equation_lines, laid_out
 from segue.look.inside.view import View
-from segue.look.page.markup import figure, interval_takes, is_share, percent, visible
+from segue.look.page.markup import figure, interval_takes, is_share, one_decimal, percent, visible
 from segue.output.streams import open_console
 
 
@@ -111,11 +111,16 @@ def print_comparison(result: dict[str, Any]) -> None:
             *(["–" if "perplexity" not in row else number(row["perplexity"], 1)] if per_token else []),
             re.sub(r"\(p (.) (.*)\)", r"p\1\2", row[column.replace(" ", "_")]),
             size(row["parameters"]),
-            f"{row['train_seconds']:,.1f} s",
+            _seconds(row),
             size(row["tokens_per_second"]),
         )
     console = _console()
     console.print(table)
+    for one in result.get("frozen", ()):
+        figures = (written(one[name], main) for name in ("frozen", "tuned"))
+        console.print(
+            Text("{}: frozen {}, fine-tuned {}; do they differ? {}".format(one["body"], *figures, one["differs"]))
+        )
     if result.get("best"):
         known = {} if result["best_possible"] is None else {main: result["best_possible"]}
         console.print(f"The best possible on this text is {best_told(known | result['best'])}.")
@@ -126,6 +131,16 @@ def print_comparison(result: dict[str, Any]) -> None:
     console.print(f"\n{result['verdict']}")
     _print_times(console, result)
     console.print(f"The page: {result['report']}")
+
+
+def _seconds(row: dict[str, Any]) -> str:
+    """The seconds of training, and those of the run that it began from: 5.3 + 61 s."""
+    before = row.get("pretrained")
+    return f"{row['train_seconds']:,.1f} {_before(before['seconds']) if before else ''}s"
+
+
+def _before(seconds: float | None) -> str:
+    return "+ ? " if seconds is None else f"+ {seconds:,.0f} "
 
 
 def _print_times(console: Console, result: dict[str, Any]) -> None:
@@ -173,6 +188,73 @@ def claim_table(result: dict[str, Any]) -> dict[str, Any]:
         figures = (written(row[main], main), interval(row[f"{main}_ci"], main), seeds, size(row["parameters"]))
         rows.append([row["variant"], *place, *figures, f"{row['train_seconds']:,.1f} s"])
     return {"head": [*head, "parameters", "time"], "rows": rows}
+
+
+def print_suite(result: dict[str, Any]) -> None:
+    """The tasks in their order, the means, what was left out, and where the page is."""
+    shown = suite_table(result)
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    for place, heading in enumerate(shown["head"]):
+        table.add_column(heading, justify="right" if place > 1 else "left", no_wrap=True)
+    for cells in shown["rows"]:
+        table.add_row(*map(Text, cells))
+    console = _console()
+    console.print(Text(result["says"]))
+    console.print()
+    console.print(table)
+    console.print()
+    for line in suite_means(result):
+        console.print(Text(line))
+    _print_times(console, result)
+    if result["submission"]:
+        folder = result["submission"][0].rpartition("/")[0]
+        console.print(f"Predictions for {len(result['submission'])} files without labels: {folder}")
+    console.print(f"The page: {result['report']}")
+
+
+def suite_table(result: dict[str, Any]) -> dict[str, Any]:
+    """The table of a suite: headings, and a row a metric of each task; figures in hundredths."""
+    several = any(len(one["seeds"]) > 1 for row in result["rows"] for one in row["figures"].values())
+    head = ["task", "metric", "median" if several else "figure", "95 % interval", *(["seeds"] if several else [])]
+    rows = []
+    for row in result["rows"]:
+        for place, (metric, one) in enumerate(row["figures"].items()):
+            cells = [row["column"] if not place else "", NAMES.get(metric, metric), hundredths(one["median"])]
+            cells += [hundredths_between(one["ci"]), *([hundredths_between(_ends(one["seeds"]))] if several else [])]
+            last = [f"{row['rows']:,}", f"{row['train_seconds']:,.1f} s"] if not place else ["", ""]
+            rows.append([*cells, *last])
+    return {"head": [*head, "rows", "time"], "rows": rows}
+
+
+def suite_means(result: dict[str, Any]) -> list[str]:
+    """The means of a suite in sentences, and what was left out."""
+    means = [one for one in result["means"] if one["value"] is not None]
+    said = [_mean_told(one) for one in means]
+    if missing := list(dict.fromkeys(name for one in means for name in one["missing"])):
+        said.append(f"These are means of the columns that ran, not of the suite: {', '.join(missing)} missing.")
+    return [*said, *(f"Left out: {name}, as {why}." for name, why in result["left_out"].items())]
+
+
+def _mean_told(one: dict[str, Any]) -> str:
+    sure = f" ({one['ci'][0]:.1f} to {one['ci'][1]:.1f})" if all(map(math.isfinite, one["ci"])) else ""
+    seeds = f", {min(one['seeds']):.1f} to {max(one['seeds']):.1f} by seed" if len(one["seeds"]) > 1 else ""
+    of = f", {len(one['over'])} of {len(one['over']) + len(one['missing'])} columns" if one["missing"] else ""
+    return f"Mean, {one['mean']}: {one_decimal(one['value'])}{sure}{seeds}{of}."
+
+
+def hundredths(value: float) -> str:
+    """A figure of a suite: 0.521 as 52.1."""
+    return f"{100 * value:.1f}"
+
+
+def hundredths_between(pair: Sequence[float | None]) -> str:
+    """Two ends in hundredths; a dash if one is not known."""
+    ends = [end for end in pair if end is not None and math.isfinite(end)]
+    return " to ".join(map(hundredths, ends)) if len(ends) == 2 else "–"
+
+
+def _ends(values: Sequence[float]) -> tuple[float, float]:
+    return min(values), max(values)
 
 
 def _place(value: float) -> str:
@@ -284,6 +366,10 @@ def figures_told(result: dict[str, Any]) -> tuple[list[list[str]], list[str]]:
             words.append("decode: " + ", ".join(f"{name}={setting}" for name, setting in value.items()))
         elif key == "best":
             words.append(f"best possible: {best_told(value)}")
+        elif key == "pretrained":
+            words.append(_began(value))
+        elif key == "weight_change":
+            words.append(_changed(value))
         elif key == "edits":
             words.append("word errors: " + ", ".join(f"{count:,} {kind}" for kind, count in value.items()))
         elif isinstance(value, dict):
@@ -305,6 +391,19 @@ def figures_told(result: dict[str, Any]) -> tuple[list[list[str]], list[str]]:
     if skipped := result.get("skipped"):
         words.append(f"Rows that were skipped: {skipped['rows']:,}. {skipped['first']}.")
     return rows, words
+
+
+def _began(found: dict[str, Any]) -> str:
+    """Say which run a run began from, and how long that one was trained."""
+    took = "" if found["seconds"] is None else f", trained {number(found['seconds'], 1)} s"
+    return f"began from: {found['run']}{took}"
+
+
+def _changed(found: dict[str, Any]) -> str:
+    """Say how far the weights have moved since, and which part the most."""
+    most = max(found["parts"], key=lambda one: one["change"], default={"part": "nothing", "change": 0.0})
+    said = f"weights moved by {found['all']:.4f} of their length"
+    return f"{said}, most in {most['part']}: {most['change']:.4f} (the page shows each part)"
 
 
 def _print_types(types: list[dict[str, Any]]) -> None:

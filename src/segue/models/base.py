@@ -19,9 +19,10 @@ Callers check for a base class by `isinstance`, never by `hasattr`. This file im
 from __future__ import annotations
 
 import os
+import typing
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, NoReturn
 
@@ -59,6 +60,20 @@ class ModelConfig:
     """A word2vec run or file with pretrained vectors to start from."""
     runs: tuple[str, ...] = ()
     """The runs that the model is made of."""
+    body = ""
+    """The run whose model reads the text, under a new head."""
+
+
+def config_of(cls: Any, values: dict[str, Any]) -> Any:
+    """Rebuild a Config from config.json: lists become tuples, groups become their classes."""
+    hints = typing.get_type_hints(cls)
+
+    def back(name: str, value: Any) -> Any:
+        if is_dataclass(hints[name]):
+            return config_of(hints[name], value)
+        return tuple(value) if isinstance(value, list) else value
+
+    return cls(**{name: back(name, value) for name, value in values.items()})
 
 
 class TrainConfig:
@@ -92,6 +107,8 @@ class Model(ABC):
     """Values of data.label that it learns."""
     tokens: ClassVar[tuple[str, ...]] = ()
     """Kinds of tokens (tokens.kind) that it reads, the first by default; empty: any."""
+    framed: ClassVar[bool] = False
+    """Whether it has a body (model.body), so that texts reach it framed: start text STOP [text STOP]."""
 
     def __init__(self, config: Any, sizes: Sizes) -> None:
         self.config, self.sizes = config, sizes
@@ -313,9 +330,17 @@ class Body(ABC):
         """Return hidden_LBTD: the token embeddings, then each layer's output, the last after the final norm; 0 where
         the mask is False."""
 
+    def last_layer(self, batch: Batch) -> Array:
+        """Compute the last layer of `encode` alone, hidden_BTD; padding may hold anything."""
+        return self.encode(batch)[-1]
+
+    def pooled(self, last_BTD: Array) -> Array | None:
+        """x_BD: one vector for a text, as the body itself learnt to make it of its first place; None: it did not."""
+        return None
+
     def states_at(self, batch: Batch, places_BK: Array) -> Array:
         """Return x_BKD: the last layer's states at some places; a model may leave out what only others need."""
-        last_BTD = self.encode(batch)[-1]
+        last_BTD = self.last_layer(batch)
         return last_BTD.gather(1, places_BK[:, :, None].expand(-1, -1, last_BTD.shape[-1]))
 
     def unembed(self, hidden: Array, last: bool = True) -> Array | None:

@@ -13,11 +13,9 @@ that it stands alone.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import tempfile
 import tomllib
-import typing
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -36,7 +34,7 @@ from segue.errors import InputError
 from segue.linear.features import Rows, rows_of_lengths
 from segue.linear.solve import best_scale, log_softmax
 from segue.models import model_class
-from segue.models.base import ModelConfig, Record, Sizes, TrainConfig
+from segue.models.base import ModelConfig, Record, Sizes, TrainConfig, config_of
 from segue.models.counted_classifier import CountedClassifier, Floats, labelled
 from segue.ngrams.model_file import Arrays, write_arrays
 from segue.tokens.tokenizer import Tokenizer
@@ -122,12 +120,12 @@ class _Part:
         if kind.endswith(".py"):
             raise InputError(f"{name} is a model file of its own, {kind}; an ensemble takes those of the package.")
         cls = model_class(kind)
-        sizes = Sizes(**config["sizes"])
+        sizes = Sizes.of(config["sizes"])
         if cls.task != "classify" or sizes.label != "class":
             raise InputError(f"{name} does not give each row one class; an ensemble is of classifiers that do.")
         self.labels = config["labels"]
         self.limit = int(tomllib.loads(files["recipe.toml"].decode())["batches"]["length"])
-        make: Callable[[], Any] = partial(cls, _config(cls.Config, config["config"]), sizes)
+        make: Callable[[], Any] = partial(cls, config_of(cls.Config, config["config"]), sizes)
         with tempfile.TemporaryDirectory(prefix="segue-") as folder:
             tokenizer, weights = Path(folder) / "tokenizer.json", Path(folder) / "model.safetensors"
             tokenizer.write_bytes(files["tokenizer.json"])
@@ -242,15 +240,3 @@ def _texts(rows: Rows) -> list[Example]:
         first, *second = (part.decode(errors="replace").removeprefix(" ") for part in parts)
         texts.append(Example(text=first, target="".join(second)))
     return texts
-
-
-def _config(cls: Any, values: dict[str, Any]) -> Any:
-    """Rebuild a Config from config.json: lists become tuples, groups become their classes."""
-    hints = typing.get_type_hints(cls)
-
-    def back(name: str, value: Any) -> Any:
-        if dataclasses.is_dataclass(hints[name]):
-            return _config(hints[name], value)
-        return tuple(value) if isinstance(value, list) else value
-
-    return cls(**{name: back(name, value) for name, value in values.items()})

@@ -269,6 +269,10 @@ class Gpt(Network, LanguageModel, Body, Stacked):
         *before, last_BTD = self._layers(batch.tokens_BT)
         return torch.stack([*before, self.norm(last_BTD)]).masked_fill(~batch.mask_BT[:, :, None], 0.0)
 
+    def last_layer(self, batch: Batch) -> Tensor:
+        x_BTD: Tensor = self.norm(_last(self._layers(batch.tokens_BT)))
+        return x_BTD
+
     def unembed(self, hidden: Tensor, last: bool = True) -> Tensor:
         return F.linear(hidden if last else self.norm(hidden), self._out)
 

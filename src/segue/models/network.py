@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
@@ -18,6 +19,8 @@ from segue.layers.ctc import ctc_loss
 from segue.layers.losses import cross_entropy, linear_cross_entropy, smoothed_cross_entropy, target_logprobs
 from segue.models.base import Loss, Model, Sizes, Term
 
+_LAYER = re.compile(r"(?:\.|_l)(\d+)(?=\.|$)")
+"""The number of a layer in the name of a parameter: blocks.0.feed.up.weight, core.weight_ih_l0."""
 LARGEST = 1e6
 """Weights that are larger show that training has diverged; those that were learnt are below 100."""
 
@@ -140,6 +143,17 @@ class Network(Model, Scorer, nn.Module):
     def regions(self) -> list[nn.Module]:
         """Modules to compile one by one, in the order of their depth; empty: none."""
         return []
+
+    def layers_of(self) -> dict[str, int]:
+        """Return the layer of each parameter, by its name: 0 for what stands before the first layer (token vectors),
+        then from 1 on; what stands behind the last one is a layer more."""
+        layers: dict[str, int] = {}
+        highest = 0
+        for name, _ in self.named_parameters():
+            found = _LAYER.search(name)
+            highest = max(highest, int(found[1]) + 1 if found else 0)
+            layers[name] = int(found[1]) + 1 if found else highest + bool(highest)
+        return layers
 
     @property
     def token_tables(self) -> list[tuple[nn.Embedding, bool]]:

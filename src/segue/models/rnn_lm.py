@@ -215,6 +215,10 @@ class RnnLm(Network, LanguageModel, Body):
         widest = [F.pad(part, (0, self.width - part.shape[-1])) for part in (x_BTD[None], hidden_LBTD)]
         return torch.cat(widest).masked_fill(~batch.mask_BT[:, :, None], 0.0)
 
+    def last_layer(self, batch: Batch) -> Tensor:
+        h_BTD, _ = self._read(batch, None)
+        return F.pad(h_BTD, (0, self.width - h_BTD.shape[-1]))
+
     def unembed(self, hidden: Tensor, last: bool = True) -> Tensor:
         logits: Tensor = self.head(hidden[..., : self.config.widths[-1]])
         return logits

@@ -169,7 +169,7 @@ def _tables(recipe: Any, known: Path) -> list[Any]:
     if width := frame_width(recipe.data):
         sizes = dataclasses.replace(sizes, source=recipe.data.source, frame=width)
     if known.exists():
-        sizes, why = Sizes(**read_json(known)["sizes"]), "the run's own"
+        sizes, why = Sizes.of(read_json(known)["sizes"]), "the run's own"
     if issubclass(cls, LanguageModel) and "source" not in cls.inputs:
         batches = recipe.batches
         found = explained(cls, recipe.model, recipe.train, sizes.vocab_size, why, batches.size, batches.length)

@@ -31,10 +31,11 @@ from segue.look.inside import look, views_of
 from segue.look.inside.view import View
 from segue.look.page.by_length import Part
 from segue.look.page.curves import Curve, Points
-from segue.look.page.markup import figure
+from segue.look.page.markup import duration, figure
 from segue.look.page.projection import word_map
 from segue.look.page.report import Entry, Expected, Page, Quiz, write
 from segue.look.page.trend import Point, Trend
+from segue.look.page.weight_change import weight_change_view
 from segue.models.base import Body, Counted, NgramWeights
 from segue.recipe import Recipe
 from segue.runs.folder import read_json
@@ -190,10 +191,20 @@ def entry_of(
         calibration=figures.get("calibration", []),
         run=str(run.path.relative_to(Path.cwd()) if run.path.is_relative_to(Path.cwd()) else run.path),
         family=run.model.family,
-        note=f"{result['epochs']:.3g} epoch{'s' if result['epochs'] != 1 else ''}" if run.task.whole_epochs else "",
+        note=_note(run, result),
         rung=_rung(run),
         guesses=_guesses(run, passage.asked[0]) if passage and passage.asked else [],
     )
+
+
+def _note(run: Run, result: dict[str, Any]) -> str:
+    """Say in the table what seconds and steps leave out: epochs, where nothing else is counted, and pre-training."""
+    if run.task.whole_epochs:
+        return f"{result['epochs']:.3g} epoch{'s' if result['epochs'] != 1 else ''}"
+    if not (found := result.get("pretrained")):
+        return ""
+    seconds = found["seconds"]
+    return f"began from {found['run']}" + (f", trained {duration(seconds)} s" if seconds is not None else "")
 
 
 def _part(row: dict[str, Any], main: str) -> Part:
@@ -220,7 +231,8 @@ def write_run_page(run: Run, evaluation: Evaluation, corpus: Corpus, split: str,
     orders = orders_in(run, corpus, split) if has_counts(run.model) else None
     written = tempered(run, passage.prompt) if passage else []
     page = replace(page, expected=expected, words=words, views=views, orders=orders, temperatures=written)
-    write(replace(page, features=top_features(run)), run.path / "report.html")
+    changes = [weight_change_view(run.recipe.name, result["weight_change"])] if "weight_change" in result else []
+    write(replace(page, features=top_features(run), changes=changes), run.path / "report.html")
 
 
 def command_line() -> str:

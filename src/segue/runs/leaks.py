@@ -31,9 +31,9 @@ def write_hashes(corpus: Corpus, path: Path, init: str) -> None:
 
 def trained_runs(path: Path, recipe: Recipe, own: bool) -> list[Path]:
     """List the runs whose training data a text is looked up in: the run itself; for what it held out itself (`own`),
-    only the run that it began from (train.init)."""
-    init = [Path(recipe.train.init)] if recipe.train.init else []
-    return init if own else [path]
+    only the runs that it began from (train.init, model.body)."""
+    before = [Path(name) for name in (recipe.train.init, recipe.model.body) if name]
+    return before if own else [path]
 
 
 def leak(runs: Sequence[Path], corpus: Corpus, split: str) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from segue.inference.evaluation import Evaluation
 from segue.models.base import Counted
 from segue.recipe import Recipe
 from segue.runs import folder as files
+from segue.runs.body import Kept, keep_body, kept_body, with_body
 from segue.runs.leaks import leak, trained_runs, write_hashes
 from segue.runs.resume import Begun
 from segue.runs.run import Run
@@ -41,6 +42,14 @@ class Prepared(NamedTuple):
     store: Store
     held_out: HeldOut | None
     """The validation data, if there is any."""
+    body: Kept | None = None
+    """The body under the model's head (model.body), if it has one."""
+
+    @property
+    def stores(self) -> list[Store]:
+        """The training rows, and the validation rows if they are rows too."""
+        held_out = self.held_out.data if self.held_out else None
+        return [self.store, held_out] if isinstance(held_out, Store) else [self.store]
 
     @property
     def tested(self) -> str:
@@ -122,8 +131,8 @@ def prepare(begun: Begun, world: World, progress: Progress, shared: Shared | Non
     """Read the data and write ids (the first process), or read what it has written (the others)."""
     if not world.first:
         return _read(begun)
-    if begun.recipe.train.init:
-        files.copy_origin(Path(begun.recipe.train.init), begun.path)
+    if before := begun.recipe.train.init or begun.recipe.model.body:
+        files.copy_origin(Path(before), begun.path)
     with begun.corpus.unchanged():
         if shared is None:
             return _prepare(begun, world, progress, begun.path / "store")
@@ -136,7 +145,8 @@ def _prepare(begun: Begun, world: World, progress: Progress, store: Path) -> Pre
     task = recipe.task
     tokenizer, source = _tokenizers(recipe, corpus, path, progress)
     speller = _speller(recipe, tokenizer, corpus, path)
-    codec = _codec(recipe, tokenizer, source, task.labels(corpus, recipe.data), speller)
+    body = keep_body(recipe, store)
+    codec = _codec(recipe, tokenizer, source, task.labels(corpus, recipe.data), speller, body)
     total = max(1, corpus.counts["train"])
     encoded = task.store(
         *(corpus, "train", codec, store / "train", recipe.batches.length),
@@ -148,7 +158,7 @@ def _prepare(begun: Begun, world: World, progress: Progress, store: Path) -> Pre
     task.check_store(encoded.store, recipe.data)
     corpus.overlap()
     corpus.repeats()
-    write_hashes(corpus, path, recipe.train.init)
+    write_hashes(corpus, path, recipe.train.init or recipe.model.body)
     corpus.ledger.tokens_cut = encoded.cut
     if encoded.frames_cut:
         said = cut_frames(encoded.frames_cut, recipe.batches.length, recipe.data.source)
@@ -158,25 +168,35 @@ def _prepare(begun: Begun, world: World, progress: Progress, store: Path) -> Pre
         held_out = task.held_out(corpus, "validation", codec, store / "validation", recipe.train.validate_tokens)
         corpus.ledger.unknown_rate = held_out.unknown_rate
     _note_vectors(recipe, corpus)
+    if body is not None and body.weights:
+        corpus.ledger.note(f"the body under its head, sha256 {body.sha256}", recipe.model.body)
     write_ledger(corpus, path)
     begun.broadcast(world, codec.labels, held_out is not None)
-    return Prepared(corpus, codec, encoded.store, held_out)
+    return Prepared(corpus, codec, encoded.store, held_out, body)
 
 
 def _read(begun: Begun) -> Prepared:
-    codec = _codec(begun.recipe, *load_sides(begun.path), begun.labels, None)
+    store = begun.path / "store"
+    body = kept_body(store)
+    codec = _codec(begun.recipe, *load_sides(begun.path), begun.labels, None, body)
     held_out = HeldOut(None, 0.0) if begun.validates else None  # only the first process validates
-    return Prepared(None, codec, Store(begun.path / "store" / "train"), held_out)
+    return Prepared(None, codec, Store(store / "train"), held_out, body)
 
 
 def _codec(
-    recipe: Recipe, tokenizer: Tokenizer, source: Tokenizer | None, labels: tuple[str, ...], speller: Speller | None
+    recipe: Recipe,
+    tokenizer: Tokenizer,
+    source: Tokenizer | None,
+    labels: tuple[str, ...],
+    speller: Speller | None,
+    body: Kept | None,
 ) -> Codec:
     label = recipe.data.label
     classes = 1 if label == "number" else len(labels)
     unknown: Any = "here" if tokenizer.closed else "never"
     marks = recipe.model_class.marks(recipe.model)
     sizes = Sizes(tokenizer.vocab_size, classes, label, marks, unknown, recipe.data.carry)
+    sizes = with_body(sizes, body, recipe.batches.length)
     if width := frame_width(recipe.data):
         sizes = replace(sizes, source=recipe.data.source, frame=width)
     if source:
@@ -225,7 +245,8 @@ def _tokenizers(recipe: Recipe, corpus: Corpus, path: Path, progress: Progress) 
     """Return the tokenizer of the run, and the sources' own: the saved ones, those of train.init, or newly learnt
     ones."""
     if not (path / TOKENIZER).exists():
-        found = _of_init(recipe) if recipe.train.init else _learnt(recipe, corpus, progress)
+        other = recipe.train.init or recipe.model.body
+        found = _of_run(recipe, other) if other else _learnt(recipe, corpus, progress)
         # Atomic, and tokenizer.json last: a resumed run uses what it finds, and then all is there.
         for name, tokenizer in zip((SOURCE_TOKENIZER, TOKENIZER), reversed(found), strict=True):
             if tokenizer:
@@ -234,11 +255,11 @@ def _tokenizers(recipe: Recipe, corpus: Corpus, path: Path, progress: Progress) 
     return load_sides(path)
 
 
-def _of_init(recipe: Recipe) -> tuple[Tokenizer, Tokenizer | None]:
-    init = recipe.train.init
-    files.check_run(Path(init))
-    tokenizer, source = load_sides(Path(init))
-    recipe.task.check_tokens(tokenizer, init, recipe.data)
+def _of_run(recipe: Recipe, other: str) -> tuple[Tokenizer, Tokenizer | None]:
+    files.check_run(Path(other))
+    tokenizer, source = load_sides(Path(other))
+    if not recipe.model_class.framed:  # a body reads its own tokens, of any kind
+        recipe.task.check_tokens(tokenizer, other, recipe.data)
     return tokenizer, source
 
 

@@ -23,6 +23,7 @@ from segue.models.base import Counted, Imported
 from segue.models.names import meanings
 from segue.recipe import Recipe, load_recipe, read_recipe, to_toml
 from segue.runs import folder as files
+from segue.runs.body import check_body
 from segue.runs.from_run import FromRun, from_run, is_run
 from segue.runs.plan import settled
 from segue.runs.replace import check_replaceable, forget, replacing
@@ -123,6 +124,7 @@ class Begun:
     def _read(self, progress: Progress) -> None:
         """Read the data once: check it and count it."""
         check_inputs(self.recipe, self.trust)
+        check_body(self.recipe, self.path / "store")
         if self.corpus is None:  # a run with another seed may have read it
             self.corpus = Corpus(self.recipe.data, self.recipe.shape, progress)
         if self.resumed:
@@ -422,16 +424,18 @@ def data_name(data: Data) -> str:
 
 
 def _begun_with(recipe: Recipe, lines: list[str], trust: bool) -> dict[str, Any]:
-    """With `train.init`, return the [model] and [tokens] settings of that run, so that they need not be typed again."""
-    init = recipe.train.init
+    """With `train.init`, return the [model] settings of that run, so that they need not be typed again. The tokens are
+    that run's, or the body's (model.body)."""
+    init = recipe.train.init or recipe.model.body
     if not init or not (Path(init) / "recipe.toml").exists():
         return {}
+    key_of_run = "train.init" if recipe.train.init else "model.body"
     other = read_recipe(Path(init) / "recipe.toml", trust)
     theirs, ours = dataclasses.asdict(other.tokens), dataclasses.asdict(recipe.tokens)
     for key in (line.partition("=")[0].partition(".")[2] for line in lines if line.startswith("tokens.")):
         if theirs[key] != ours[key]:
             raise InputError(
-                f"train.init={init} brings its tokens along: tokens.{key} is {theirs[key]}. Leave tokens.{key} out."
+                f"{key_of_run}={init} brings its tokens along: tokens.{key} is {theirs[key]}. Leave tokens.{key} out."
             )
     if other.kind != recipe.kind:
         return {}
@@ -455,7 +459,7 @@ def recipe_of(
 ) -> tuple[Recipe, bool]:
     """Return the recipe to follow, and whether a run with it has begun."""
     saved = out / "recipe.toml"
-    recipe = _with_tokens(recipe, trust)
+    recipe = _with_tokens(recipe, out, trust)
     if not saved.exists():
         if out.exists() and (not out.is_dir() or any(path.name not in _BEFORE for path in out.iterdir())):
             raise InputError(f"{out} exists and is not a run. Choose another --out; nothing is overwritten.")
@@ -488,13 +492,16 @@ def recipe_of(
     return recipe, True
 
 
-def _with_tokens(recipe: Recipe | None, trust: bool) -> Recipe | None:
-    """Give a run with train.init the [tokens] of that run."""
-    init = recipe.train.init if recipe is not None else ""
-    if recipe is None or not init:
+def _with_tokens(recipe: Recipe | None, out: Path, trust: bool) -> Recipe | None:
+    """Give a run with train.init, or with a body, the [tokens] of that run."""
+    other = "" if recipe is None else recipe.train.init or recipe.model.body
+    if recipe is None or not other:
         return recipe
-    files.check_run(Path(init))
-    return dataclasses.replace(recipe, tokens=read_recipe(Path(init) / "recipe.toml", trust).tokens)
+    saved = out / "recipe.toml"  # the run that goes on does not need the other one any more
+    if not saved.exists():
+        files.check_run(Path(other))
+        saved = Path(other) / "recipe.toml"
+    return dataclasses.replace(recipe, tokens=read_recipe(saved, trust).tokens)
 
 
 def _check_goes_on(recipe: Recipe, out: Path) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from segue.batches.codec import Codec, Sizes
+from segue.batches.codec import BodySpec, Codec, Sizes
 from segue.batches.encode import STOP_BYTES, HeldOutText, encode_split
 from segue.batches.frames import frame_width
 from segue.data.config import Config as Data
@@ -763,8 +763,8 @@ def _load_network(weights: Path, recipe: Recipe, sizes: Sizes) -> Any:
 def _sizes(config: dict[str, Any], path: Path, recipe: Recipe, tokenizer: Tokenizer, source: Tokenizer | None) -> Sizes:
     """Read the sizes in config.json, and check them against the other files."""
     try:
-        sizes: Sizes = make(Sizes, config["sizes"], "sizes")
-    except (InputError, TypeError) as error:
+        sizes = _made_sizes(config["sizes"])
+    except (InputError, TypeError, KeyError, AttributeError) as error:
         raise InputError(f"{path / 'config.json'} is damaged: {error} Train the run again, or restore it.") from None
     if (config["kind"], sizes.vocab_size) != (recipe.kind, tokenizer.vocab_size):
         raise InputError(
@@ -779,15 +779,26 @@ def _sizes(config: dict[str, Any], path: Path, recipe: Recipe, tokenizer: Tokeni
             "Restore the files, or train the run again."
         )
     data = recipe.data
-    classes, marks = 1 if data.label == "number" else len(config["labels"]), recipe.model_class.marks(recipe.model)
+    classes = 1 if data.label == "number" else len(config["labels"])
+    marks = sizes.body.sizes.marks if sizes.body else recipe.model_class.marks(recipe.model)
     width = frame_width(data)
     followed = (classes, data.label, marks, data.carry, data.source if width else "text", width)
-    if (sizes.classes, sizes.label, sizes.marks, sizes.carry, sizes.source, sizes.frame) != followed:
+    found_sizes = (sizes.classes, sizes.label, sizes.marks, sizes.carry, sizes.source, sizes.frame)
+    if found_sizes != followed or recipe.model_class.framed != bool(sizes.body and sizes.window > 0):
         raise InputError(
             f"The run in {path} is damaged: the sizes in config.json do not follow from its labels and recipe.toml. "
             "Restore the files, or train the run again."
         )
     return sizes
+
+
+def _made_sizes(values: dict[str, Any]) -> Sizes:
+    """Make the sizes of config.json, and those of the body inside, each value checked."""
+    body = values.get("body")
+    sizes: Sizes = make(Sizes, {key: value for key, value in values.items() if key != "body"}, "sizes")
+    if body is None:
+        return sizes
+    return dataclasses.replace(sizes, body=BodySpec(body["kind"], dict(body["config"]), _made_sizes(body["sizes"])))
 
 
 def _check_choice(name: str, value: str, known: Sequence[str]) -> None:

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from segue.batches.streams import Streams
 from segue.inference.opened import Opened
 from segue.models.base import Counted
 from segue.recipe import Recipe
 from segue.runs import gather, plan
 from segue.runs.folder import read_result
 from segue.runs.prepare import Prepared, Shared, prepare
+from segue.runs.pretrained import since_then
 from segue.runs.resume import Begun, Data, Model, Out, Settings, begin, follow
 from segue.runs.run import Run
 from segue.runs.threads import choose, may_change
@@ -148,16 +148,14 @@ def _network(recipe: Recipe, prepared: Prepared, device: str, world: World, prog
     torch.manual_seed(train.seed)
     model: Network = cls(recipe.model, codec.sizes)
     setup.take_vectors(model, recipe.model, codec.tokenizer, progress)
+    setup.take_body(model, prepared.body and prepared.body.weights)
     setup.take_weights(model, train.init)
     setup.take_labels(model, prepared.store)
     setup.freeze(model, train.freeze)
     model.to(device)
     world.seed(train.seed)
     batches = recipe.task.batches(prepared.store, recipe.batches, train.seed, recipe.data.carry, codec)
-    if isinstance(batches, Streams):
-        world.check(batches.size, recipe.batches.accumulate)
-        if device != "cpu" and world.size == 1:
-            batches.keep_on(device)
+    setup.ready_batches(batches, model, prepared.stores, device, world, progress)
     validate = _validate(recipe, prepared, model, device)
     watch = Profile(device) if profile else None
     return Trainer(model, batches, train, validate, device, watch, world, recipe.task.worth, prepared.held_out_share)
@@ -172,23 +170,15 @@ def _validate(recipe: Recipe, prepared: Prepared, model: Any, device: str) -> An
     return partial(recipe.task.validate, opened, prepared.held_out, recipe.batches, limit)
 
 
-def _check_learnt(model: Any) -> None:
-    """Refuse to finish a run of a network that has diverged; a counted model sees to that itself."""
-    if not isinstance(model, Counted):
-        from segue.models.network import check_learnt
-
-        check_learnt(model)
-
-
 def finish(begun: Begun, prepared: Prepared, trainer: Any, device: str, world: World, progress: Progress) -> Run:
     """Evaluate the model in memory and write the run's files; result.json last, since it marks the run as finished."""
     trainer.take_best()
-    _check_learnt(trainer.model)
     begun.settle(trainer)
     run = Run(begun.path, begun.recipe, trainer.model, prepared.codec, device)
     if world.first:
         run.save()
         result: dict[str, Any] = {"model": begun.recipe.name, **trainer.summary(), **prepared.epochs(begun, trainer)}
+        result |= since_then(begun.recipe, trainer.model, prepared.body)
         if split := prepared.tested:
             with prepared.corpus.unchanged():
                 run.evaluation = run.evaluate_split(prepared.corpus, split, progress)

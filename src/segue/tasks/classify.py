@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, chain, islice, repeat
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from segue.batches.batch import IGNORE, Batch
+from segue.batches.batches import Batches
 from segue.batches.batches import Config as BatchConfig
 from segue.batches.codec import Codec
 from segue.batches.collate import mask_of, pad
-from segue.batches.encode import encode_texts
+from segue.batches.encode import Encoded, encode_texts
 from segue.batches.store import Column, Columns, Store
+from segue.batches.windows import encode_framed
 from segue.data.config import Config as Data
 from segue.data.config import Label as LabelKind
 from segue.data.corpus import Corpus
@@ -25,6 +28,7 @@ from segue.data.example import Example
 from segue.data.shapes import LABELLED, Shape
 from segue.errors import InputError
 from segue.inference import metrics
+from segue.inference.by_length import by_tokens, windows
 from segue.inference.evaluation import Evaluation
 from segue.inference.label_metrics import (
     CLASS_METRICS,
@@ -62,6 +66,8 @@ MOST_READ = 100_000
 """Words read at most to explain errors, so that an evaluation on long documents does not spend its time on this."""
 _ROWS, _ROWS_COUNTED = 64, 512
 """Rows predicted in one batch; more if rows are not padded."""
+_TOKENS, _TOKENS_GPU = 1 << 12, 1 << 15
+"""Tokens of framed rows that are predicted in one batch."""
 _SHOWN = 5
 """Classes whose probabilities a printed label has."""
 _STORED: dict[LabelKind, str] = {"class": "int32", "classes": "uint8", "number": "float32"}
@@ -164,7 +170,10 @@ class Classify(Task):
         return labels
 
     def encode(self, group: Sequence[Example], codec: Codec, labelled: bool = True) -> Columns:
-        columns = {"text": encode_texts(group, codec.tokenizer)}
+        if codec.sizes.body is not None:
+            columns = encode_framed(group, codec.tokenizer, codec.sizes, codec.data.pairs)
+        else:
+            columns = {"text": encode_texts(group, codec.tokenizer)}
         if labelled:
             targets = _targets(group, codec)
             columns["label"] = Column(targets.ravel(), np.cumsum(np.full(len(group), targets[0].size)))
@@ -173,15 +182,50 @@ class Classify(Task):
     def collate(self, columns: Columns, limit: int) -> Batch:
         """Make a batch. Targets: one class a row; 0 or 1 for every class, (B, C); or one float a row."""
         text = columns["text"].rows(limit)
+        read: dict[str, Any] = {}  # of framed rows
+        if "segments" in columns:
+            read["segments_BT"] = pad(columns["segments"].rows())
+        if "hidden" in columns:
+            read["hidden_BND"] = pad(columns["hidden"].rows(), dtype=np.float32)
         if "label" not in columns:
-            return Batch(pad(text), np.full(len(text), IGNORE), mask_of(text))
+            return Batch(pad(text), np.full(len(text), IGNORE), mask_of(text), **read)
         label = columns["label"].flat
         if label.dtype == np.uint8:  # 0 or 1 for every class
             label = label.reshape(len(text), -1).astype(np.float32)
         targets = label.astype(np.int64 if label.dtype.kind in "iu" else np.float32)
         # All numbers are targets; one may happen to equal IGNORE, so count them here.
         count = targets.size if targets.dtype.kind == "f" else -1
-        return Batch(pad(text), targets, mask_of(text), count=count)
+        return Batch(pad(text), targets, mask_of(text), **read, count=count)
+
+    def store(
+        self,
+        corpus: Corpus,
+        split: str,
+        codec: Codec,
+        folder: Path,
+        limit: int = 0,
+        done: Callable[[int], None] = lambda rows: None,
+    ) -> Encoded:
+        return super().store(corpus, split, codec, folder, 0 if codec.sizes.body else limit, done)
+
+    def batches(
+        self, store: Store, config: BatchConfig, seed: int, carry: bool = True, codec: Codec | None = None
+    ) -> Batches:
+        return super().batches(store, self._uncut(config, codec), seed, carry, codec)
+
+    def _uncut(self, config: BatchConfig, codec: Codec | None) -> BatchConfig:
+        """Framed rows are never cut: batches.length is the length of a window."""
+        return replace(config, length=WHOLE) if codec is not None and codec.sizes.body else config
+
+    def to_validate(self, store: Store, config: BatchConfig, limit: int) -> NDArray[np.int64]:
+        """Read framed rows by their lengths, so that little is padded."""
+        if config.length < WHOLE:
+            return super().to_validate(store, config, limit)
+        rows = -(-limit // max(1, int(store.columns["label"].lengths()[0])))  # several labels are as many predictions
+        return np.argsort(store.columns["text"].lengths()[:rows], kind="stable")
+
+    def cut(self, opened: Opened, example: Example) -> int:
+        return 0 if opened.codec.sizes.body else super().cut(opened, example)
 
     def check_store(self, store: Store, data: Data) -> None:
         numbers = store.columns["label"].flat
@@ -195,6 +239,7 @@ class Classify(Task):
         self, opened: Opened, held_out: HeldOut, config: BatchConfig, limit: int, done: Done = nothing
     ) -> dict[str, float]:
         if not isinstance(opened.model, CountedClassifier):
+            config = self._uncut(config, opened.codec)
             values = super().validate(opened, held_out, config, limit, done)
             return values | self._chosen_by(opened, held_out.data, config, limit)
         nats = right = 0.0
@@ -232,6 +277,10 @@ class Classify(Task):
         return (named[0], -values["loss"]) if named and not np.isnan(values["loss"]) else super().worth(values)
 
     def predict(self, opened: Opened, examples: Iterable[Example]) -> Iterator[Label]:
+        if opened.codec.sizes.body is not None:
+            for _, group in windows(examples, _ROWS):
+                yield from map(partial(_label, opened.codec), self._by_length(opened, group))
+            return
         source = iter(examples)
         at_once = _ROWS_COUNTED if isinstance(opened.model, CountedClassifier) else _ROWS
         while group := list(islice(source, at_once)):
@@ -243,12 +292,27 @@ class Classify(Task):
         if isinstance(opened.model, CountedClassifier):
             text = columns["text"]
             return np.exp(opened.model.rows_logprobs(rows_of_lengths(text.flat, text.lengths(), opened.limit)))
+        return self._scored(opened, columns, opened.limit)
+
+    def _scored(self, opened: Opened, columns: Columns, limit: int) -> Any:
+        """Run a network on rows of ids."""
         import torch
 
         opened.model.eval()
         with torch.inference_mode():
-            logits, _ = opened.model(self.collate(columns, opened.limit).to(opened.device))
+            logits, _ = opened.model(self.collate(columns, limit).to(opened.device))
             return opened.model.probabilities(logits).cpu().numpy()
+
+    def _by_length(self, opened: Opened, group: Sequence[Example]) -> list[Any]:
+        """Run a model with a body on rows, those of about the same length together."""
+        columns = self.encode(group, opened.codec, labelled=False)
+        tokens = _TOKENS if opened.device == "cpu" else _TOKENS_GPU
+        found: list[Any] = [None] * len(group)
+        for places in by_tokens(columns["text"].lengths().tolist(), tokens, len(group)):
+            some = {name: column.take(np.array(places)) for name, column in columns.items()}
+            for place, scores in zip(places, self._scored(opened, some, WHOLE).tolist(), strict=True):
+                found[place] = scores
+        return found
 
     def asked(self, text: str, data: Data, name: str = "This run") -> Example:
         if not data.pairs:
@@ -284,9 +348,9 @@ class Classify(Task):
         guess = np.array([index[p.label] for p in predictions])
         right = (truth == guess).astype(np.float64)
         two, named = len(labels) == 2, opened.codec.data.metric != "auto"
-        # The other metrics take a column a class; of many classes they would take much memory.
-        pieces = class_pieces(truth, guess, len(labels)) if two or main != "accuracy" else _counted(right)
-        others = ("accuracy", *(("matthews", "positive_f1") if two and named else ()))
+        # The other metrics take a column a class; of many classes that nobody asked about it would be a waste.
+        pieces = class_pieces(truth, guess, len(labels)) if two or named else _counted(right)
+        others = ("accuracy", *(("matthews",) if named else ()), *(("positive_f1",) if two and named else ()))
         result = {
             **_figures_of(pieces, main, *others),
             "macro_f1": metrics.macro_f1(truth, guess),

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from segue.batches.batches import Batches
+from segue.batches.rows import Rows
+from segue.batches.store import Store
+from segue.batches.streams import Streams
 from segue.errors import InputError
 from segue.tokens.tokenizer import Tokenizer
 from segue.training.log import Progress, silent
+from segue.training.world import World
 
 
 def check_size(make: Callable[[], Any]) -> None:
@@ -41,7 +47,8 @@ def freeze(model: Any, names: str) -> None:
         if not any(name.startswith(prefix) for name in known):
             raise InputError(f"train.freeze={prefix} names no parameter. There are: {', '.join(known)}.")
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_(not (prefixes and name.startswith(prefixes)))
+        if prefixes and name.startswith(prefixes):
+            parameter.requires_grad_(False)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise InputError(f"train.freeze={names} leaves nothing to learn. Leave one of them out.")
 
@@ -127,6 +134,33 @@ def _read_vectors(path: Path) -> tuple[list[str], NDArray[np.float32]]:
     vectors = np.array(arrays.numbers("vectors", (tokenizer.vocab_size, None)), np.float32)
     first = tokenizer.unk + 1
     return word_names([tokenizer.name(i) for i in range(first, tokenizer.vocab_size)]), vectors[first:]
+
+
+def ready_batches(
+    batches: Batches, model: Any, stores: Sequence[Store], device: str, world: World, progress: Progress
+) -> None:
+    """Do what makes batches fast: running text is kept on a GPU; framed rows get few shapes there, and of a frozen body
+    their states are computed now, once."""
+    if isinstance(batches, Streams):
+        world.check(batches.size, batches.config.accumulate)
+        if device != "cpu" and world.size == 1:
+            batches.keep_on(device)
+    elif isinstance(batches, Rows) and model.framed:
+        from segue.training.frozen_states import keep_states
+
+        if device != "cpu":
+            batches.round_widths(model.sizes.window)
+        for store in stores:
+            keep_states(model, store, batches.collate, device, world, partial(progress, "reading with the body"))
+
+
+def take_body(model: Any, weights: Path | None) -> None:
+    """model.body: begin with the body's weights, a file of tensors that the run keeps while it trains."""
+    if weights is None:
+        return
+    from safetensors.torch import load_file
+
+    model.body.load_state_dict(load_file(weights))
 
 
 def take_weights(model: Any, init: str) -> None:

@@ -62,7 +62,7 @@ def _batch(opened: Opened, text: str) -> tuple[Batch, int]:
         return Batch(ids[None, some], None, seen[None, some], segments_BT=segments[None, some], unpadded=True), len(ids)
     columns = opened.task.encode([opened.task.asked(text, codec.data)], codec, labelled=False)
     batch = opened.task.collate(columns, min(MOST_TOKENS, window, opened.limit))
-    return batch, int(columns["text"].lengths()[0])
+    return batch, int(columns["text"].lengths().sum())
 
 
 def split_pair(text: str, target: str) -> tuple[str, str]:

@@ -38,6 +38,7 @@ from segue.look.page.calibration import Sure, calibration
 from segue.look.page.charts import Axes, Line
 from segue.look.page.curves import Curve, Learnt, learning_curves
 from segue.look.page.followers import followers
+from segue.look.page.frozen import Both, frozen_and_tuned
 from segue.look.page.heard_and_seen import heard_and_seen, word_errors
 from segue.look.page.markup import figure, folded, interval_takes, lower_is_better, percent, swatch, text
 from segue.look.page.meanings import MEANINGS, explained, term
@@ -143,6 +144,12 @@ class Page:
     """The part of the data that the figures are of."""
     best_others: dict[str, float] = field(default_factory=dict)
     """The best possible values of other metrics, where they are known."""
+    changes: list[View] = field(default_factory=list)
+    """Of networks that began from another run: where their weights changed since."""
+    frozen: list[Both] = field(default_factory=list)
+    """Bodies that were compared both frozen and fine-tuned."""
+    lecture_task: str = ""
+    """The task of the lecture's table of frozen and fine-tuned bodies that the data are of; empty: none."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +184,9 @@ def render(page: Page) -> str:
         ("ladder", "Bits against order", _ladder(page)),
         ("trend", f"Against {text(page.trend.x_title)}" if page.trend else "", _trend(page)),
         ("lengths", "By length of the source", _lengths(page)),
+        ("frozen", "Frozen and fine-tuned", _frozen(page)),
         ("curves", "Learning curves", _curves(page)),
+        ("changes", "Where the weights changed", _pictures(page.changes)),
         ("orders", "Order by order", by_order_charts(page.orders, page.split) if page.orders else ""),
         ("features", "What speaks for each label", _features(page)),
         ("words", "Map of the words", word_map_charts(page.words) if page.words else ""),
@@ -186,7 +195,7 @@ def render(page: Page) -> str:
         ("quiz", "Which is the real one?", _quiz(page)),
         ("expected", "Expected, order by order", _expected(page)),
         ("surprisal", "Surprisal, word by word", _surprisal(page)),
-        ("inside", "Inside the network", _inside(page)),
+        ("inside", "Inside the network", _pictures(page.views)),
         ("confusion", "Confusions", _confusion(page)),
         ("classes", "Label by label", _classes(page)),
         ("types", "Type by type", _types(page)),
@@ -197,6 +206,11 @@ def render(page: Page) -> str:
         ("corpora", "Corpora", _corpora(page)),
         ("ledger", "Ledger", _ledger(page)),
     ]
+    return whole(page, sections)
+
+
+def whole(page: Page, sections: Sequence[tuple[str, str, str]]) -> str:
+    """A page of sections, each an id, a heading and its content; those without content are left out."""
     shown = [section for section in sections if section[2]]
     links = "".join(f'<a href="#{ident}">{heading.split(",")[0]}</a>' for ident, heading, _ in shown)
     body = "".join(f'<section id="{ident}"><h2>{heading}</h2>{content}</section>' for ident, heading, content in shown)
@@ -641,10 +655,14 @@ def _rows(page: Page) -> str:
     return f'<p class="aside">{text(" ".join(said))}</p>{markup.table(["text", "labels, and where"], rows)}'
 
 
-def _inside(page: Page) -> str:
+def _pictures(views: Sequence[View]) -> str:
     """Pictures of look/inside, drawn as SVG; `segue look` shows them of any text."""
     # Not view.svg(), which brings a style sheet of its own: that would hold for every picture of the page.
-    return "".join(f'<figure class="inside">{draw(view)}</figure>' for view in page.views)
+    return "".join(f'<figure class="inside">{draw(view)}</figure>' for view in views)
+
+
+def _frozen(page: Page) -> str:
+    return frozen_and_tuned(page.frozen, _ranked(page), page.lecture_task) if page.frozen else ""
 
 
 def _translates(page: Page) -> bool:

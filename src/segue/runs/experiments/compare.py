@@ -34,6 +34,7 @@ from segue.inference.evaluation import LOWER_IS_BETTER, Evaluation, main_figure
 from segue.inference.evaluation import compare as compare_two
 from segue.inference.evaluation import interval as interval_of
 from segue.inference.text_metrics import METRICS
+from segue.look.page.frozen import lecture_task
 from segue.look.page.report import write
 from segue.models import model_class
 from segue.models import task_of as task_of_kind
@@ -42,6 +43,7 @@ from segue.models.names import recipe_names
 from segue.recipe import Recipe, budgeted, kind_of, load_recipe
 from segue.runs import folder as files
 from segue.runs.display import Comparison
+from segue.runs.experiments.pretraining import changes_of, frozen_pairs, notes
 from segue.runs.experiments.verdict import Trial, question, stem, summary
 from segue.runs.from_run import from_run, is_run, named_settings, with_settings
 from segue.runs.gather import alignments, entry_of, page_of, passage_of, trend_of
@@ -287,8 +289,7 @@ def _recipes(asked: Asked, trust: bool) -> list[Recipe]:
     # If recipes disagree about carrying context, none does.
     if len({recipe.data.carry for recipe in first}) > 1:
         base["data"]["carry"] = False
-    recipes = [_recipe(entry, asked, base, trust) for entry in asked.models]
-    recipes = [budgeted(one, asked.budget, plan="epochs" if one.train.init else "size") for one in recipes]
+    recipes = [_budgeted(_recipe(entry, asked, base, trust), asked.budget) for entry in asked.models]
     _check_same_data(recipes)
     _check_names(recipes, asked.task)
     return recipes
@@ -303,6 +304,15 @@ def _recipe(entry: str, asked: Asked, base: Mapping[str, Any], trust: bool) -> R
     else:
         recipe = load_recipe(name, settings, base, trust)
     return replace(recipe, name=with_settings(recipe.name, own))
+
+
+def _budgeted(recipe: Recipe, budget: str) -> Recipe:
+    """Return the recipe under a budget; a network without weights may be made larger by it. A head on a body keeps the
+    epochs and the rate of its recipe, and uses as many of the seconds as it needs: tuned for long, a body forgets."""
+    fitted = budgeted(recipe, budget, plan="epochs" if recipe.train.init else "size")
+    if recipe.model.body and fitted.train.seconds:
+        return fitted.with_values("train", epochs=recipe.train.epochs, plan="none")
+    return fitted
 
 
 def _check_names(recipes: Sequence[Recipe], task: str) -> None:
@@ -533,13 +543,19 @@ def _report(
     ]
     *facts, verdict = summary(trials, corpus, budget, seeds)
     lost = [f"{name} could not be trained: {why}" for name, why in failed.items()]
+    left_out = [*left_out, *notes(trials, results, budget)]
     sentences = [*facts, *left_out, *lost, *(_sooner(results, trials) if budget else []), verdict]
     title = f"{stem(corpus.config.path)}: {len(trials)} models compared"
     column = question(trials)
     page = page_of(title, sentences, entries, passage, trials[0].evaluation)
     trend = trend_of([trial.recipe for trial in trials], entries)
     drawn = filter(None, (alignments(trial.runs[0], trial.evaluation.examples) for trial in trials))
-    write(replace(page, column=column, trend=trend, views=list(chain(*islice(drawn, _DRAWN)))), out / "report.html")
+    frozen = frozen_pairs(trials)
+    page = replace(page, column=column, trend=trend, views=list(chain(*islice(drawn, _DRAWN))))
+    page = replace(
+        page, changes=changes_of(trials, results), frozen=frozen, lecture_task=lecture_task(corpus.config.path)
+    )
+    write(page, out / "report.html")
     rows = [_row(trial, result, column) for trial, result in zip(trials, results, strict=True)]
     trained = [files.read_json(run.path / "result.json")["train_seconds"] for trial in trials for run in trial.runs]
     result = {
@@ -551,6 +567,7 @@ def _report(
         "best": trials[0].evaluation.result.get("best"),
         "column": column,
         "rows": rows,
+        "frozen": [one._asdict() for one in frozen],
         "same_tokens": all(trial.runs[0].tokenizer.content == trials[0].runs[0].tokenizer.content for trial in trials),
         "left_out": list(left_out),
         "failed": dict(failed),
@@ -593,6 +610,7 @@ def _row(trial: Trial, result: dict[str, Any], column: str) -> dict[str, Any]:
         "spelling_bits_per_byte": figures.get("spelling_bits_per_byte"),
         "parameters": result["parameters"],
         "train_seconds": result["train_seconds"],
+        "pretrained": result.get("pretrained"),
         "steps": result["steps"],
         "tokens_per_second": result["tokens_per_second"],
         "run": str(trial.runs[0].path),

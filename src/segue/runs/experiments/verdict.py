@@ -193,12 +193,13 @@ def _advice(trials: list[Trial]) -> str:
         (trial for trial in [best, *alike] if costs[id(trial)][0] <= soon), key=lambda trial: costs[id(trial)][1]
     )
     (seconds, parameters), (slower, more) = costs[id(chosen)], costs[id(best)]
+    before = ", pre-training counted" if any(map(_pretraining, (best, chosen))) else ""
     if chosen is best:
-        return f"Use {best.recipe.name} (trained in {seconds:,.1f} s, {short_count(parameters)} parameters)"
+        return f"Use {best.recipe.name} (trained in {seconds:,.1f} s{before}, {short_count(parameters)} parameters)"
     within = f"{'5 %' if lower else 'a point'} ({written(figure(chosen), NAMES.get(main, main))})"
     return (
-        f"Use {chosen.recipe.name}, as good within {within} and trained in {seconds:,.1f} s "
-        f"rather than {slower:,.1f} s, with {short_count(parameters)} parameters rather than {short_count(more)}"
+        f"Use {chosen.recipe.name}, as good within {within} and trained in {seconds:,.1f} s rather than "
+        f"{slower:,.1f} s{before}, with {short_count(parameters)} parameters rather than {short_count(more)}"
     )
 
 
@@ -213,9 +214,15 @@ def _cheaper(cost: tuple[float, int], best: tuple[float, int], as_good: bool) ->
 
 
 def _cost(trial: Trial) -> tuple[float, int]:
-    """Return the seconds of training and the number of parameters."""
+    """Return the seconds of training, with those of the runs that it began from, and the number of parameters."""
     result = files.read_json(trial.runs[0].path / "result.json")
-    return float(result["train_seconds"]), int(result["parameters"])
+    return float(result["train_seconds"]) + _pretraining(trial), int(result["parameters"])
+
+
+def _pretraining(trial: Trial) -> float:
+    """Return the seconds that the run which it began from had been trained, as far as they are known."""
+    found = files.read_json(trial.runs[0].path / "result.json").get("pretrained") or {}
+    return float(found.get("seconds") or 0.0)
 
 
 def stem(data: str) -> str:
