@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 from segue.batches.batch import Batch
-from segue.batches.codec import Codec, Sizes
+from segue.batches.codec import BodySpec, Codec, Sizes
 from segue.data.config import Config as Data
 from segue.data.example import Example
 from segue.errors import InputError
@@ -19,10 +20,11 @@ from segue.inference.decode_settings import Config as Decode
 from segue.inference.opened import Opened
 from segue.inference.text_vectors import text_vectors, unit, write_npy
 from segue.models.bert import Bert
+from segue.models.finetuned_classifier import FinetunedClassifier
 from segue.models.gpt import Gpt
 from segue.models.ngram import Ngram
 from segue.models.rnn_lm import RnnLm
-from segue.tasks import lm, masked_lm
+from segue.tasks import classify, lm, masked_lm
 from segue.tokens.tokenizer import Config as Tokens
 from segue.tokens.tokenizer import Tokenizer
 
@@ -114,6 +116,19 @@ def test_a_pair_is_framed_as_one() -> None:
     (pair,) = text_vectors(one, [Example(text="ab", target="cd")])
     assert vectors(one, ["ab\tcd"])[0] == pytest.approx(pair) and vectors(one, ["ab cd"])[0] != pytest.approx(pair)
     assert vectors(one, ["ab\tcd" * 9]).shape == (1, 16)  # both sides longer than the window
+
+
+def test_a_fine_tuned_model_gives_the_vectors_of_its_body() -> None:
+    kind, config = SHAPES["bert"]
+    one = opened(kind, **config)
+    spec = BodySpec("bert", dataclasses.asdict(one.model.config), one.codec.sizes)
+    sizes = dataclasses.replace(one.codec.sizes, classes=2, body=spec, window=CONTEXT)
+    model = FinetunedClassifier(FinetunedClassifier.Config(), sizes).eval()
+    model.body.load_state_dict(one.model.state_dict())
+    headed = one._replace(model=model, codec=one.codec._replace(sizes=sizes), task=classify.TASK)
+    # Rows of labelled text have a blank before them.
+    assert vectors(headed, TEXTS) == pytest.approx(vectors(one, [" " + text for text in TEXTS]), abs=1e-5)
+    assert vectors(headed, TEXTS, layer=1).shape == (len(TEXTS), 16)
 
 
 @pytest.mark.parametrize(
