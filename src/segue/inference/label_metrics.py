@@ -49,7 +49,8 @@ def matthews(sums: Floats) -> Floats:
     true, guessed = np.split(sums[:, 2:], 2, axis=1)
     above = right * rows - (true * guessed).sum(1)
     below = np.sqrt((rows**2 - (true**2).sum(1)) * (rows**2 - (guessed**2).sum(1)))
-    return np.divide(above, below, out=np.zeros(len(sums)), where=below > 0)
+    found: Floats = np.divide(above, below, out=np.zeros(len(sums)), where=below > 0)
+    return found
 
 
 def positive_f1(sums: Floats) -> Floats:

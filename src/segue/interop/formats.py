@@ -121,7 +121,7 @@ def _opened_by(path: Path) -> str:
 
 def _write_model(run: Path, path: Path) -> Notes:
     if _kind_of(run) in ("bert", "finetuned_classifier", "finetuned_tagger"):
-        from segue.interop.huggingface.bert import export_bert
+        from segue.interop.huggingface.bert_export import export_bert
 
         return export_bert(run, path)
     from segue.interop.huggingface.gpt2 import export_gpt2
