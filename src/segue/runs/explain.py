@@ -21,7 +21,7 @@ from segue.inference.decode_settings import OF_SOURCES
 from segue.look.inside.view import View
 from segue.look.terminal import print_equations, print_head, print_keys, print_lines, print_sections, print_view
 from segue.models import kinds, source_file, task_of
-from segue.models.base import Counted, EncoderDecoder, LanguageModel, NgramCounts, Sizes
+from segue.models.base import Counted, EncoderDecoder, LanguageModel, MaskedModel, NgramCounts, Sizes
 from segue.models.keys import SECTIONS, group_docs, section_fields
 from segue.models.names import RECIPES, meanings, recipe_names
 from segue.recipe import Recipe, hints_of, load_recipe, read_recipe
@@ -178,6 +178,12 @@ def _tables(recipe: Any, known: Path) -> list[Any]:
         from segue.look.explain import encoder_decoder
 
         return encoder_decoder.explained(cls, recipe.model, sizes, why)
+    if issubclass(cls, MaskedModel):
+        from segue.look.explain import masked
+
+        if not known.exists():
+            sizes = masked.sizes_of(recipe.model, size)
+        return masked.explained(recipe.model, sizes, why, recipe.train, recipe.batches.share, recipe.batches.length)
     return [shapes(cls, recipe.model, sizes, words=20)] if issubclass(cls, NeuralClassifier) else []
 
 

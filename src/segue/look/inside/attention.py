@@ -1,4 +1,4 @@
-"""Attention: how much each token looks at each of the tokens before it, head by head."""
+"""Attention: how much each token looks at each of the tokens that it sees, head by head."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from segue.errors import InputError
 from segue.inference.opened import Opened
 from segue.look.inside.reading import has_layer, read
 from segue.look.inside.view import View
-from segue.models.base import Counted
+from segue.models.base import Body, Counted
 
 
 def applies(model: Any) -> bool:
@@ -32,12 +32,17 @@ def view(opened: Opened, text: str, layer: int = 0, head: int = 0) -> View:
     return View(
         kind="heat",
         title=f"Attention over “{text[:60]}”",
-        note=" ".join(["Each row sums to 1: how much its token looks at those before it and at itself.", found.note]),
+        note=" ".join([f"Each row sums to 1: how much its token looks at {_seen(opened.model)}.", found.note]),
         panels=tuple(f"layer {one} head {own}" for one in layers for own in heads),
         rows=found.tokens,
         columns=found.tokens,
         values_PRC=np.stack([weights[one - 1][own - 1] for one in layers for own in heads]),
     )
+
+
+def _seen(model: Any) -> str:
+    both_sides = isinstance(model, Body) and not model.causal
+    return "those on both sides of it and at itself" if both_sides else "those before it and at itself"
 
 
 def numbered(what: str, chosen: int, there: int) -> list[int]:
