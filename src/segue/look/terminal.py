@@ -366,6 +366,10 @@ def figures_told(result: dict[str, Any]) -> tuple[list[list[str]], list[str]]:
             words.append("decode: " + ", ".join(f"{name}={setting}" for name, setting in value.items()))
         elif key == "best":
             words.append(f"best possible: {best_told(value)}")
+        elif key == "pretrained":
+            words.append(_began(value))
+        elif key == "weight_change":
+            words.append(_changed(value))
         elif key == "edits":
             words.append("word errors: " + ", ".join(f"{count:,} {kind}" for kind, count in value.items()))
         elif isinstance(value, dict):
@@ -387,6 +391,19 @@ def figures_told(result: dict[str, Any]) -> tuple[list[list[str]], list[str]]:
     if skipped := result.get("skipped"):
         words.append(f"Rows that were skipped: {skipped['rows']:,}. {skipped['first']}.")
     return rows, words
+
+
+def _began(found: dict[str, Any]) -> str:
+    """Say which run a run began from, and how long that one was trained."""
+    took = "" if found["seconds"] is None else f", trained {number(found['seconds'], 1)} s"
+    return f"began from: {found['run']}{took}"
+
+
+def _changed(found: dict[str, Any]) -> str:
+    """Say how far the weights have moved since, and which part the most."""
+    most = max(found["parts"], key=lambda one: one["change"], default={"part": "nothing", "change": 0.0})
+    said = f"weights moved by {found['all']:.4f} of their length"
+    return f"{said}, most in {most['part']}: {most['change']:.4f} (the page shows each part)"
 
 
 def _print_types(types: list[dict[str, Any]]) -> None:
