@@ -100,7 +100,7 @@ RATE, EPOCHS, TRAINED = 2e-4, 3, 2000
 
 def table(name: str) -> list[tuple[str, int]]:
     path = Path(os.environ["SEGUE_DATA"]) / "glue" / "SST-2" / f"{name}.tsv.xz"
-    lines = lzma.open(path, "rt", encoding="utf-8").read().splitlines()[1:]
+    lines = lzma.decompress(path.read_bytes()).decode().splitlines()[1:]
     return [(text, int(label)) for text, label in (line.split("\t") for line in lines)]
 
 

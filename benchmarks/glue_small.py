@@ -130,9 +130,8 @@ def score(out: Path) -> None:
             low, high = middle[f"{name} interval"]
             shown = " ".join(f"{100 * row[name]:.1f}" for row in rows)
             label = "pre-trained" if body == "body" else "random"
-            print(
-                f"{task:6} {name:12} {label:12} {100 * middle[name]:5.1f} ({shown})  {100 * low:.1f} to {100 * high:.1f}"
-            )
+            print(f"{task:6} {name:12} {label:12} {100 * middle[name]:5.1f} ({shown})", end="  ")
+            print(f"{100 * low:.1f} to {100 * high:.1f}")
 
 
 def main() -> None:
