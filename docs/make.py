@@ -42,6 +42,7 @@ FOLDERS = {
     "interop": "formats of other toolkits, out and in",
     "serve": "the playground and the HTTP API",
     "recipes": "shipped recipes: kind/name.toml, claims/name.toml",
+    "suites": "shipped suites of tasks: GLUE",
 }
 """The folders of the source in the order of their imports: a folder imports only from those above it."""
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from segue.runs.evaluate import evaluate
     from segue.runs.experiments.claim import run_claim as claim
     from segue.runs.experiments.compare import compare
+    from segue.runs.experiments.suite import run_suite as suite
     from segue.runs.explain import explain
     from segue.runs.run import Run, load
     from segue.runs.train import train
@@ -61,6 +62,7 @@ __all__ = [
     "import_run",
     "load",
     "silent",
+    "suite",
     "train",
 ]
 _WHERE = {
@@ -70,12 +72,13 @@ _WHERE = {
     "evaluate": "segue.runs.evaluate",
     "compare": "segue.runs.experiments.compare",
     "claim": "segue.runs.experiments.claim:run_claim",
+    "suite": "segue.runs.experiments.suite:run_suite",
     "explain": "segue.runs.explain",
     "export_run": "segue.interop.formats",
     "import_run": "segue.interop.formats",
     "silent": "segue.training.log",
 }
-_REPORTING = {"train", "evaluate", "compare", "claim", "export_run", "import_run"}
+_REPORTING = {"train", "evaluate", "compare", "claim", "suite", "export_run", "import_run"}
 """These report their progress unless they are called with progress=segue.silent."""
 
 

@@ -846,6 +846,53 @@ def claim(
     _print(result) if json else print_claim(result)
 
 
+@app.command()
+def suite(
+    what: Annotated[
+        str | None, typer.Argument(metavar="[SUITE|FILE.toml]", help="Without one: list all suites.")
+    ] = None,
+    rest: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="FOLDER… [section.key=value …]",
+            help="FOLDER: where the files of the tasks are, such as CoLA/train.tsv. Settings: any key of the model's "
+            "recipe, for every task, such as model.body=runs/bert.",
+        ),
+    ] = None,
+    model: Annotated[str, typer.Option(help="The model or recipe to train; by default the suite's own.")] = "",
+    seeds: Annotated[int, typer.Option(help="Train each task so often, with different seeds.")] = 1,
+    budget: Annotated[
+        str,
+        typer.Option(help="Training budget of each task: 60s, 5min, or a number of steps; by default the recipe's."),
+    ] = "",
+    out: OutOption = None,
+    threads: ThreadsOption = 0,
+    trust: TrustOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Train one model on every task of a suite, such as GLUE; print a table and the mean, and write a page.
+
+    segue suite glue glue_data model.body=runs/bert --seeds 5 --out runs/glue     (again: what is trained is kept)
+
+    segue suite glue glue_data --model nbsvm
+
+    segue suite mine.toml data     (a suite of your own)
+    """
+    from segue.look.terminal import print_named, print_suite
+    from segue.runs.experiments.suite import run_suite
+    from segue.runs.experiments.suite_file import read_suite, suite_names
+
+    if what is None:
+        rows = [(name, read_suite(name).says) for name in suite_names()]
+        listed = [{"suite": name, "says": says} for name, says in rows]
+        return _print({"suites": listed}) if json else print_named("suite", rows, "what it asks")
+    settings = [word for word in rest or [] if "=" in word and not Path(word).exists()]
+    folders = [word for word in rest or [] if word not in settings]
+    with _progress() as progress:
+        result = run_suite(what, folders, settings, model, seeds, budget, out, progress, trust, threads)
+    _print(result) if json else print_suite(result)
+
+
 @app.command("models")
 def list_models() -> None:
     """List every kind of model by its task, with its first sentence."""

@@ -303,6 +303,9 @@ def _settle(values: dict[str, dict[str, Any]], model: type[Model]) -> None:
             f"data.metric={metric} is not for this model: those of {task.name} are ranked by "
             f"{NAMES.get(task.figure, task.figure)}. {expected}"
         )
+    if str(values["tokens"].get("lowercase", "false")).lower() == "true" and values["tokens"]["kind"] != "wordpiece":
+        kind = values["tokens"]["kind"]
+        raise InputError(f"tokens.lowercase=true is for tokens.kind=wordpiece, and these are {kind}. Leave it out.")
     task.defaults(values, model)
 
 

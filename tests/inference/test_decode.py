@@ -145,6 +145,18 @@ def sizes(model: Trigram) -> Sizes:
     return Sizes(vocab_size=len(model.table))
 
 
+def test_the_start_mark_is_fed_or_left_out() -> None:
+    """Without it a row is its prompt alone, beside one whose empty prompt must have it."""
+    model, sizes, prompts = random_trigram(9, 3), Sizes(8, marks=("start",)), [[5], [], [6, 7]]
+    marked = generate(model, prompts, sizes, Config(max_tokens=1, temperature=0))
+    bare = generate(model, prompts, sizes, Config(max_tokens=1, temperature=0, start=False, no_repeat=2))
+    contexts = ([8, 5], [0, 8], [6, 7]), ([0, 5], [0, 8], [6, 7])
+    for texts, before in zip((marked, bare), contexts, strict=True):
+        expected = [model.table[a, b].double().log_softmax(-1).max().item() for a, b in before]
+        assert [text.logprob for text in texts] == pytest.approx(expected, abs=1e-5)
+    assert model.fed == [(3, 3), (3, 2)]
+
+
 def test_greedy_takes_the_likeliest_token_each_time() -> None:
     model = random_trigram(6, seed=1)
     for prompt in ([], [2], [5, 3, 4]):

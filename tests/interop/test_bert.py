@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
@@ -15,16 +16,25 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, RobertaConfig
+from transformers import (
+    AddedToken,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+    BertConfig,
+    RobertaConfig,
+)
 
 import segue
 from segue.batches.batch import Batch
 from segue.cli import main
 from segue.errors import InputError
 from segue.interop.formats import export_run, import_run
-from segue.interop.huggingface.bert import grown, inexpressible, their_tensors
+from segue.interop.huggingface.bert_export import inexpressible, parts_of, their_tensors, with_head
 from segue.interop.huggingface.bert_tokens import their_ids
 from segue.interop.huggingface.origin import origin_of, write_back
+from segue.models.base import Sizes
 from segue.models.bert import Bert
 from segue.tokens.learn import byte_names
 
@@ -42,7 +52,8 @@ def write_theirs(folder: Path, name: str, **config: Any) -> tuple[Any, Any]:
     them; the tables have some rows more than there are tokens."""
     if name.startswith("Roberta"):
         vocab = {token: i for i, token in enumerate(BYTE_PAIRS)}
-        tokenizer = transformers.RobertaTokenizer(vocab=vocab, merges=MERGES)
+        mask = AddedToken("<mask>", lstrip=True, special=True)  # as RoBERTa has it
+        tokenizer = transformers.RobertaTokenizer(vocab=vocab, merges=MERGES, mask_token=mask)
         made: Any = RobertaConfig(**SMALL | {"vocab_size": len(vocab) + 3, "max_position_embeddings": 82} | config)
     else:
         vocab = {piece: i for i, piece in enumerate(WORDPIECES)}
@@ -113,6 +124,34 @@ def test_what_comes_in_is_the_same_and_goes_out_as_it_came(name: str, tmp_path: 
     check_back(tmp_path / "hf", tmp_path / "back")
 
 
+@pytest.mark.parametrize("name", ["BertForMaskedLM", "RobertaForMaskedLM"])
+def test_the_same_fills_both_ways(name: str, tmp_path: Path) -> None:
+    model, tokenizer = write_theirs(tmp_path / "hf", name)
+    import_run(tmp_path / "hf", tmp_path / "run")
+    run, origin = segue.load(tmp_path / "run", "cpu"), origin_of(tmp_path / "run")
+    assert origin is not None
+    check_fills(run, origin.ids, model, tokenizer)
+    shutil.rmtree(tmp_path / "run" / "huggingface")
+    export_run(tmp_path / "run", tmp_path / "out", "hf")
+    out, written = (one.from_pretrained(tmp_path / "out") for one in (AutoModelForMaskedLM, AutoTokenizer))
+    order = their_ids(run.tokenizer, "bert" if name.startswith("Bert") else "roberta")
+    check_fills(run, [order.index(i) for i in range(len(origin.ids))], out.eval(), written)
+
+
+def check_fills(run: segue.Run, ids: list[int], model: Any, tokenizer: Any) -> None:
+    """The likeliest tokens in a hole, and the odds between them."""
+    for text in ("Paris is the [MASK] of France.", "[MASK] sat", "th[MASK]"):
+        encoded = tokenizer(text.replace("[MASK]", tokenizer.mask_token), return_tensors="pt")
+        hole = encoded["input_ids"][0].tolist().index(tokenizer.mask_token_id)
+        with torch.inference_mode():
+            logits = model(**encoded).logits[0, hole, ids[2 : run.tokenizer.vocab_size]]
+        best = logits.log_softmax(-1).topk(4)
+        [fillers] = run.fill(text, top=4).holes
+        assert [one.token for one in fillers] == [run.tokenizer.name(i + 2) for i in best.indices.tolist()]
+        odds = [math.log(one.probability / fillers[0].probability) for one in fillers]
+        assert odds == pytest.approx((best.values - best.values[0]).tolist(), abs=1e-4)
+
+
 @pytest.mark.parametrize("name", ["BertForPreTraining", "RobertaForMaskedLM"])
 def test_older_files_and_parts_of_files(name: str, tmp_path: Path) -> None:
     """Names of 2018, tensors that are held twice, constants, half precision, and shards."""
@@ -165,13 +204,14 @@ def test_a_head_that_training_here_made_goes_out(tmp_path: Path) -> None:
     write_theirs(tmp_path / "hf", "BertModel")
     import_run(tmp_path / "hf", tmp_path / "run")
     model, origin = segue.load(tmp_path / "run", "cpu").model, origin_of(tmp_path / "run")
-    assert origin is not None and grown(model, origin) is origin
+    parts = parts_of(model)
+    assert origin is not None and parts is not None and with_head(parts, origin, {}) is origin
     with torch.no_grad():
         model.transform.weight += 0.1
-    after = grown(model, origin)
+    after = with_head(parts, origin, {})
     assert after.config["architectures"] == ["BertForMaskedLM"]
     assert after.config | {"architectures": []} == origin.config | {"architectures": []}
-    write_back(tmp_path / "out", after, after.config, their_tensors(model, after))
+    write_back(tmp_path / "out", after, after.config, their_tensors(parts, after))
     _, about = AutoModelForMaskedLM.from_pretrained(tmp_path / "out", output_loading_info=True)
     assert not about["missing_keys"] and not about["unexpected_keys"]
 
@@ -253,8 +293,8 @@ def test_tensors_without_a_place_are_kept(tmp_path: Path) -> None:
     ],
 )
 def test_settings_that_their_format_lacks(config: dict[str, Any], message: str) -> None:
-    assert inexpressible(Bert.Config(**config)).startswith(message)
-    assert bool(inexpressible(Bert.Config(**config))) == bool(message)
+    found = inexpressible(Bert(Bert.Config(**config), Sizes(9, marks=("start", "mask"))))
+    assert found.startswith(message) and bool(found) == bool(message)
 
 
 def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -262,3 +302,102 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["import", str(tmp_path / "hf"), "--out", str(tmp_path / "run")]) == 0
     assert main(["export", str(tmp_path / "run"), "--to", "hf", str(tmp_path / "out")]) == 0
     assert "AutoModelForMaskedLM.from_pretrained" in capsys.readouterr().out
+
+
+# Classifiers and taggers
+
+LABELS = {"id2label": {0: "bad", 1: "good", 2: "so-so"}, "label2id": {"bad": 0, "good": 1, "so-so": 2}}
+TAGS = {"id2label": {0: "O", 1: "B-LOC", 2: "I-LOC"}, "label2id": {"O": 0, "B-LOC": 1, "I-LOC": 2}}
+BYTE_LEVEL = ("add_prefix_space", "trim_offsets", "use_regex")
+NUMBER = {"id2label": {0: "LABEL_0"}, "label2id": {"LABEL_0": 0}}
+CLASSIFIERS = {
+    "one label": (LABELS, "class"),
+    "several labels": (LABELS | {"problem_type": "multi_label_classification"}, "classes"),
+    "a number": (NUMBER, "number"),
+}
+
+
+def probabilities(scores_C: torch.Tensor, label: str) -> list[float]:
+    """What their scores mean."""
+    rules = {"class": scores_C.softmax(-1), "classes": scores_C.sigmoid(), "number": scores_C}
+    return rules[label].tolist()
+
+
+def check_predictions(run: segue.Run, model: Any, tokenizer: Any, label: str) -> None:
+    texts = [TEXT, " ".join(PAIR), "x"]
+    with torch.inference_mode():
+        scores = [model(**tokenizer(text, return_tensors="pt")).logits[0] for text in texts]
+    for prediction, scores_C in zip(run.predict(texts), scores, strict=True):
+        expected = probabilities(scores_C, label)
+        if label == "number":
+            assert prediction.number == pytest.approx(expected[0], abs=1e-4)
+        else:
+            assert list(prediction.probabilities) == pytest.approx(expected, abs=1e-4)
+            assert list(prediction.labels) == [model.config.id2label[i] for i in range(3)]
+
+
+@pytest.mark.parametrize("style", ["Bert", "Roberta"])
+@pytest.mark.parametrize("case", CLASSIFIERS)
+def test_a_classifier_predicts_the_same_both_ways(case: str, style: str, tmp_path: Path) -> None:
+    config, label = CLASSIFIERS[case]
+    model, tokenizer = write_theirs(tmp_path / "hf", f"{style}ForSequenceClassification", **config)
+    notes = import_run(tmp_path / "hf", tmp_path / "run")
+    assert len(notes) == 1  # no part is missing that a classifier needs
+    run = segue.load(tmp_path / "run", "cpu")
+    assert run.recipe.kind == "finetuned_classifier" and run.codec.sizes.label == label
+    check_predictions(run, model, tokenizer, label)
+    export_run(tmp_path / "run", tmp_path / "back", "hf")
+    check_back(tmp_path / "hf", tmp_path / "back")
+
+    shutil.rmtree(tmp_path / "run" / "huggingface")
+    export_run(tmp_path / "run", tmp_path / "out", "hf")
+    out, written = (
+        one.from_pretrained(tmp_path / "out") for one in (AutoModelForSequenceClassification, AutoTokenizer)
+    )
+    check_predictions(run, out.eval(), written, label)
+    import_run(tmp_path / "out", tmp_path / "again")
+    check_predictions(segue.load(tmp_path / "again", "cpu"), out, written, label)
+
+
+@pytest.mark.parametrize("style", ["Bert", "Roberta"])
+def test_a_pair_is_judged_in_the_frame_of_its_body(style: str, tmp_path: Path) -> None:
+    model, tokenizer = write_theirs(tmp_path / "hf", f"{style}ForSequenceClassification", **LABELS)
+    import_run(tmp_path / "hf", tmp_path / "run")
+    recipe = tmp_path / "run" / "recipe.toml"
+    text = recipe.read_text(encoding="utf-8")
+    recipe.write_text(text.replace('columns = ""', 'columns = "label,text,text2"'), encoding="utf-8")
+    with torch.inference_mode():
+        expected = model(**tokenizer(*PAIR, return_tensors="pt")).logits[0].softmax(-1)
+    [found] = segue.load(tmp_path / "run", "cpu").predict(["\t".join(PAIR)])
+    assert list(found.probabilities) == pytest.approx(expected.tolist(), abs=1e-4)
+
+
+def check_tags(run: segue.Run, model: Any, tokenizer: Any) -> None:
+    words = ["The", "cat", "sat", "in", "Paris", ",", "didn't", "it", "?"]
+    encoded = tokenizer([words], is_split_into_words=True, return_tensors="pt")
+    firsts = [encoded.word_ids().index(word) for word in range(len(words))]
+    with torch.inference_mode():
+        chances = model(**encoded).logits[0, firsts].softmax(-1).max(-1)
+    [found] = run.predict([" ".join(words)])
+    assert list(found.tags) == [model.config.id2label[i] for i in chances.indices.tolist()]
+    assert list(found.probabilities) == pytest.approx(chances.values.tolist(), abs=1e-4)
+
+
+@pytest.mark.parametrize("style", ["Bert", "Roberta"])
+def test_a_tagger_tags_the_same_both_ways(style: str, tmp_path: Path) -> None:
+    model, _ = write_theirs(tmp_path / "hf", f"{style}ForTokenClassification", **TAGS)
+    about = tmp_path / "hf" / "tokenizer_config.json"
+    if style == "Roberta":  # words that are given one by one have a blank in front
+        edit(about, add_prefix_space=True)
+        edit(tmp_path / "hf" / "tokenizer.json", pre_tokenizer=dict.fromkeys(BYTE_LEVEL, True) | {"type": "ByteLevel"})
+    import_run(tmp_path / "hf", tmp_path / "run")
+    run = segue.load(tmp_path / "run", "cpu")
+    assert run.recipe.kind == "finetuned_tagger" and run.codec.labels == ("O", "B-LOC", "I-LOC")
+    check_tags(run, model, AutoTokenizer.from_pretrained(tmp_path / "hf"))
+    export_run(tmp_path / "run", tmp_path / "back", "hf")
+    check_back(tmp_path / "hf", tmp_path / "back")
+
+    shutil.rmtree(tmp_path / "run" / "huggingface")
+    export_run(tmp_path / "run", tmp_path / "out", "hf")
+    out, written = (one.from_pretrained(tmp_path / "out") for one in (AutoModelForTokenClassification, AutoTokenizer))
+    check_tags(run, out.eval(), written)

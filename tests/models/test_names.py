@@ -130,7 +130,7 @@ for words in sys.argv[1:]:
     assert main(words.split()) == 2, words
     assert "torch" not in sys.modules, words
 """
-    wrong = ["train rnn_lm train.stps=3", "train rnn_lm train.optimizer.rat=3", "train lsmt", "train bert"]
+    wrong = ["train rnn_lm train.stps=3", "train rnn_lm train.optimizer.rat=3", "train lsmt", "train llama"]
     wrong += ["compare pydoc --models gpt,rnn_lm model.witdh=3", "explain gpt model.witdh=3", "train gpt seed=3"]
     done = subprocess.run([sys.executable, "-c", code, *wrong], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

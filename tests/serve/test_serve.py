@@ -50,6 +50,7 @@ RUNS: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
     "bpe": ("ngram", TEXTS, COUNTED | {"tokens.kind": "bpe", "tokens.vocab_size": 280}),
     "pieces": ("ngram", TEXTS, COUNTED | {"tokens.kind": "wordpiece", "tokens.vocab_size": 100}),
     "bare": ("ngram", TEXTS, COUNTED | {"model.smoothing": "maximum_likelihood"}),
+    "masked": ("bert", TEXTS, SMALL | {"model.heads": 2, "model.layers": 1, "model.context": 16, "batches.length": 16}),
     "classes": ("bow", REVIEWS, {"train.steps": 20, "data.validation": 0}),
     "tags": ("window_tagger", TAGGED, {"train.steps": 20, "data.validation": 0, "batches.length": 8}),
     "pairs": ("rnn_seq2seq", PAIRS, SMALL | {"tokens.kind": "char"}),
@@ -119,7 +120,7 @@ def test_runs_are_described(client: TestClient, engine: Engine) -> None:
 
 @pytest.mark.parametrize("name", RUNS)
 def test_look_shows_what_the_run_shows(client: TestClient, engine: Engine, name: str) -> None:
-    text = {"classes": "a fine film", "pairs": "a cow | a dog | the cow\tdie Kuh"}.get(name, "cow")
+    text = {"classes": "a fine film", "masked": "the [MASK] eat", "pairs": "a cow | a dog | the cow\tdie Kuh"}.get(name, "cow")
     (found,) = [run["views"] for run in strict(client.get("/api/runs").content) if run["name"] == name]
     for view in found:
         shown = engine[name].run.look(text, view)
@@ -153,6 +154,17 @@ def test_the_unknown_is_said(client: TestClient) -> None:
     assert ask(client, "next", run="space", context="the zebra")["unknown"] == [" zebra"]
     assert ask(client, "score", run="space", text="the zebra")["unknown"] == [" zebra"]
     assert streamed(client, run="char", prompt="Q")[-1]["unknown"] == ["Q"]
+
+
+def test_the_start_mark_is_fed_as_asked_and_said(client: TestClient, engine: Engine) -> None:
+    asked = {"run": "byte", "max_tokens": 8, "temperature": 0}
+    bare = ask(client, "generate", **asked, prompt="the", start=False)
+    assert bare["texts"] == [engine["byte"].run.generate("the", max_tokens=8, temperature=0.0, start=False)]
+    assert not bare["start_mark"] and not streamed(client, **asked, prompt="the", start=False)[-1]["start_mark"]
+    assert ask(client, "generate", **asked, prompt="", start=False)["start_mark"]  # nothing else could be read
+    assert ask(client, "generate", **asked, prompt="the")["start_mark"]
+    assert ask(client, "next", run="byte", context="the")["start_mark"]
+    assert ask(client, "score", run="byte", text="the")["start_mark"]
 
 
 @pytest.mark.parametrize("name", WRITERS)
@@ -266,6 +278,27 @@ def test_the_words_that_mattered_are_given_when_asked_for(client: TestClient, en
     many = ["a film"] * (limits.MAX_EXPLAINED + 1)
     assert "explain" in refused(client, "predict", run="classes", texts=many, explain=True)
     assert len(ask(client, "predict", run="classes", texts=many)["predictions"]) == len(many)
+
+
+def test_fill_is_what_the_run_fills(client: TestClient, engine: Engine) -> None:
+    text = "the [MASK] eat <mask> zebra"
+    for together in (False, True):
+        answer = ask(client, "fill", run="masked", text=text, top=3, together=together)
+        assert answer == {**json.loads(json.dumps(engine["masked"].run.fill(text, 3, together).json())), "unknown": []}
+        assert [len(hole) for hole in answer["holes"]] == [3, 3]
+    assert "no hole" in refused(client, "fill", run="masked", text="the cows")
+    assert "made for lm" in refused(client, "fill", run="char", text=text)
+    assert "Expected: run, text, top, together" in refused(client, "fill", run="masked", text=text, beam=3)
+
+
+def test_embed_gives_a_vector_a_text(client: TestClient, engine: Engine) -> None:
+    texts = ["the cows", "grass is green", ""]
+    for name in ("masked", "byte", "pairs"):
+        run = engine[name].run
+        vectors = np.array(ask(client, "embed", run=name, texts=texts)["vectors"])
+        assert vectors == pytest.approx(run.embed(texts), abs=1e-6) and len(vectors) == 3
+    assert "no hidden states" in refused(client, "embed", run="char", texts=texts)
+    assert "pooling=middle" in refused(client, "embed", run="masked", texts=texts, pooling="middle")
 
 
 def test_nearest_is_what_the_vectors_say(client: TestClient, engine: Engine) -> None:
@@ -710,7 +743,7 @@ def test_the_api_describes_itself_without_pages_from_elsewhere(client: TestClien
     paths = client.get("/openapi.json").json()["paths"]
     assert set(paths) == {
         f"/api/{name}"
-        for name in ("runs", "generate", "stream", "score", "next", "look", "source", "nearest", "predict")
+        for name in ("runs", "generate", "stream", "score", "fill", "embed", "next", "look", "source", "nearest", "predict")
     }
     assert client.get("/docs").status_code == client.get("/redoc").status_code == 404
 

@@ -389,3 +389,12 @@ def test_unigram_tokens_of_a_word_of_all_characters_that_comes_twice() -> None:
     assert list(learn._without_long_words("a b\n\nc")) == ["a b\n\nc"]
     content = learn.vocabulary("unigram", [f"{word}\n\n{word}"], 300, 1)
     assert 258 <= len(content["model"]["vocab"]) <= 300
+
+
+def test_wordpiece_in_small_letters_reads_any_case_alike() -> None:
+    texts = ["The Café is open. THE cafe IS Open."] * 9
+    tokenizer = Tokenizer.train(Config(kind="wordpiece", vocab_size=120, min_count=1, lowercase=True), texts)
+    assert tokenizer.encode("The CAFÉ").tolist() == tokenizer.encode("the cafe").tolist()
+    assert tokenizer.unk not in tokenizer.encode("THE CAFÉ")
+    cased = Tokenizer.train(Config(kind="wordpiece", vocab_size=120, min_count=1), texts)
+    assert cased.encode("The").tolist() != cased.encode("the").tolist()

@@ -52,8 +52,8 @@ class Batch:
     firsts_BW: Any = None
     """Tagging by pieces of words: the place of each word, with targets (B, W): that of its first piece or, of a causal
     body, of its last. IGNORE where there is no word."""
-    hidden_LBTD: Any = None
-    """The states of a frozen body, computed once, in the place of the tokens."""
+    hidden_BND: Any = None
+    """The states of a frozen body, computed once: N states of each row, those of several layers side by side."""
     unpadded: bool = False
     """True if no token is padding, so that a model can skip the mask without waiting for the device."""
     source_unpadded: bool = False

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from segue.batches.redraw import Redraw
     from segue.batches.specaugment import SpecAugment
 
+WIDTH = 8
+"""Rounded widths are a multiple of this: kernels of attention with a mask want it."""
 Collate = Callable[[Columns], Batch]
 """Makes one batch of the rows of some columns."""
 
@@ -51,6 +53,18 @@ class Rows(Batches):
         if config.tokens:
             self.token_batches = self._token_batches({by: (frame, 0)} | {"text": (1, added)})
         self.per_epoch = math.ceil(len(store) / self.size) if self.token_batches is None else len(self.token_batches)
+        self.window = 0
+        """Batches of `size` rows are as wide as a multiple of WIDTH, or of this window if they are wider (0: as wide as
+        their longest row)."""
+
+    def round_widths(self, window: int) -> None:
+        """Pad batches of `size` rows so that there are few shapes, for each of which a GPU records a graph."""
+        self.window = window
+
+    def _rounded(self, width: int) -> int:
+        if width > self.window:
+            return -(-width // self.window) * self.window
+        return min(self.window, -(-width // WIDTH) * WIDTH)
 
     def _token_batches(self, columns: dict[str, tuple[int, int]]) -> TokenBatches:
         """Plan token batches by the lengths of columns: the tokens that a place of each counts as, and how many places
@@ -69,13 +83,19 @@ class Rows(Batches):
 
     @property
     def shapes(self) -> int | None:
-        return None if self.token_batches is None else self.token_batches.shapes
+        if self.token_batches is not None:
+            return self.token_batches.shapes
+        if not self.window:
+            return None
+        widths = {self._rounded(int(length)) for length in np.unique(self.lengths)}
+        return len(widths) * (1 if len(self.store) % self.size == 0 else 2)  # the last batch of an epoch is smaller
 
     def at(self, step: int) -> list[Batch]:
         epoch, place = divmod(step, self.per_epoch)
         if self.token_batches is None:
             rows = rows_at(self.seed, epoch, place, self.size, self.lengths, len(self.store))
-            return [self.collate(part) for part in self._parts(rows, epoch)]
+            batches = [self.collate(part) for part in self._parts(rows, epoch)]
+            return [one.padded(self._rounded(one.tokens_BT.shape[1])) for one in batches] if self.window else batches
         rows, widths = self.token_batches.at(epoch, place)
         wide = (widths[-1], *(width // self.frame for width in widths[:-1]))
         return [self.collate(part).padded(*wide) for part in self._parts(rows, epoch)]

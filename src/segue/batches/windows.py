@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from segue.batches.codec import Sizes
 from segue.batches.store import Column, Columns, id_dtype
 from segue.data.example import Example
-from segue.tokens.tokenizer import Tokenizer, with_blank
+from segue.tokens.tokenizer import Tokenizer
 
 Ids = NDArray[np.integer[Any]]
 
@@ -37,7 +37,7 @@ def encode_framed(group: Sequence[Example], tokenizer: Tokenizer, sizes: Sizes, 
 
 
 def _rows(texts: Sequence[str], tokenizer: Tokenizer) -> list[Ids]:
-    flat, lengths = tokenizer.encode_many([with_blank(text, tokenizer.kind) for text in texts])
+    flat, lengths = tokenizer.encode_many([tokenizer.row(text) for text in texts])
     return np.split(flat, np.cumsum(lengths)[:-1])
 
 

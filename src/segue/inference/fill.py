@@ -77,8 +77,8 @@ def check_holes(text: str) -> None:
     """Refuse a text without a hole."""
     if not HOLE.search(text):
         raise InputError(
-            f"There is no hole in “{text[:60]}”. Write {MASK} (or <mask>) in the place of each token to be filled in: "
-            f'segue fill RUN "Paris is the {MASK} of France."'
+            f"There is no hole in “{text[:60]}”. Write {MASK} (or <mask>) in the place of each token to be filled in, "
+            f"as in: Paris is the {MASK} of France."
         )
 
 
@@ -86,7 +86,7 @@ def fill(opened: Opened, texts: Iterable[str], top: int = 5, together: bool = Fa
     """Fill the holes of texts; yield one answer a text, in order."""
     opened.model.eval()
     for _, window in windows((Example(text=text) for text in texts), _FIRST):
-        read = [_read(example.text, opened.codec) for example in window]
+        read = [_checked(example.text, opened.codec) for example in window]
         while waiting := [one for one in read if one.waiting]:
             _fill_once(opened, waiting, top, together)
         yield from (one.result(opened.model.window) for one in read)
@@ -153,9 +153,19 @@ def _followed(text: str, name: str, kind: str) -> str:
 # Reading
 
 
+def framed(text: str, codec: Codec) -> tuple[Ids, Ids]:
+    """The ids and segments of a text, or of a pair with a tab between, as a masked language model reads it: the mask
+    where a hole is."""
+    return codec.frame(*_read(text, codec).sides)
+
+
+def _checked(text: str, codec: Codec) -> _Holed:
+    check_holes(text)
+    return _read(text, codec)
+
+
 def _read(text: str, codec: Codec) -> _Holed:
     """Cut a text at its holes, and encode what stands between them."""
-    check_holes(text)
     given = "\t".join(map(tidy, text.split("\t"))) if codec.data.canonical else text
     if (tabs := given.count("\t")) > 1:
         raise InputError(f"“{text[:60]}” has {tabs} tabs. Expected one text, or two with a tab between.")

@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from segue.errors import InputError
 from segue.inference.evaluation import Evaluation, Floats
 from segue.inference.metrics import pearson, spearman
 from segue.inference.statistics import Figure, ratio
@@ -43,12 +44,13 @@ def class_pieces(truth_N: Ids, guess_N: Ids, classes: int) -> Floats:
 
 
 def matthews(sums: Floats) -> Floats:
-    """Compute Matthews' correlation from the sums of `class_pieces`; 0 where all rows have one class, or one guess."""
+    """Compute the Matthews correlation from the sums of `class_pieces`; 0 where all rows have one class, or one guess."""
     right, rows = sums[:, 0], sums[:, 1]
     true, guessed = np.split(sums[:, 2:], 2, axis=1)
     above = right * rows - (true * guessed).sum(1)
     below = np.sqrt((rows**2 - (true**2).sum(1)) * (rows**2 - (guessed**2).sum(1)))
-    return np.divide(above, below, out=np.zeros(len(sums)), where=below > 0)
+    found: Floats = np.divide(above, below, out=np.zeros(len(sums)), where=below > 0)
+    return found
 
 
 def positive_f1(sums: Floats) -> Floats:
@@ -119,6 +121,8 @@ LABEL_METRICS: Mapping[str, LabelMetric] = CLASS_METRICS | NUMBER_METRICS
 
 def ranked_by(evaluation: Evaluation, name: str) -> Evaluation:
     """Return the same evaluation with another figure that ranks, and its interval."""
-    metric = LABEL_METRICS[name]
+    metric, classes = LABEL_METRICS[name], evaluation.pieces_NK.shape[1] // 2 - 1
+    if name == "positive_f1" and classes != 2:
+        raise InputError(f"positive_f1 is F1 of the second of two classes, and there are {classes}. Leave it out.")
     head = evaluation.result | {"figure": name, name: 0.0}
     return replace(evaluation, result=head, of_sums=metric.of_sums, share=metric.share).refigured()

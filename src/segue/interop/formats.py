@@ -114,14 +114,14 @@ def _write_huggingface(run: Path, path: Path, progress: Progress) -> Notes:
 
 def _opened_by(path: Path) -> str:
     """The class of transformers that opens a folder, such as AutoModelForCausalLM."""
-    [architecture] = _config(path)["architectures"]
+    [architecture, *_] = _config(path).get("architectures") or ["GPT2LMHeadModel"]  # their old folders name none
     _, _, task = architecture.replace("LMHeadModel", "ForCausalLM").partition("For")
     return f"AutoModelFor{task}" if task else "AutoModel"
 
 
 def _write_model(run: Path, path: Path) -> Notes:
     if _kind_of(run) in ("bert", "finetuned_classifier", "finetuned_tagger"):
-        from segue.interop.huggingface.bert import export_bert
+        from segue.interop.huggingface.bert_export import export_bert
 
         return export_bert(run, path)
     from segue.interop.huggingface.gpt2 import export_gpt2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +31,13 @@ def write_imported_run(
     source: Path,
     parameters: int,
     save: Callable[[Path], None],
+    labels: Sequence[str] = (),
 ) -> list[str]:
     """Make the run folder, whole or not at all; `save` writes model.safetensors, and what else is the model's own.
 
     Returns what its owner should know, as the ledger has it."""
     config = {"kind": recipe.kind, "format": files.FORMAT, "imported": str(source)}
-    config |= {"config": dataclasses.asdict(recipe.model), "sizes": dataclasses.asdict(sizes), "labels": []}
+    config |= {"config": dataclasses.asdict(recipe.model), "sizes": dataclasses.asdict(sizes), "labels": list(labels)}
     result = {"model": recipe.name, "parameters": parameters, "train_seconds": 0.0, "steps": 0}
     with atomic_folder(out) as beside:
         save(beside)

@@ -18,7 +18,7 @@ from segue.inference.evaluation import HIDDEN_ZEROS, MEANINGS, NAMES
 from segue.inference.score import PseudoLine
 from segue.look.explain.layout import equation_lines, laid_out
 from segue.look.inside.view import View
-from segue.look.page.markup import figure, interval_takes, is_share, percent, visible
+from segue.look.page.markup import figure, interval_takes, is_share, one_decimal, percent, visible
 from segue.output.streams import open_console
 
 
@@ -188,6 +188,73 @@ def claim_table(result: dict[str, Any]) -> dict[str, Any]:
         figures = (written(row[main], main), interval(row[f"{main}_ci"], main), seeds, size(row["parameters"]))
         rows.append([row["variant"], *place, *figures, f"{row['train_seconds']:,.1f} s"])
     return {"head": [*head, "parameters", "time"], "rows": rows}
+
+
+def print_suite(result: dict[str, Any]) -> None:
+    """The tasks in their order, the means, what was left out, and where the page is."""
+    shown = suite_table(result)
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    for place, heading in enumerate(shown["head"]):
+        table.add_column(heading, justify="right" if place > 1 else "left", no_wrap=True)
+    for cells in shown["rows"]:
+        table.add_row(*map(Text, cells))
+    console = _console()
+    console.print(Text(result["says"]))
+    console.print()
+    console.print(table)
+    console.print()
+    for line in suite_means(result):
+        console.print(Text(line))
+    _print_times(console, result)
+    if result["submission"]:
+        folder = result["submission"][0].rpartition("/")[0]
+        console.print(f"Predictions for {len(result['submission'])} files without labels: {folder}")
+    console.print(f"The page: {result['report']}")
+
+
+def suite_table(result: dict[str, Any]) -> dict[str, Any]:
+    """The table of a suite: headings, and a row a metric of each task; figures in hundredths."""
+    several = any(len(one["seeds"]) > 1 for row in result["rows"] for one in row["figures"].values())
+    head = ["task", "metric", "median" if several else "figure", "95 % interval", *(["seeds"] if several else [])]
+    rows = []
+    for row in result["rows"]:
+        for place, (metric, one) in enumerate(row["figures"].items()):
+            cells = [row["column"] if not place else "", NAMES.get(metric, metric), hundredths(one["median"])]
+            cells += [hundredths_between(one["ci"]), *([hundredths_between(_ends(one["seeds"]))] if several else [])]
+            last = [f"{row['rows']:,}", f"{row['train_seconds']:,.1f} s"] if not place else ["", ""]
+            rows.append([*cells, *last])
+    return {"head": [*head, "rows", "time"], "rows": rows}
+
+
+def suite_means(result: dict[str, Any]) -> list[str]:
+    """The means of a suite in sentences, and what was left out."""
+    means = [one for one in result["means"] if one["value"] is not None]
+    said = [_mean_told(one) for one in means]
+    if missing := list(dict.fromkeys(name for one in means for name in one["missing"])):
+        said.append(f"These are means of the columns that ran, not of the suite: {', '.join(missing)} missing.")
+    return [*said, *(f"Left out: {name}, as {why}." for name, why in result["left_out"].items())]
+
+
+def _mean_told(one: dict[str, Any]) -> str:
+    sure = f" ({one['ci'][0]:.1f} to {one['ci'][1]:.1f})" if all(map(math.isfinite, one["ci"])) else ""
+    seeds = f", {min(one['seeds']):.1f} to {max(one['seeds']):.1f} by seed" if len(one["seeds"]) > 1 else ""
+    of = f", {len(one['over'])} of {len(one['over']) + len(one['missing'])} columns" if one["missing"] else ""
+    return f"Mean, {one['mean']}: {one_decimal(one['value'])}{sure}{seeds}{of}."
+
+
+def hundredths(value: float) -> str:
+    """A figure of a suite: 0.521 as 52.1."""
+    return f"{100 * value:.1f}"
+
+
+def hundredths_between(pair: Sequence[float | None]) -> str:
+    """Two ends in hundredths; a dash if one is not known."""
+    ends = [end for end in pair if end is not None and math.isfinite(end)]
+    return " to ".join(map(hundredths, ends)) if len(ends) == 2 else "–"
+
+
+def _ends(values: Sequence[float]) -> tuple[float, float]:
+    return min(values), max(values)
 
 
 def _place(value: float) -> str:

@@ -31,7 +31,7 @@ from segue.layers.position import Position, Positions
 from segue.layers.probe import recording
 from segue.layers.transformer import Activation, Block, FeedForward, LayerNorm
 from segue.models.base import Loss, MaskedModel, ModelConfig, Sizes, Term
-from segue.models.network import Network
+from segue.models.network import Network, dropout_by_epochs
 
 Size = Literal["own", "bert-base", "bert-large", "roberta-base", "roberta-large"]
 
@@ -80,7 +80,7 @@ class Bert(Network, MaskedModel):
         segments: int = 2
         """Kinds of segments: 2 tells the texts of a pair apart, 1 does not (RoBERTa)."""
         first_position: int = 0
-        """The row of the position vectors that the first place has: 2 in RoBERTa, whose first two are never used."""
+        """The row of the learned position vectors that the first place has: 2 in RoBERTa, which never uses two."""
         norm: Literal["post", "pre"] = "post"
         """Where layer norm stands: post (after each sum, as BERT) or pre (before each part)."""
         position: Position = "learned"
@@ -102,11 +102,30 @@ class Bert(Network, MaskedModel):
                     raise ValueError(f"{name} = {getattr(self, name)}: must be 1 or more")
             if self.context < 8:
                 raise ValueError(f"context = {self.context}: must be 8 or more, since a frame takes 2 or 3 places")
+            if self.first_position < 0:
+                raise ValueError(f"first_position = {self.first_position}: must be 0 or more")
+            if not 0 < self.eps < 1:
+                raise ValueError(f"eps = {self.eps}: must be more than 0 and less than 1")
             if not 0 <= self.dropout < 1:
                 raise ValueError(f"dropout = {self.dropout}: must be at least 0 and less than 1")
+            if self.next_sentence and self.segments < 2:
+                raise ValueError(f"next_sentence = true with segments = {self.segments}: a pair has 2 segments")
+            self._check_heads()
+
+        def _check_heads(self) -> None:
             if self.width % self.heads:
                 near = ", ".join(str(n) for n in range(1, self.width + 1) if self.width % n == 0)
                 raise ValueError(f"width = {self.width} does not divide by heads = {self.heads}: it does by {near}")
+            if self.position == "rotary" and self.width // self.heads % 2:
+                raise ValueError(
+                    f"position = rotary turns pairs, but a head is {self.width // self.heads} wide (width / heads): "
+                    "an even number is needed"
+                )
+            if self.position == "onehot" and self.context > self.width:
+                raise ValueError(
+                    f"position = onehot with context = {self.context}, width = {self.width}: every place needs a "
+                    "coordinate of its own, so context must not be more than width"
+                )
 
         def _take(self, shape: Shape) -> None:
             """The shape's numbers; one that was given must be the same."""
@@ -122,6 +141,18 @@ class Bert(Network, MaskedModel):
     config: Config
 
     @classmethod
+    def larger(cls, config: Config) -> list[dict[str, Any]]:
+        if config.size != "own" or config.width >= 256:
+            return []
+        middle = {"model.layers": 6, "model.width": 256, "model.heads": 4}
+        return [middle | {"train.optimizer.rate": 0.007}]
+
+    @classmethod
+    def dropout_for(cls, config: Config, epochs: float) -> float | None:
+        # Masks are new in every epoch, so that a text can be read more often before it is learnt by heart.
+        return None if config.dropout else dropout_by_epochs(0.045, 0.1, epochs / 4)
+
+    @classmethod
     def marks(cls, config: Any) -> tuple[str, ...]:
         return ("start", "mask")
 
@@ -132,7 +163,7 @@ class Bert(Network, MaskedModel):
     def __init__(self, config: Config, sizes: Sizes) -> None:
         super().__init__(config, sizes)
         width, head_width = config.width, config.width // config.heads
-        places = config.context + config.first_position
+        places = config.context + (config.first_position if config.position == "learned" else 0)
         self.vectors = nn.Embedding(sizes.ids, width)
         self.positions = Positions(config.position, places, width, config.heads, head_width, both=True)
         self.segment_vectors = nn.Embedding(config.segments, width)
@@ -187,10 +218,11 @@ class Bert(Network, MaskedModel):
         """The cross-entropy at the masked places, and that of the next sentence at the first."""
         if self.next_head is None or batch.follows_B is None:
             return Loss((self._masked_term(_last(self._layers(batch, batch.places_BK)), batch),))
-        places_BK = F.pad(batch.places_BK, (1, 0))
-        x_BKD = _last(self._layers(batch, places_BK))
+        asked_BK = None if batch.places_BK is None else F.pad(batch.places_BK, (1, 0))  # the first place, and these
+        x_BKD = _last(self._layers(batch, asked_BK))
         follows = cross_entropy(self.next_head(self.pooled(x_BKD)), batch.follows_B)
-        return Loss((self._masked_term(x_BKD[:, 1:], batch), Term("next_sentence", *follows)))
+        masked = self._masked_term(x_BKD if asked_BK is None else x_BKD[:, 1:], batch)
+        return Loss((masked, Term("next_sentence", *follows)))
 
     def _masked_term(self, x_BKD: Tensor, batch: Batch) -> Term:
         x_BKD, bias_V = self._transformed(x_BKD), self.bias[: self.sizes.vocab_size]
@@ -248,16 +280,10 @@ class Bert(Network, MaskedModel):
                 f"Set batches.length={self.config.context} or less, or model.context={length} or more."
             )
         places = torch.arange(length, device=tokens_BT.device)
-        segments_BT = batch.segments_BT if self.config.segments > 1 else None
-        x_BTD = self.vectors(tokens_BT) * self.positions.scale
-        x_BTD = self.positions.add(x_BTD, places + self.config.first_position)
-        if segments_BT is None:
-            x_BTD = x_BTD + self.segment_vectors.weight[0]
-        else:
-            x_BTD = x_BTD + self.segment_vectors(segments_BT)
-        x_BTD = self.drop(self.norm(x_BTD))
-        if torch.is_autocast_enabled(x_BTD.device.type):  # half the memory traffic of norms and sums
-            x_BTD = x_BTD.to(torch.get_autocast_dtype(x_BTD.device.type))
+        x_BTD = self.drop(self.norm(self._summed(batch, places)))
+        device = x_BTD.device.type
+        if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+            x_BTD = x_BTD.to(torch.get_autocast_dtype(device))  # half the memory traffic of norms and sums
         yield x_BTD
         mask = None if batch.unpadded else batch.mask_BT[:, None, None, :]
         bias, rotation = self.positions.bias(places, length), self.positions.rotation(places)
@@ -267,6 +293,17 @@ class Bert(Network, MaskedModel):
                 x_BTD = block(x_BTD, mask, bias, rotation)
                 yield x_BTD
             yield self.last(last(x_BTD, mask, bias, rotation, places_BK=places_BK))
+
+    def _summed(self, batch: Batch, places: Tensor) -> Tensor:
+        """The sum of the vectors of tokens, places and segments."""
+        x_BTD: Tensor = self.vectors(batch.tokens_BT)
+        x_BTD = x_BTD if self.positions.scale == 1 else self.positions.scale * x_BTD
+        first = self.config.first_position if self.config.position == "learned" else 0
+        x_BTD = self.positions.add(x_BTD, places + first)
+        if batch.segments_BT is None or self.config.segments == 1:
+            return x_BTD + self.segment_vectors.weight[0]
+        segments_BTD: Tensor = self.segment_vectors(batch.segments_BT)
+        return x_BTD + segments_BTD
 
     def _as_compiled(self, shape: tuple[int, ...]) -> AbstractContextManager[None]:
         """Run blocks as compiled for the one shape of training only, as gpt does."""

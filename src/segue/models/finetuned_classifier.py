@@ -12,10 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from segue.batches.batch import Batch
+from segue.batches.store import Columns
 from segue.models.base import ModelConfig, Sizes
 from segue.models.heading import Heading
 from segue.models.neural_classifier import NeuralClassifier, Objective, check_shares
@@ -85,6 +88,9 @@ class FinetunedClassifier(Heading, NeuralClassifier):
             return x_BND[:, 0]
         real_BN1 = batch.mask_BT[:, :: self.sizes.window, None].to(x_BND.dtype)
         return (x_BND * real_BN1).sum(1) / real_BN1.sum(1)
+
+    def states_in(self, columns: Columns) -> NDArray[np.int64]:
+        return -(-columns["text"].lengths() // self.sizes.window)
 
     def places(self, batch: Batch) -> Tensor | None:
         if self.pooling == "mean":

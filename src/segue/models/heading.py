@@ -4,8 +4,8 @@ The body is any model with hidden states: bert, gpt, rnn_lm. Its weights are the
 run is read once, when training begins. With `frozen` the body stays as it is, and its states are computed once for each
 row; with `layers` only its last layers learn (gradual unfreezing, Howard and Ruder 2018, in one step).
 
-    x = gamma · sum over layers of softmax(s)_l h_l     with mix: the head reads a learnt mix of all layers (ELMo, Peters
-                                                        et al. 2018), else the last one
+    x = gamma · sum over layers of softmax(s)_l h_l     with mix: the head reads a learnt mix of all layers (ELMo:
+                                                        Peters et al. 2018), not the last one alone
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, cast
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from segue.batches.batch import Batch
 from segue.batches.codec import BodySpec
+from segue.batches.store import Columns
 from segue.errors import InputError
 from segue.models import model_class
 from segue.models.base import Sizes, config_of
@@ -77,11 +80,6 @@ class Heading(Network):
         names: tuple[str, ...] = self.body.head_names
         return names
 
-    @property
-    def regions(self) -> list[nn.Module]:
-        regions: list[nn.Module] = self.body.regions
-        return regions
-
     def train(self, mode: bool = True) -> Heading:
         """A frozen body has no dropout, and draws no random numbers."""
         super().train(mode)
@@ -101,8 +99,16 @@ class Heading(Network):
     def states(self, batch: Batch) -> Tensor:
         """Compute x_BND: the states that the head reads, of the last layer or a mix of all; rows of several windows
         have those of each window, one after the other."""
-        hidden_LBND = batch.hidden_LBTD if batch.hidden_LBTD is not None else self.read(batch)
+        if batch.hidden_BND is None:
+            hidden_LBND = self.read(batch)
+        else:
+            hidden_LBND = batch.hidden_BND.unflatten(-1, (-1, self.body.width)).movedim(2, 0)
         return hidden_LBND[0] if self.mix is None else self.mix(hidden_LBND)
+
+    def states_in(self, columns: Columns) -> NDArray[np.int64] | None:
+        """Count the states of each row that the head reads, to keep them if the body is frozen; None: they are not
+        kept."""
+        return None
 
     def read(self, batch: Batch) -> Tensor:
         """Compute hidden_LBND, before the mix: what is computed once for each row if the body is frozen."""

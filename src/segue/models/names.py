@@ -107,7 +107,7 @@ def key_elsewhere(key: str, kind: str) -> str:
     return next((one for one in found if one.startswith(f"{section}.")), found[0] if found else "")
 
 
-_SETTING_VERBS = ("train", "compare", "claim", "explain")
+_SETTING_VERBS = ("train", "compare", "claim", "suite", "explain")
 _BUDGETS = {"steps": "--budget {}", "seconds": "--budget {}s"}
 """Of the verbs that train several models, which have one budget."""
 
@@ -121,7 +121,7 @@ def option_as_setting(option: str, words: Sequence[str]) -> str:
     if verb not in _SETTING_VERBS or at is None:
         return ""
     value = words[at].partition("=")[2] or next(iter(words[at + 1 : at + 2]), "") or "…"
-    if verb in ("compare", "claim") and name in _BUDGETS:
+    if verb in ("compare", "claim", "suite") and name in _BUDGETS:
         return _BUDGETS[name].format(value)
     try:
         kinds = [meanings(given)[0].partition("/")[0]]

@@ -83,6 +83,17 @@ class ClaimResult(Figures):
         )
 
 
+class SuiteResult(Figures):
+    """What `segue suite` found: a dict with a row a task, the means, and where the page is."""
+
+    _print = staticmethod(terminal.print_suite)
+
+    def _repr_html_(self) -> str:
+        shown = terminal.suite_table(self)
+        said = "".join(f"<p>{text(line)}</p>" for line in terminal.suite_means(self))
+        return f"<p>{text(self['says'])}</p>{_table(shown['head'], shown['rows'])}{said}{_link(self['report'])}"
+
+
 class Challenge(Figures):
     """What `segue challenge` found: a dict with a row a kind of sentence, and the verdict."""
 

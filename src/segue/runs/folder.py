@@ -2,6 +2,7 @@
 
     recipe.toml  environment.json  ledger.json  tokenizer.json  source_tokenizer.json  speller.json
     config.json  model.safetensors  train_hashes.safetensors  metrics.jsonl  result.json  report.html  checkpoints/
+    huggingface/ (of an imported run: what it came with)
 
 Every file is written beside its place and renamed, so that it is whole or not there.
 """
@@ -230,7 +231,7 @@ def held(folder: Path, made: list[Path], again: str, check: Callable[[], None] =
         try:
             yield
         except BaseException as error:
-            if any(folder.glob("*/recipe.toml")):
+            if any(folder.glob("**/recipe.toml")):
                 goes_on(error, again)
                 raise
             for name in {COMPARISON, ".lock"} - before:

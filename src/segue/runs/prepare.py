@@ -46,6 +46,12 @@ class Prepared(NamedTuple):
     """The body under the model's head (model.body), if it has one."""
 
     @property
+    def stores(self) -> list[Store]:
+        """The training rows, and the validation rows if they are rows too."""
+        held_out = self.held_out.data if self.held_out else None
+        return [self.store, held_out] if isinstance(held_out, Store) else [self.store]
+
+    @property
     def tested(self) -> str:
         """The split for the final figures, test or validation; empty if nothing was held out."""
         counts = self.corpus.counts
@@ -125,8 +131,8 @@ def prepare(begun: Begun, world: World, progress: Progress, shared: Shared | Non
     """Read the data and write ids (the first process), or read what it has written (the others)."""
     if not world.first:
         return _read(begun)
-    if begun.recipe.train.init:
-        files.copy_origin(Path(begun.recipe.train.init), begun.path)
+    if before := begun.recipe.train.init or begun.recipe.model.body:
+        files.copy_origin(Path(before), begun.path)
     with begun.corpus.unchanged():
         if shared is None:
             return _prepare(begun, world, progress, begun.path / "store")
@@ -252,7 +258,8 @@ def _tokenizers(recipe: Recipe, corpus: Corpus, path: Path, progress: Progress) 
 def _of_run(recipe: Recipe, other: str) -> tuple[Tokenizer, Tokenizer | None]:
     files.check_run(Path(other))
     tokenizer, source = load_sides(Path(other))
-    recipe.task.check_tokens(tokenizer, other, recipe.data)
+    if not recipe.model_class.framed:  # a body reads its own tokens, of any kind
+        recipe.task.check_tokens(tokenizer, other, recipe.data)
     return tokenizer, source
 
 

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from segue.batches.streams import Streams
 from segue.inference.opened import Opened
 from segue.models.base import Counted
 from segue.recipe import Recipe
@@ -156,10 +155,7 @@ def _network(recipe: Recipe, prepared: Prepared, device: str, world: World, prog
     model.to(device)
     world.seed(train.seed)
     batches = recipe.task.batches(prepared.store, recipe.batches, train.seed, recipe.data.carry, codec)
-    if isinstance(batches, Streams):
-        world.check(batches.size, recipe.batches.accumulate)
-        if device != "cpu" and world.size == 1:
-            batches.keep_on(device)
+    setup.ready_batches(batches, model, prepared.stores, device, world, progress)
     validate = _validate(recipe, prepared, model, device)
     watch = Profile(device) if profile else None
     return Trainer(model, batches, train, validate, device, watch, world, recipe.task.worth, prepared.held_out_share)

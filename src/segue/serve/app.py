@@ -354,7 +354,8 @@ def _add_errors(app: FastAPI) -> None:
 
 
 _ASKED: dict[str, type[Question]] = {
-    f"/api/{form.__name__.lower()}": form for form in (Generate, Stream, Score, Fill, Embed, Next, Look, Nearest, Predict)
+    f"/api/{form.__name__.lower()}": form
+    for form in (Generate, Stream, Score, Fill, Embed, Next, Look, Nearest, Predict)
 } | {"/api/source": Shown}
 
 

@@ -28,6 +28,7 @@ from segue.data.example import Example
 from segue.data.shapes import LABELLED, Shape
 from segue.errors import InputError
 from segue.inference import metrics
+from segue.inference.by_length import by_tokens, windows
 from segue.inference.evaluation import Evaluation
 from segue.inference.label_metrics import (
     CLASS_METRICS,
@@ -65,6 +66,8 @@ MOST_READ = 100_000
 """Words read at most to explain errors, so that an evaluation on long documents does not spend its time on this."""
 _ROWS, _ROWS_COUNTED = 64, 512
 """Rows predicted in one batch; more if rows are not padded."""
+_TOKENS, _TOKENS_GPU = 1 << 12, 1 << 15
+"""Tokens of framed rows that are predicted in one batch."""
 _SHOWN = 5
 """Classes whose probabilities a printed label has."""
 _STORED: dict[LabelKind, str] = {"class": "int32", "classes": "uint8", "number": "float32"}
@@ -179,16 +182,20 @@ class Classify(Task):
     def collate(self, columns: Columns, limit: int) -> Batch:
         """Make a batch. Targets: one class a row; 0 or 1 for every class, (B, C); or one float a row."""
         text = columns["text"].rows(limit)
-        segments = pad(columns["segments"].rows()) if "segments" in columns else None
+        read: dict[str, Any] = {}  # of framed rows
+        if "segments" in columns:
+            read["segments_BT"] = pad(columns["segments"].rows())
+        if "hidden" in columns:
+            read["hidden_BND"] = pad(columns["hidden"].rows(), dtype=np.float32)
         if "label" not in columns:
-            return Batch(pad(text), np.full(len(text), IGNORE), mask_of(text), segments_BT=segments)
+            return Batch(pad(text), np.full(len(text), IGNORE), mask_of(text), **read)
         label = columns["label"].flat
         if label.dtype == np.uint8:  # 0 or 1 for every class
             label = label.reshape(len(text), -1).astype(np.float32)
         targets = label.astype(np.int64 if label.dtype.kind in "iu" else np.float32)
         # All numbers are targets; one may happen to equal IGNORE, so count them here.
         count = targets.size if targets.dtype.kind == "f" else -1
-        return Batch(pad(text), targets, mask_of(text), segments_BT=segments, count=count)
+        return Batch(pad(text), targets, mask_of(text), **read, count=count)
 
     def store(
         self,
@@ -209,6 +216,13 @@ class Classify(Task):
     def _uncut(self, config: BatchConfig, codec: Codec | None) -> BatchConfig:
         """Framed rows are never cut: batches.length is the length of a window."""
         return replace(config, length=WHOLE) if codec is not None and codec.sizes.body else config
+
+    def to_validate(self, store: Store, config: BatchConfig, limit: int) -> NDArray[np.int64]:
+        """Read framed rows by their lengths, so that little is padded."""
+        if config.length < WHOLE:
+            return super().to_validate(store, config, limit)
+        rows = -(-limit // max(1, int(store.columns["label"].lengths()[0])))  # several labels are as many predictions
+        return np.argsort(store.columns["text"].lengths()[:rows], kind="stable")
 
     def cut(self, opened: Opened, example: Example) -> int:
         return 0 if opened.codec.sizes.body else super().cut(opened, example)
@@ -263,6 +277,10 @@ class Classify(Task):
         return (named[0], -values["loss"]) if named and not np.isnan(values["loss"]) else super().worth(values)
 
     def predict(self, opened: Opened, examples: Iterable[Example]) -> Iterator[Label]:
+        if opened.codec.sizes.body is not None:
+            for _, group in windows(examples, _ROWS):
+                yield from map(partial(_label, opened.codec), self._by_length(opened, group))
+            return
         source = iter(examples)
         at_once = _ROWS_COUNTED if isinstance(opened.model, CountedClassifier) else _ROWS
         while group := list(islice(source, at_once)):
@@ -274,13 +292,27 @@ class Classify(Task):
         if isinstance(opened.model, CountedClassifier):
             text = columns["text"]
             return np.exp(opened.model.rows_logprobs(rows_of_lengths(text.flat, text.lengths(), opened.limit)))
+        return self._scored(opened, columns, opened.limit)
+
+    def _scored(self, opened: Opened, columns: Columns, limit: int) -> Any:
+        """Run a network on rows of ids."""
         import torch
 
         opened.model.eval()
         with torch.inference_mode():
-            limit = WHOLE if opened.codec.sizes.body else opened.limit
             logits, _ = opened.model(self.collate(columns, limit).to(opened.device))
             return opened.model.probabilities(logits).cpu().numpy()
+
+    def _by_length(self, opened: Opened, group: Sequence[Example]) -> list[Any]:
+        """Run a model with a body on rows, those of about the same length together."""
+        columns = self.encode(group, opened.codec, labelled=False)
+        tokens = _TOKENS if opened.device == "cpu" else _TOKENS_GPU
+        found: list[Any] = [None] * len(group)
+        for places in by_tokens(columns["text"].lengths().tolist(), tokens, len(group)):
+            some = {name: column.take(np.array(places)) for name, column in columns.items()}
+            for place, scores in zip(places, self._scored(opened, some, WHOLE).tolist(), strict=True):
+                found[place] = scores
+        return found
 
     def asked(self, text: str, data: Data, name: str = "This run") -> Example:
         if not data.pairs:
@@ -316,9 +348,9 @@ class Classify(Task):
         guess = np.array([index[p.label] for p in predictions])
         right = (truth == guess).astype(np.float64)
         two, named = len(labels) == 2, opened.codec.data.metric != "auto"
-        # The other metrics take a column a class; of many classes they would take much memory.
-        pieces = class_pieces(truth, guess, len(labels)) if two or main != "accuracy" else _counted(right)
-        others = ("accuracy", *(("matthews", "positive_f1") if two and named else ()))
+        # The other metrics take a column a class; of many classes that nobody asked about it would be a waste.
+        pieces = class_pieces(truth, guess, len(labels)) if two or named else _counted(right)
+        others = ("accuracy", *(("matthews",) if named else ()), *(("positive_f1",) if two and named else ()))
         result = {
             **_figures_of(pieces, main, *others),
             "macro_f1": metrics.macro_f1(truth, guess),

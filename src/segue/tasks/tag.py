@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import chain, islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from segue.batches.batch import IGNORE, Batch
+from segue.batches.batches import Batches
 from segue.batches.batches import Config as BatchConfig
 from segue.batches.codec import Codec
 from segue.batches.collate import mask_of, pad
+from segue.batches.encode import Encoded
 from segue.batches.spelled_words import pad_letters, spelt
 from segue.batches.store import Column, Columns, Store, id_dtype
 from segue.batches.word_pieces import collate_pieces, encode_pieces
@@ -25,10 +28,11 @@ from segue.data.iob import in_brackets, kind_of, mark_spans, spans
 from segue.data.shapes import TAGGED, Shape
 from segue.errors import InputError
 from segue.inference import metrics
+from segue.inference.by_length import by_tokens, windows
 from segue.inference.evaluation import Evaluation
 from segue.inference.opened import Opened
 from segue.models import model_class
-from segue.models.base import Model
+from segue.models.base import Body, Model
 from segue.tasks.base import Done, HeldOut, Task, Values, nothing
 from segue.tasks.labels import (
     calibrated,
@@ -46,6 +50,8 @@ from segue.tokens.tokenizer import Tokenizer
 
 SHOWN = 20
 _ROWS = 64
+_CPU, _GPU = (1 << 12, 64), (1 << 16, 1024)
+"""Tokens, and rows, that are read at once."""
 _OTHER_KINDS = ("char", "byte", "word", "bpe", "wordpiece", "unigram", "sentencepiece")
 """Kinds of tokens that cannot be tagged, since they are not the words of the data."""
 
@@ -150,6 +156,8 @@ class Tag(Task):
         return TAGGED
 
     def defaults(self, values: Values, model: type[Model]) -> None:
+        if model.framed:  # the tokens are the body's
+            return
         if values["tokens"]["kind"] in _OTHER_KINDS:
             raise InputError(
                 f"tokens.kind={values['tokens']['kind']} cannot be tagged: a tag needs a word. Leave it out."
@@ -205,10 +213,29 @@ class Tag(Task):
         folded_BT = pad(columns["folded"].rows(limit)) if "folded" in columns else None
         return Batch(tokens_BT, targets, mask_of(text), folded_BT=folded_BT, chars_BTC=chars_BTC)
 
+    def store(
+        self,
+        corpus: Corpus,
+        split: str,
+        codec: Codec,
+        folder: Path,
+        limit: int = 0,
+        done: Callable[[int], None] = lambda rows: None,
+    ) -> Encoded:
+        return super().store(corpus, split, codec, folder, _limit(codec, limit), done)
+
+    def batches(
+        self, store: Store, config: BatchConfig, seed: int, carry: bool = True, codec: Codec | None = None
+    ) -> Batches:
+        if codec is not None:
+            config = replace(config, length=_limit(codec, config.length))
+        return super().batches(store, config, seed, carry, codec)
+
     def validate(
         self, opened: Opened, held_out: HeldOut, config: BatchConfig, limit: int, done: Done = nothing
     ) -> dict[str, float]:
         """As every task, or of spans: span F1 as well, and the accuracy of the tags that are decided for (Viterbi)."""
+        config = replace(config, length=_limit(opened.codec, config.length))
         if not are_spans(opened.codec):
             return super().validate(opened, held_out, config, limit, done)
         sums, counts = np.zeros(3), np.zeros(3)
@@ -229,13 +256,13 @@ class Tag(Task):
         return (0.0 if np.isnan(values["loss"]) else values.get("span_f1", 0.0), *super().worth(values))
 
     def predict(self, opened: Opened, examples: Iterable[Example]) -> Iterator[Tags]:
-        source, labels = iter(examples), opened.codec.labels
+        labels, limit = opened.codec.labels, _limit(opened.codec, opened.limit)
         opened.model.eval()
-        while group := list(islice(source, _ROWS)):
-            decided = self._decided(opened, group)
+        for _, group in windows(examples, _ROWS):
+            decided = chain.from_iterable(self._decided(opened, group, limit))
             for example in group:
                 count = len(example.words)
-                read = list(islice(decided, count if by_pieces(opened.codec) else min(count, opened.limit)))
+                read = list(islice(decided, count if by_pieces(opened.codec) else min(count, limit)))
                 names = tuple(_named(labels, tag) for tag, _ in read)
                 if opened.codec.sizes.label != "classes":
                     sure = tuple(p for _, p in read)
@@ -244,15 +271,21 @@ class Tag(Task):
                     each = (dict(zip(labels, p_C, strict=True)) for _, p_C in read)
                     yield Tags(example.words, names, of_each=tuple(each))
 
-    def _decided(self, opened: Opened, group: Sequence[Example]) -> Iterator[tuple[Any, Any]]:
-        """Choose the tag of each word that is read, of all sentences one after the other, with its probability."""
+    def _decided(self, opened: Opened, group: Sequence[Example], limit: int) -> list[list[tuple[Any, Any]]]:
+        """Choose the tags of the words that each row decides on, with their probabilities. Rows of pieces are read by
+        their length, so that little is padded."""
         columns = self.encode(group, opened.codec, labelled=False)
-        rows = np.arange(len(columns["text"]))
-        for first in range(0, len(rows), _ROWS):  # a long sentence may have many windows
-            some = {name: column.take(rows[first : first + _ROWS]) for name, column in columns.items()}
-            best, sure = opened.model.decide(self.collate(some, opened.limit).to(opened.device))
-            for own, tags, p in zip(_own(some, opened.limit), best.cpu().numpy(), sure.cpu().tolist(), strict=True):
-                yield from ((tags[place], p[place]) for place in own)
+        found: list[list[tuple[Any, Any]]] = [[]] * len(columns["text"])
+        every = list(range(len(found)))
+        parts: Iterable[list[int]] = (every[first : first + _ROWS] for first in every[::_ROWS])
+        if by_pieces(opened.codec):
+            parts = by_tokens(columns["text"].lengths().tolist(), *(_CPU if opened.device == "cpu" else _GPU))
+        for part in parts:
+            some = {name: column.take(np.array(part)) for name, column in columns.items()}
+            best, sure = opened.model.decide(self.collate(some, limit).to(opened.device))
+            for i, own, tags, p in zip(part, _own(some, limit), best.cpu().numpy(), sure.cpu().tolist(), strict=True):
+                found[i] = [(tags[place], p[place]) for place in own]
+        return found
 
     def asked(self, text: str, data: Data, name: str = "This run") -> Example:
         return Example(text=text, words=tuple(sentence_words(text)))
@@ -261,7 +294,7 @@ class Tag(Task):
         if not by_pieces(opened.codec):
             return max(0, len(example.words) - opened.limit)
         lengths = _encode_pieces([example], opened.codec, labelled=False)["text"].lengths()
-        return int(np.maximum(lengths - opened.limit, 0).sum())
+        return int(np.maximum(lengths - opened.codec.sizes.window, 0).sum())
 
     def figures(self, opened: Opened, rows: Sequence[Example], predictions: Sequence[Any]) -> Evaluation:
         labels, label = opened.codec.labels, opened.codec.sizes.label
@@ -289,6 +322,11 @@ def are_spans(codec: Codec) -> bool:
 def by_pieces(codec: Codec) -> bool:
     """Whether the model reads words by their pieces."""
     return "firsts_BW" in codec.inputs
+
+
+def _limit(codec: Codec, limit: int) -> int:
+    """The length at which rows are cut. Rows of pieces are windows already; only a word that is longer is cut."""
+    return codec.sizes.window if by_pieces(codec) else limit
 
 
 def _accuracy(truth: Sequence[Sequence[str]], guesses: Sequence[Sequence[str]]) -> Evaluation:
@@ -336,13 +374,19 @@ def _tags(group: Sequence[Example], codec: Codec) -> NDArray[Any]:
 
 def _encode_pieces(group: Sequence[Example], codec: Codec, labelled: bool) -> Columns:
     """Encode words by their pieces, as the body of the model reads them."""
-    sizes, sentences = codec.sizes, [example.words for example in group]
-    body: Any = model_class(sizes.body.kind)
-    columns, words = encode_pieces(sentences, codec, sizes.window, last=body.causal)
+    sentences = [example.words for example in group]
+    columns, words = encode_pieces(sentences, codec, codec.sizes.window, last=_causal(codec))
     if labelled:
         tags = _tags(group, codec)
         columns["tags"] = Column(tags[words].ravel(), columns["firsts"].ends * (tags.size // max(1, len(tags))))
     return columns
+
+
+def _causal(codec: Codec) -> bool:
+    """Whether the body sees only what comes before a place."""
+    body = codec.sizes.body
+    cls = None if body is None else model_class(body.kind)
+    return cls is not None and issubclass(cls, Body) and cls.causal
 
 
 def _own(columns: Columns, limit: int) -> list[NDArray[np.int64]]:

@@ -30,7 +30,9 @@ _LONG = re.compile(rf"(\S{{{_LONGEST + 1},}})")
 """A word that is longer than what unigram tokens are learnt from at once."""
 
 
-def vocabulary(kind: Kind, texts: Iterable[str], vocab_size: int, min_count: int) -> dict[str, Any]:
+def vocabulary(
+    kind: Kind, texts: Iterable[str], vocab_size: int, min_count: int, lowercase: bool = False
+) -> dict[str, Any]:
     """Learn the content of tokenizer.json from texts; `vocab_size` 0 means no limit (not for subwords)."""
     if kind == "byte":
         return file_format.write(kind, byte_names())
@@ -44,7 +46,7 @@ def vocabulary(kind: Kind, texts: Iterable[str], vocab_size: int, min_count: int
 
         return sentencepiece.learn(texts, vocab_size)
     if kind == "wordpiece":
-        return wordpiece(texts, vocab_size, min_count)
+        return wordpiece(texts, vocab_size, min_count, lowercase)
     pattern = unicode_pattern() if kind == "word" else ""
     split = Splitter(pattern)
     counts: Counter[str] = Counter()
@@ -164,19 +166,22 @@ def _settled(scores: dict[str, float]) -> dict[str, float]:
     return {name: lowest if len(name) == 1 and score < reach else round(score, 4) for name, score in scores.items()}
 
 
-def wordpiece(texts: Iterable[str], vocab_size: int, min_count: int) -> dict[str, Any]:
-    """Learn WordPiece over the words of BERT, as the content of tokenizer.json.
+def wordpiece(texts: Iterable[str], vocab_size: int, min_count: int, lowercase: bool = False) -> dict[str, Any]:
+    """Learn WordPiece over the words of BERT, as the content of tokenizer.json; `lowercase`: in small letters and
+    without accents.
 
     The library numbers the letters within words (##a) in a random order, and those numbers break ties. So the text
     is read twice: once for the letters alone, then with the letters given in a fixed order.
     """
-    kept = list(texts)
+    folded = file_format.BERT | {"lowercase": lowercase}
+    fold = normalizers.BertNormalizer(lowercase=True).normalize_str
+    kept = [fold(text) for text in texts] if lowercase else list(texts)
     letters = _letters(kept, vocab_size // 4)
     first = _train("wordpiece", kept, _wordpiece_trainer(list(RESERVED), letters, 0, min_count))
     fixed = [*RESERVED, *sorted(set(first["vocab"]) - set(RESERVED))]
     model = _train("wordpiece", kept, _wordpiece_trainer(fixed, letters, vocab_size, min_count))
     tokens = sorted(model["vocab"], key=model["vocab"].__getitem__)
-    return file_format.write("wordpiece", tokens[2:])
+    return file_format.write("wordpiece", tokens[2:], normalizer=folded)
 
 
 def _letters(texts: list[str], limit: int) -> list[str]:

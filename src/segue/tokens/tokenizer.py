@@ -72,6 +72,8 @@ class Config:
     """Largest vocabulary, with STOP and UNK (0: 8,000 for subwords, 50,000 for word, no limit for char and space)."""
     min_count: int = 0
     """Leave rarer tokens out of the vocabulary (0: 2 for word, bpe and wordpiece, 1 for char and space)."""
+    lowercase: bool = False
+    """Read text in small letters and without accents, as bert-base-uncased does; wordpiece only."""
     sample: int = 100_000_000
     """Learn the vocabulary from at most this many bytes of the training text, from its beginning."""
     sides: Literal["both", "each"] = "both"
@@ -90,6 +92,8 @@ class Config:
             raise ValueError(f"tokens.dropout is {self.dropout}; it must be at least 0 and less than 1.")
         if self.dropout and self.kind not in ("auto", "bpe"):
             raise ValueError(f"tokens.dropout skips merges of bpe, and tokens.kind is {self.kind}. Leave it out.")
+        if self.lowercase and self.kind not in ("auto", "wordpiece"):
+            raise ValueError(f"tokens.lowercase is for wordpiece tokens, and tokens.kind is {self.kind}. Leave it out.")
         if self.sample < 1:
             raise ValueError(f"tokens.sample is {self.sample}; it must be 1 byte or more.")
         if self.kind == "byte" and self.vocab_size not in (0, 258):
@@ -145,7 +149,7 @@ class Tokenizer(ABC):
             raise ValueError("tokens.kind is 'auto': choose a kind before training.")
         size = config.vocab_size or _VOCAB_SIZES.get(config.kind, 0)
         least = config.min_count or _MIN_COUNTS.get(config.kind, 1)
-        return _of(learn.vocabulary(config.kind, head(texts, config.sample), size, least))
+        return _of(learn.vocabulary(config.kind, head(texts, config.sample), size, least, config.lowercase))
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:

@@ -3,6 +3,7 @@
 checkpoints/step-00002000/   model, optimizer, carried, random [, best] .safetensors
                              values.json      plain numbers
                              manifest.json    sha256 of every file, written last
+checkpoints/frozen.safetensors   parameters that do not learn, written once; the manifests have its sha256 too
 """
 
 from __future__ import annotations
@@ -18,9 +19,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from segue.data.atomic import atomic_folder
+from segue.data.atomic import atomic_file, atomic_folder
 
 KEEP = 2
+FROZEN = "frozen"
+"""The group of tensors that never change."""
+_SHARED = f"../{FROZEN}.safetensors"
+"""Its file, as a checkpoint sees it."""
 
 
 class Checkpoint(NamedTuple):
@@ -37,13 +42,14 @@ def save_checkpoint(folder: Path, step: int, tensors: dict[str, dict[str, Tensor
     """Write a checkpoint and remove all but the last `KEEP`, and later ones, which can only be damaged."""
     place = folder / f"step-{step:08d}"
     clear_unfinished(folder)
+    shared = {_SHARED: _written_once(folder, tensors[FROZEN])} if FROZEN in tensors else {}
     with atomic_folder(place, folder / f".writing-{os.getpid()}") as beside:
-        files = {f"{name}.safetensors": write_tensors(group) for name, group in tensors.items()}
+        files = {f"{name}.safetensors": write_tensors(group) for name, group in tensors.items() if name != FROZEN}
         files["values.json"] = json.dumps(values).encode()
         for name, content in files.items():
             _write(beside / name, content)
         sums = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
-        _write(beside / "manifest.json", json.dumps(sums).encode())
+        _write(beside / "manifest.json", json.dumps(sums | shared).encode())
         if place.exists():
             shutil.rmtree(place)
     kept = [found for found in _found(folder) if found.name <= place.name][:KEEP]
@@ -51,6 +57,19 @@ def save_checkpoint(folder: Path, step: int, tensors: dict[str, dict[str, Tensor
         if old not in kept:
             # Renamed first: a process that is killed while it removes a checkpoint leaves none that looks whole.
             shutil.rmtree(old.rename(folder / f".writing-{old.name}"))
+
+
+def _written_once(folder: Path, tensors: dict[str, Tensor]) -> str:
+    """Write the tensors that never change beside the checkpoints, unless they are there; return their sha256."""
+    place, known = folder / f"{FROZEN}.safetensors", folder / f"{FROZEN}.sha256"
+    if not known.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        content = write_tensors(tensors)
+        with atomic_file(place) as beside:
+            _write(beside, content)
+        with atomic_file(known) as beside:
+            _write(beside, hashlib.sha256(content).hexdigest().encode())
+    return known.read_text()
 
 
 def latest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
@@ -80,7 +99,7 @@ def _load(place: Path) -> Checkpoint:
     for name, content in files.items():
         if hashlib.sha256(content).hexdigest() != sums[name]:
             raise ValueError(f"{name} does not match its checksum")
-    tensors = {name.removesuffix(".safetensors"): load(files[name]) for name in files if name.endswith(".safetensors")}
+    tensors = {Path(name).stem: load(files[name]) for name in files if name.endswith(".safetensors")}
     return Checkpoint(tensors, json.loads(files["values.json"]))
 
 

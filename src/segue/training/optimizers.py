@@ -43,8 +43,11 @@ class Group(NamedTuple):
 class Optimizer(ABC):
     """Makes the steps of some groups of weights, and keeps the optimiser state of each weight."""
 
-    def __init__(self, groups: list[Group], rate: Tensor | float, momentum: float) -> None:
-        self.groups, self.momentum = groups, momentum
+    def __init__(
+        self, groups: list[Group], rate: Tensor | float, momentum: float, shares: dict[Tensor, float] | None = None
+    ) -> None:
+        """`shares`: of the rate, for weights that learn more slowly; all others learn at the whole rate."""
+        self.groups, self.momentum, self.shares = groups, momentum, shares or {}
         self.rate: Any = rate
         self.skip: Tensor | None = None
         """If it is 1, steps change nothing."""
@@ -64,11 +67,15 @@ class Optimizer(ABC):
     @torch.no_grad()
     def step(self) -> None:
         for group in self.groups:
-            if weights := [weight for weight in group.weights if weight.grad is not None]:
-                self._step(weights, group)
+            by_share: dict[float, list[Tensor]] = defaultdict(list)
+            for weight in group.weights:
+                if weight.grad is not None:
+                    by_share[self.shares.get(weight, 1.0)].append(weight)
+            for share, weights in by_share.items():
+                self._step(weights, group, self.rate if share == 1 else self.rate * share)
 
     @abstractmethod
-    def _step(self, weights: list[Tensor], group: Group) -> None:
+    def _step(self, weights: list[Tensor], group: Group, rate: Any) -> None:
         """Make the step of some weights of a group, which have a gradient."""
 
     def _keep(self, weights: list[Tensor], name: str, shape: tuple[int, ...] | None = None) -> list[Tensor]:
@@ -117,12 +124,12 @@ class Sgd(Optimizer):
     def _state(self, weight: Tensor, group: Group) -> dict[str, tuple[int, ...]]:
         return {"momentum": tuple(weight.shape)} if self.momentum else {}
 
-    def _step(self, weights: list[Tensor], group: Group) -> None:
+    def _step(self, weights: list[Tensor], group: Group, rate: Any) -> None:
         means = self._keep(weights, "momentum") if self.momentum else []
         gradients: list[Any] = [weight.grad for weight in weights]
         torch._fused_sgd_(
             weights, gradients, means,
-            lr=self.rate, momentum=self.momentum, weight_decay=group.decay, dampening=0.0,
+            lr=rate, momentum=self.momentum, weight_decay=group.decay, dampening=0.0,
             nesterov=False, maximize=False, is_first_step=False, grad_scale=None, found_inf=self.skip,
         )  # fmt: skip
 
@@ -131,13 +138,13 @@ class AdamW(Optimizer):
     def _state(self, weight: Tensor, group: Group) -> dict[str, tuple[int, ...]]:
         return {"mean": tuple(weight.shape), "square": tuple(weight.shape), "steps": ()}
 
-    def _step(self, weights: list[Tensor], group: Group) -> None:
+    def _step(self, weights: list[Tensor], group: Group, rate: Any) -> None:
         means, squares = self._keep(weights, "mean"), self._keep(weights, "square")
         steps, gradients = self._keep(weights, "steps", ()), [weight.grad for weight in weights]
         torch._foreach_add_(steps, 1)
         torch._fused_adamw_(
             weights, gradients, means, squares, [], steps,  # type: ignore[arg-type]
-            lr=self.rate, beta1=self.momentum, beta2=SECOND, weight_decay=group.decay, eps=SMALL,
+            lr=rate, beta1=self.momentum, beta2=SECOND, weight_decay=group.decay, eps=SMALL,
             amsgrad=False, maximize=False, grad_scale=None, found_inf=self.skip,
         )  # fmt: skip
         if self.skip is not None:
@@ -150,11 +157,11 @@ class Muon(AdamW):
     def _state(self, weight: Tensor, group: Group) -> dict[str, tuple[int, ...]]:
         return {"momentum": tuple(weight.shape)} if group is self.groups[0] else super()._state(weight, group)
 
-    def _step(self, weights: list[Tensor], group: Group) -> None:
+    def _step(self, weights: list[Tensor], group: Group, rate: Any) -> None:
         if group is not self.groups[0]:
-            super()._step(weights, group)
+            super()._step(weights, group, rate)
             return
-        rate = torch.as_tensor(self.rate, device=weights[0].device)
+        rate = torch.as_tensor(rate, device=weights[0].device)
         if self.skip is not None:
             rate = rate * (1 - self.skip)
         by_shape: dict[torch.Size, list[Tensor]] = defaultdict(list)

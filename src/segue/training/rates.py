@@ -4,7 +4,10 @@ warm-up:   rate · step / warmup                          for the first steps
 cosine:    rate · (1 + cos(pi · progress)) / 2           progress from 0 to 1 over the budget
 wsd:       rate, and at the end down to 0 in a line      warm-up, stable, decay: budget.py says when
 constant:  rate
+triangular: up in a line over the first tenth, then down in a line to 1/32 of it (slanted: Howard and Ruder 2018)
 plateau:   rate halved after every validation that brought nothing better
+
+Layer-wise rates (`layer_decay`, the same paper): a layer learns at that share of the rate of the layer above it.
 
 Averaged SGD (Polyak and Juditsky 1992) judges and keeps the mean of the weights after each step since some step T;
 NT-ASGD (Merity et al. 2018) has validation choose T: as soon as a loss is worse than the best of those that are `n` or
@@ -18,12 +21,16 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+from segue.errors import InputError
 from segue.training.optimizers import AdamW, Group, Muon, Optimizer, Sgd
+
+RISE, LOWEST = 0.1, 32
+"""The share of a run over which a triangular rate rises, and the part of its height that it begins and ends with."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +47,10 @@ class Config:
     """Momentum of SGD and Muon; the first beta of AdamW."""
     clip: float = 1.0
     """Gradient clipping: the largest norm of the gradient (0: no limit)."""
-    schedule: Literal["cosine", "wsd", "constant", "plateau"] = "cosine"
-    """Learning rate after the warm-up: cosine; wsd: stable, then decay; plateau: halved after validations no better."""
+    schedule: Literal["cosine", "wsd", "constant", "plateau", "triangular"] = "cosine"
+    """Learning rate: cosine; wsd (stable, then decay); plateau (halved after validations no better); triangular."""
+    layer_decay: float = 1.0
+    """Layer-wise rates: a layer learns at this share of the rate of the layer above it, as 0.9 (1: all alike)."""
     decay: float = 0.4
     """With schedule=wsd: over this last share of the run the rate falls to 0 in a straight line."""
     warmup: int = 20
@@ -56,8 +65,9 @@ class Config:
             raise ValueError(f"rate={self.rate} would not learn: expected more than 0")
         if min(self.weight_decay, self.clip, self.warmup, self.average) < 0 or not 0 <= self.momentum < 1:
             raise ValueError("weight_decay, clip, warmup, average must be 0 or more, momentum at least 0 and below 1")
-        if not 0 < self.decay <= 1:
-            raise ValueError(f"decay={self.decay} must be above 0 and at most 1")
+        for name, share in (("decay", self.decay), ("layer_decay", self.layer_decay)):
+            if not 0 < share <= 1:
+                raise ValueError(f"{name}={share} must be above 0 and at most 1")
         if not 0 <= self.ema < 1 or (self.ema and self.average):
             raise ValueError(f"ema={self.ema} must be at least 0 and below 1, and without average, another mean")
 
@@ -76,7 +86,17 @@ def optimizer(model: nn.Module, config: Config) -> Optimizer:
     device = learning[0].device
     rate = torch.tensor(config.rate, device=device) if device.type == "cuda" else config.rate
     kinds: dict[str, type[Sgd] | type[AdamW] | type[Muon]] = {"sgd": Sgd, "adamw": AdamW, "muon": Muon}
-    return kinds[config.name](groups, rate, config.momentum)
+    shares = _shares(model, config.layer_decay) if config.layer_decay < 1 else None
+    return kinds[config.name](groups, rate, config.momentum, shares)
+
+
+def _shares(model: Any, decay: float) -> dict[Tensor, float]:
+    """Return the share of the rate of each weight: 1 for the head, `decay` for the last layer, then less and less."""
+    layers: dict[str, int] = model.layers_of()
+    top = max(layers.values())
+    if not top:
+        raise InputError("train.optimizer.layer_decay is for models of several layers, and this one has none.")
+    return {weight: decay ** (top - layers[name]) for name, weight in model.named_parameters()}
 
 
 def rate_at(config: Config, step: int, progress: float, halvings: int, height: float = 1.0) -> float:
@@ -84,6 +104,9 @@ def rate_at(config: Config, step: int, progress: float, halvings: int, height: f
     rate = config.rate * 0.5**halvings if config.schedule == "plateau" else config.rate * height
     if config.schedule == "cosine":
         rate *= 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
+    elif config.schedule == "triangular":
+        share = progress / RISE if progress < RISE else (1 - min(1.0, progress)) / (1 - RISE)
+        rate *= (1 + share * (LOWEST - 1)) / LOWEST
     if step < config.warmup:
         rate = min(rate, config.rate * (step + 1) / config.warmup)
     return rate

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from segue.batches.batches import Batches
+from segue.batches.rows import Rows
+from segue.batches.store import Store
+from segue.batches.streams import Streams
 from segue.errors import InputError
 from segue.tokens.tokenizer import Tokenizer
 from segue.training.log import Progress, silent
+from segue.training.world import World
 
 
 def check_size(make: Callable[[], Any]) -> None:
@@ -128,6 +134,24 @@ def _read_vectors(path: Path) -> tuple[list[str], NDArray[np.float32]]:
     vectors = np.array(arrays.numbers("vectors", (tokenizer.vocab_size, None)), np.float32)
     first = tokenizer.unk + 1
     return word_names([tokenizer.name(i) for i in range(first, tokenizer.vocab_size)]), vectors[first:]
+
+
+def ready_batches(
+    batches: Batches, model: Any, stores: Sequence[Store], device: str, world: World, progress: Progress
+) -> None:
+    """Do what makes batches fast: running text is kept on a GPU; framed rows get few shapes there, and of a frozen body
+    their states are computed now, once."""
+    if isinstance(batches, Streams):
+        world.check(batches.size, batches.config.accumulate)
+        if device != "cpu" and world.size == 1:
+            batches.keep_on(device)
+    elif isinstance(batches, Rows) and model.framed:
+        from segue.training.frozen_states import keep_states
+
+        if device != "cpu":
+            batches.round_widths(model.sizes.window)
+        for store in stores:
+            keep_states(model, store, batches.collate, device, world, partial(progress, "reading with the body"))
 
 
 def take_body(model: Any, weights: Path | None) -> None:

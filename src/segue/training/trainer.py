@@ -27,6 +27,7 @@ from segue.models.base import Record, Term, TrainConfig
 from segue.models.network import check_learnt
 from segue.training import cuda, rates
 from segue.training.budget import Budget, between_validations, validations
+from segue.training.checkpoint import FROZEN
 from segue.training.device import FallingPace
 from segue.training.fitting import fitted
 from segue.training.interrupt import DroppedError, Interrupts
@@ -122,6 +123,8 @@ class Trainer:
         self.best: dict[str, Any] = {}
         """The best validation so far: its values, its step, and how many have come since without a better one."""
         self.best_weights: dict[str, Tensor] = {}
+        """The weights of the best validation, without those that do not learn."""
+        self.frozen = {name for name, p in model.named_parameters(remove_duplicate=False) if not p.requires_grad}
         self.losses: list[float] = []
         """Validation losses until averaging starts (NT-ASGD)."""
         ema = config.optimizer.ema
@@ -324,7 +327,7 @@ class Trainer:
         """Keep the weights that were just validated if they are the best so far; count for early stopping."""
         if not self.best or math.isnan(self.best["loss"]) or self.worth(values) > self.worth(self.best):
             self.best = values | {"step": self.step, "since": 0}
-            self.best_weights = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
+            self.best_weights = {name: tensor.detach().clone() for name, tensor in self._tensors(frozen=False).items()}
         else:
             self.best["since"] += 1
             self.halvings += 1
@@ -336,7 +339,7 @@ class Trainer:
         before = self.budget.left(self.step, self.spent, pace)
         self._stopped = not self.budget.stalled(self.step, self.spent, self.best["step"])
         if not self._stopped:
-            self.model.load_state_dict(self.best_weights)
+            self._take(self.best_weights)
             if self.average is not None:
                 self.average.begin_anew()
         sooner = self.progress < 1 if self._stopped else self.budget.left(self.step, self.spent, pace) < before
@@ -357,7 +360,7 @@ class Trainer:
         """Load the best weights into the model, and end its training mode: no more dropout. Refuse a model that has
         diverged."""
         if self.best_weights:
-            self.model.load_state_dict(self.best_weights)
+            self._take(self.best_weights)
         self.model.eval()
         check_learnt(self.model)
         self.graphs = cuda.Graphs()  # frees their memory
@@ -391,16 +394,26 @@ class Trainer:
             for name, rows in state.tensors().items()
         }
         files = {
-            "model": dict(self.model.state_dict()),
+            "model": self._tensors(frozen=False),
             "optimizer": self.optimizer.tensors(),
             "carried": carried,
             "random": self._generators(),
         }
+        if self.frozen:
+            files[FROZEN] = self._tensors(frozen=True)
         if self.best_weights and (self.best["step"] != self.step or self.average is not None):
             files["best"] = self.best_weights
         if self.average is not None:
             files["average"] = self.average.means
         return files
+
+    def _tensors(self, frozen: bool) -> dict[str, Tensor]:
+        """Return the model's tensors that learn, with its buffers, or those that do not."""
+        return {name: one for name, one in self.model.state_dict().items() if (name in self.frozen) == frozen}
+
+    def _take(self, weights: dict[str, Tensor]) -> None:
+        """Put other weights into the model; those that do not learn stay."""
+        self.model.load_state_dict(weights | self._tensors(frozen=True))
 
     def values(self) -> dict[str, Any]:
         return {
@@ -420,7 +433,7 @@ class Trainer:
 
     def restore(self, tensors: dict[str, dict[str, Tensor]], values: dict[str, Any]) -> None:
         """Restore the state from the `tensors` and `values` of a checkpoint."""
-        self.model.load_state_dict(tensors["model"])
+        self.model.load_state_dict(tensors["model"] | tensors.get(FROZEN, {}))
         self.optimizer.restore(tensors["optimizer"])
         carried: dict[int, dict[str, Tensor]] = defaultdict(dict)
         for key, value in tensors["carried"].items():

@@ -15,42 +15,49 @@ pooler. A run that was imported goes out as it came (origin.py).
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple
 
 import torch
 from safetensors.torch import save
 from torch import Tensor
 
+from segue.batches.codec import BodySpec
+from segue.data.config import Label
 from segue.data.files import describe_file
 from segue.data.ledger import Ledger
 from segue.errors import InputError
 from segue.interop.formats import model_type
-from segue.interop.huggingface.bert_tokens import MARKS, Style, Tokens, read_tokens, their_ids, write_tokens
-from segue.interop.huggingface.folder import WEIGHTS, Folder, check_folder
-from segue.interop.huggingface.origin import (
-    NONE,
-    Origin,
-    keep,
-    origin_from,
-    origin_of,
-    rows_back,
-    rows_left,
-    write_back,
+from segue.interop.huggingface.bert_tokens import MARKS, Style, Tokens, read_tokens
+from segue.interop.huggingface.bert_weights import (
+    BIAS,
+    NEXT,
+    SEGMENTS,
+    WORDS,
+    Head,
+    Names,
+    body_names,
+    first_value,
+    head_names,
+    masked_names,
+    next_names,
+    plain,
+    pooler_names,
 )
+from segue.interop.huggingface.folder import WEIGHTS, Folder, check_folder
+from segue.interop.huggingface.origin import NONE, keep, origin_from, rows_left
 from segue.interop.imported_run import check_free, write_imported_run
 from segue.models.base import Sizes
 from segue.models.bert import Bert
 from segue.models.network import check_finite
 from segue.recipe import Recipe, load_recipe
 from segue.runs import folder as files
-from segue.runs.run import Run, load
 
-_ACTIVATIONS = {"gelu_erf": "gelu", "gelu": "gelu_new", "relu": "relu", "silu": "silu"}
-_SAME = {theirs: ours for ours, theirs in _ACTIVATIONS.items()} | {"gelu_pytorch_tanh": "gelu", "swish": "silu"}
+ACTIVATIONS = {"gelu_erf": "gelu", "gelu": "gelu_new", "relu": "relu", "silu": "silu"}
+_SAME = {theirs: ours for ours, theirs in ACTIVATIONS.items()} | {"gelu_pytorch_tanh": "gelu", "swish": "silu"}
 _DEFAULTS: dict[str, Any] = {
     "hidden_size": 768,
     "num_hidden_layers": 12,
@@ -68,85 +75,12 @@ _DEFAULTS: dict[str, Any] = {
     "pruned_heads": {},
 }
 """Defaults of the keys of config.json."""
-_PAD_ID: dict[Style, int] = {"bert": 0, "roberta": 1}
-_NEVER = -10_000.0
-"""The bias of the padding that is written: e to this power is 0."""
-
-# The weights: our names and theirs, without the prefix `bert.` or `roberta.`
-
-WORDS = "embeddings.word_embeddings.weight"
-_TABLES = {
-    "vectors.weight": WORDS,
-    "positions.table.weight": "embeddings.position_embeddings.weight",
-    "segment_vectors.weight": "embeddings.token_type_embeddings.weight",
-}
-_LAYER = {
-    "attention.qkv": ("attention.self.query", "attention.self.key", "attention.self.value"),
-    "attention.out": ("attention.output.dense",),
-    "norm_attention": ("attention.output.LayerNorm",),
-    "feed.up": ("intermediate.dense",),
-    "feed.down": ("output.dense",),
-    "norm_feed": ("output.LayerNorm",),
-}
-_POOLER = {"pooler": "pooler.dense"}
-_NEXT = {"next_head": "cls.seq_relationship"}
-_TRANSFORM: dict[Style, dict[str, str]] = {
-    "bert": {"transform": "cls.predictions.transform.dense", "transform_norm": "cls.predictions.transform.LayerNorm"},
-    "roberta": {"transform": "lm_head.dense", "transform_norm": "lm_head.layer_norm"},
-}
-_BIAS: dict[Style, str] = {"bert": "cls.predictions.bias", "roberta": "lm_head.bias"}
-_SHARED = {
-    "cls.predictions.decoder.bias": _BIAS["bert"],
-    "lm_head.decoder.bias": _BIAS["roberta"],
-    "cls.predictions.decoder.weight": WORDS,
-    "lm_head.decoder.weight": WORDS,
-}
-"""Second names of tensors, which older files hold twice."""
-_OLDER = (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias"))
+PAD_ID: dict[Style, int] = {"bert": 0, "roberta": 1}
 _CONSTANTS = re.compile(r"embeddings\.(position|token_type)_ids")
 """Constants that older files keep among the weights."""
-Names = dict[str, tuple[str, ...]]
-
-
-def _plain(name: str) -> str:
-    """The one name of a tensor of theirs."""
-    name = name.removeprefix("bert.").removeprefix("roberta.")
-    for older, newer in _OLDER:
-        name = name.replace(older, newer)
-    return _SHARED.get(name, name)
-
-
-def _pairs(names: Mapping[str, str | tuple[str, ...]]) -> Names:
-    """Weights and biases of parts by their names."""
-    many = {ours: (theirs,) if isinstance(theirs, str) else theirs for ours, theirs in names.items()}
-    return {
-        f"{ours}.{kind}": tuple(f"{one}.{kind}" for one in theirs)
-        for ours, theirs in many.items()
-        for kind in ("weight", "bias")
-    }
-
-
-def _body_names(layers: int) -> Names:
-    """Map our tensors of the body to theirs; several of theirs stand one below the other in ours."""
-    names: Names = {ours: (theirs,) for ours, theirs in _TABLES.items()} | _pairs({"norm": "embeddings.LayerNorm"})
-    for i in range(layers):
-        layer = {f"blocks.{i}.{ours}": tuple(f"encoder.layer.{i}.{one}" for one in _LAYER[ours]) for ours in _LAYER}
-        names |= _pairs(layer)
-    return names
-
-
-def _masked_names(style: Style) -> Names:
-    return _pairs(_TRANSFORM[style]) | {"bias": (_BIAS[style],)}
-
-
-def _first(name: str, shape: torch.Size) -> Tensor:
-    """What a part that a folder does not hold begins as: the identity."""
-    if len(shape) == 2:
-        return torch.eye(*shape)
-    return torch.ones(shape) if name.endswith("weight") else torch.zeros(shape)
-
-
-# Import
+_HEADS: dict[str, Head] = {"ForSequenceClassification": "classes", "ForTokenClassification": "tags"}
+_KINDS: dict[Head, str] = {"masked": "bert", "classes": "finetuned_classifier", "tags": "finetuned_tagger"}
+"""The kinds of runs that they become."""
 
 
 def import_bert(folder: Path, out: Path) -> list[str]:
@@ -157,10 +91,17 @@ def import_bert(folder: Path, out: Path) -> list[str]:
     tokens = read_tokens(theirs, theirs.style)
     raw = theirs.weights()
     weights = theirs.plain(raw)
-    recipe = _recipe(theirs, tokens, theirs.model_section(weights))
+    config = Bert.Config(**theirs.model_section(weights))
     sizes = Sizes(len(tokens.ids) - len(MARKS), marks=MARKS, separators=2 if theirs.style == "roberta" else 1)
-    tensors = theirs.body(recipe.model, sizes, weights, tokens.ids)
-    origin = origin_from(folder, tokens.ids, theirs.rest(raw, recipe.model, tokens.ids), raw)
+    tensors = theirs.body(config, sizes, weights, tokens.ids)
+    labels, recipe = theirs.labels(), _recipe(theirs, tokens, config)
+    if theirs.head != "masked":
+        spec = BodySpec("bert", dataclasses.asdict(config), sizes)
+        classes = len(labels) or 1
+        sizes = dataclasses.replace(sizes, classes=classes, label=theirs.label, body=spec, window=config.context)
+        tensors = {f"body.{name}": tensor for name, tensor in tensors.items()}
+        tensors |= theirs.last_layer(weights, classes, config.width)
+    origin = origin_from(folder, tokens.ids, theirs.rest(raw, config, tokens.ids), raw)
     ledger = Ledger(files=[describe_file(path) for path in theirs.read])
     for note in theirs.notes:
         ledger.note(note, str(folder))
@@ -170,19 +111,30 @@ def import_bert(folder: Path, out: Path) -> list[str]:
         keep(out, origin)
 
     parameters = sum(tensor.numel() for tensor in tensors.values())
-    return write_imported_run(out, recipe, sizes, tokens.content, ledger, folder, parameters, write_weights)
+    return write_imported_run(out, recipe, sizes, tokens.content, ledger, folder, parameters, write_weights, labels)
 
 
-def _recipe(theirs: _Bert, tokens: Tokens, section: dict[str, Any]) -> Recipe:
+def _recipe(theirs: _Bert, tokens: Tokens, config: Bert.Config) -> Recipe:
+    """Return the recipe: [model] is that of a bert, or that of a head, whose body is in config.json."""
+    masked = theirs.head == "masked"
+    section = dataclasses.asdict(config) if masked else {"dropout": theirs.head_dropout()}
     return load_recipe(
-        "bert",
+        _KINDS[theirs.head],
         base={
-            "data": {"path": str(theirs.path / "config.json"), "validation": 0.0, "test": 0.0},
+            "data": {"path": str(theirs.path / "config.json"), "validation": 0.0, "test": 0.0, "label": theirs.label},
             "tokens": {"kind": tokens.kind, "vocab_size": max(258, len(tokens.ids) - len(MARKS))},
-            "batches": {"length": min(128, section["context"])},
+            "batches": {"length": min(128, config.context) if masked else config.context},
             "model": section,
         },
     )
+
+
+class _Lacking(NamedTuple):
+    """A part that a folder need not hold."""
+
+    names: Names
+    means: str
+    """What follows where it is missing, if the user should know."""
 
 
 class _Bert(Folder):
@@ -191,7 +143,9 @@ class _Bert(Folder):
     def __init__(self, path: Path) -> None:
         self.style: Style = "roberta" if model_type(path) == "roberta" else "bert"
         super().__init__(path, self.style)
-        self.config = _DEFAULTS | {"pad_token_id": _PAD_ID[self.style]} | self.config
+        self.config = _DEFAULTS | {"pad_token_id": PAD_ID[self.style]} | self.config
+        architecture = str((self.config.get("architectures") or [""])[0])
+        self.head: Head = _HEADS.get(architecture.removeprefix("Bert").removeprefix("Roberta"), "masked")
 
     # config.json
 
@@ -203,7 +157,7 @@ class _Bert(Folder):
         able: dict[str, tuple[Any, ...]] = {"hidden_act": tuple(_SAME), "intermediate_size": (4 * width,)}
         able |= {key: (_DEFAULTS[key],) for key in ("position_embedding_type", "is_decoder", "add_cross_attention")}
         able["pruned_heads"] = ({}, None)
-        if self.style == "bert" and _BIAS["bert"] in weights:
+        if self.style == "bert" and BIAS["bert"] in weights:
             able["hidden_act"] = ("gelu",)  # the masked head has the same function there
         for key, values in able.items():
             if config[key] not in values:
@@ -221,7 +175,7 @@ class _Bert(Folder):
         section |= {"segments": self._number("type_vocab_size") if self.style == "bert" else 1}
         section |= {"first_position": first, "activation": _SAME[config["hidden_act"]]}
         section |= {"eps": self._eps(), "dropout": self._dropout()}
-        return section | {"next_sentence": f"{_NEXT['next_head']}.weight" in weights}
+        return section | {"next_sentence": f"{NEXT}.weight" in weights}
 
     def _number(self, key: str) -> int:
         value = self.config[key]
@@ -243,6 +197,51 @@ class _Bert(Folder):
             self.notes.append(f"dropout is {drops[0]} everywhere; it was {drops[1]} of attention")
         return float(drops[0])
 
+    # The head of a classifier or a tagger
+
+    @property
+    def label(self) -> Label:
+        """What a row is labelled with, by the rule of transformers: one output is a number."""
+        if self.head != "classes":
+            return "class"
+        said = self.config.get("problem_type") or ("regression" if len(self._names()) == 1 else "")
+        if said == "regression" and len(self._names()) > 1:
+            raise self.damaged("config.json", f"it predicts {len(self._names())} numbers for a text; one is read here")
+        known: dict[str, Label] = {"regression": "number", "multi_label_classification": "classes"}
+        return known.get(said, "class")
+
+    def labels(self) -> tuple[str, ...]:
+        """Return the labels or tags in the order of their numbers; none for numbers and for masked tokens."""
+        return () if self.head == "masked" or self.label == "number" else self._names()
+
+    def _names(self) -> tuple[str, ...]:
+        found = self.config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
+        try:
+            named = {int(i): name for i, name in found.items()}
+        except (AttributeError, TypeError, ValueError):
+            named = {}
+        names = tuple(named[i] for i in sorted(named))
+        if sorted(named) != list(range(len(found))) or not all(isinstance(name, str) and name for name in names):
+            raise self.damaged("config.json", "id2label does not name the labels 0, 1, 2 and so on")
+        if len(set(names)) < len(names):
+            raise self.damaged("config.json", "two labels of id2label have the same name")
+        return names
+
+    def head_dropout(self) -> float:
+        drop = self.config.get("classifier_dropout")
+        drop = self.config["hidden_dropout_prob"] if drop is None else drop
+        if not isinstance(drop, int | float) or not 0 <= drop < 1:
+            raise self.damaged("config.json", f"classifier_dropout is {drop!r}, not a share")
+        return float(drop)
+
+    def last_layer(self, weights: dict[str, Tensor], classes: int, width: int) -> dict[str, Tensor]:
+        shapes = {"head.weight": torch.Size([classes, width]), "head.bias": torch.Size([classes])}
+        names = head_names(self.style, self.head)
+        tensors = {ours: self._taken(ours, theirs, weights, shapes[ours], []) for ours, theirs in names.items()}
+        if self.label == "number":  # here a score is the number less its mean in training, by its deviation there
+            tensors |= {"centre": torch.zeros(()), "spread": torch.ones(())}
+        return tensors
+
     # The weights
 
     def plain(self, raw: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -253,7 +252,7 @@ class _Bert(Folder):
             raise self.damaged(WEIGHTS, str(error)) from None
         found: dict[str, Tensor] = {}
         for name, tensor in raw.items():
-            one = _plain(name)
+            one = plain(name)
             if one in found and not torch.equal(found[one], tensor):
                 raise self.damaged(WEIGHTS, f"{name} is not the same as {one}, and one tensor serves both here")
             if not _CONSTANTS.fullmatch(one):
@@ -264,20 +263,25 @@ class _Bert(Folder):
         """Return the weights of a Bert."""
         with torch.device("meta"):
             shapes = {name: tensor.shape for name, tensor in Bert(config, sizes).state_dict().items()}
-        names = _body_names(config.layers) | (_pairs(_NEXT) if config.next_sentence else {})
+        names = body_names(config.layers) | (next_names() if config.next_sentence else {})
         tensors = {ours: self._taken(ours, theirs, weights, shapes[ours], ids) for ours, theirs in names.items()}
-        for part, lacks, means in (
-            (_pairs(_POOLER), "pooler", "the vector of a text is tanh of the first state"),
-            (_masked_names(self.style), "masked head", "what fill and score say means nothing before more training"),
-        ):
-            if any(theirs[0] in weights for theirs in part.values()):
-                tensors |= {
-                    ours: self._taken(ours, theirs, weights, shapes[ours], ids) for ours, theirs in part.items()
-                }
+        for part, lacks in self._parts_that_may_lack().items():
+            names = lacks.names
+            if any(theirs[0] in weights for theirs in names.values()):
+                tensors |= {o: self._taken(o, theirs, weights, shapes[o], ids) for o, theirs in names.items()}
                 continue
-            self.notes.append(f"it has no {lacks}, which begins as the identity: {means}")
-            tensors |= {ours: _first(ours, shapes[ours]) for ours in part}
+            if lacks.means:
+                self.notes.append(f"it has no {part}, which begins as the identity: {lacks.means}")
+            tensors |= {ours: first_value(ours, shapes[ours]) for ours in names}
         return tensors
+
+    def _parts_that_may_lack(self) -> dict[str, _Lacking]:
+        masked = "what fill and score say means nothing before more training" if self.head == "masked" else ""
+        pooler = {"masked": "the vector of a text is tanh of its first state", "classes": "", "tags": ""}[self.head]
+        return {
+            "pooler": _Lacking(pooler_names(self.style, self.head), pooler),
+            "masked head": _Lacking(masked_names(self.style), masked),
+        }
 
     def _taken(
         self, ours: str, theirs: tuple[str, ...], weights: dict[str, Tensor], shape: torch.Size, ids: list[int]
@@ -304,20 +308,21 @@ class _Bert(Folder):
 
     def rest(self, raw: dict[str, Tensor], config: Bert.Config, ids: list[int]) -> dict[str, Tensor]:
         """Return their tensors, or rows of tables, that have no place here."""
-        names = _body_names(config.layers) | _pairs(_POOLER) | _masked_names(self.style)
-        names |= _pairs(_NEXT) if config.next_sentence else {}
+        names = body_names(config.layers) | pooler_names(self.style, self.head) | masked_names(self.style)
+        names |= next_names() if config.next_sentence else {}
+        names |= head_names(self.style, self.head) if self.head != "masked" else {}
         known = {one for theirs in names.values() for one in theirs}
         rest = {}
         for name, tensor in raw.items():
-            one = _plain(name)
-            if one in (WORDS, _BIAS[self.style]):
+            one = plain(name)
+            if one in (WORDS, BIAS[self.style]):
                 rest[name] = rows_left(tensor, ids)
-            elif one == _TABLES["segment_vectors.weight"]:
+            elif one == SEGMENTS:
                 rest[name] = tensor[config.segments :]
             elif one not in known:
                 rest[name] = tensor
         if strange := sorted(
-            name for name in rest if _plain(name) not in known and not _CONSTANTS.fullmatch(_plain(name))
+            name for name in rest if plain(name) not in known and not _CONSTANTS.fullmatch(plain(name))
         ):
             self.notes.append(f"{len(strange)} tensors have no place here and are only kept for export: {strange[0]} …")
         return rest
@@ -328,135 +333,3 @@ def _rows(table: Tensor, ids: list[int]) -> Tensor:
     rows = table[[max(i, 0) for i in ids]]
     rows[[place for place, i in enumerate(ids) if i == NONE]] = 0
     return rows
-
-
-# Export
-
-
-def export_bert(run: Path, folder: Path) -> list[str]:
-    """Write a bert run as a folder for transformers; return notes for the user.
-
-    An existing folder is not overwritten."""
-    if folder.exists():
-        raise InputError(f"{folder} exists already; nothing is overwritten. Choose another name.")
-    files.check_run(run)
-    loaded = load(run, "cpu")
-    if not isinstance(loaded.model, Bert):
-        raise InputError(f"The run in {run} is a {loaded.recipe.kind}. Only a bert has the form of BERT and RoBERTa.")
-    if reason := inexpressible(loaded.model.config):
-        raise InputError(f"The run in {run} has {reason}. Export it with --to zip.")
-    origin = origin_of(run) or _made_origin(loaded)
-    origin = grown(loaded.model, origin)
-    return write_back(folder, origin, origin.config, their_tensors(loaded.model, origin))
-
-
-def inexpressible(config: Bert.Config) -> str:
-    """Return the first setting that BERT's format cannot express, or ""."""
-    for name, own, means in (
-        ("norm", "post", "normalises after each part of a layer"),
-        ("position", "learned", "has a learned vector for each place"),
-    ):
-        if (value := vars(config)[name]) != own:
-            return f"model.{name}={value}, where BERT {means}"
-    if config.activation != "gelu_erf" and _style_of(config) == "bert":
-        return f"model.activation={config.activation}, where BERT's masked head has the function of its layers"
-    return ""
-
-
-def _style_of(config: Bert.Config) -> Style:
-    """RoBERTa's positions begin after that of the padding, whose id is 1."""
-    return "roberta" if config.first_position == _PAD_ID["roberta"] + 1 and config.segments == 1 else "bert"
-
-
-def _style(origin: Origin) -> Style:
-    return cast(Style, origin.config["model_type"])
-
-
-def _architecture(style: Style, suffix: str) -> str:
-    return {"bert": "Bert", "roberta": "Roberta"}[style] + suffix
-
-
-def _made_origin(run: Run) -> Origin:
-    """Return the folder that a run which was trained here goes out as."""
-    model, style = cast(Bert, run.model), _style_of(run.model.config)
-    order = their_ids(run.tokenizer, style)
-    place = {ours: theirs for theirs, ours in enumerate(order)}
-    ids = [place[i] for i in range(model.sizes.ids)]
-    content, about = write_tokens(run.tokenizer, style, model.sizes.separators, model.window, rows=False)
-    config = _their_config(model.config, style, len(order), run.tokenizer.vocab_size)
-    made = {"config.json": config, "tokenizer.json": content, "tokenizer_config.json": about}
-    padding = {WORDS: torch.zeros(1, model.width), _BIAS[style]: torch.tensor([_NEVER])}
-    names = _body_names(model.config.layers) | _masked_names(style)
-    if model.config.next_sentence:
-        names |= _pairs(_POOLER) | _pairs(_NEXT)
-    return Origin({name: _json(one) for name, one in made.items()}, ids, padding, _types(names, style))
-
-
-def _types(names: Names, style: Style) -> dict[str, str]:
-    """The names that are written, of models with a head."""
-    heads = ("cls.", "lm_head.")
-    plain = [one for theirs in names.values() for one in theirs]
-    return {one if one.startswith(heads) else f"{style}.{one}": "float32" for one in plain}
-
-
-def _json(content: dict[str, Any]) -> bytes:
-    return (json.dumps(content, ensure_ascii=False, indent=2) + "\n").encode()
-
-
-def grown(model: Bert, origin: Origin) -> Origin:
-    """Return the origin with a masked head, if it had none and training here has made one."""
-    style, had = _style(origin), {_plain(name) for name in origin.types}
-    names, weights = _masked_names(style), model.state_dict()
-    if any(theirs[0] in had for theirs in names.values()):
-        return origin
-    if all(torch.equal(weights[ours], _first(ours, weights[ours].shape)) for ours in names):
-        return origin
-    config = origin.config | {"architectures": [_architecture(style, "ForMaskedLM")]}
-    types = _types(_body_names(model.config.layers) | names, style)
-    return origin._replace(files=origin.files | {"config.json": _json(config)}, types=types)
-
-
-def their_tensors(model: Bert, origin: Origin) -> dict[str, Tensor]:
-    """Return the tensors of a folder by the names that the origin has."""
-    style, ours = _style(origin), model.state_dict()
-    rest = {_plain(name): tensor for name, tensor in origin.rest.items()}
-    rest.setdefault(WORDS, ours["vectors.weight"][:0])
-    rest.setdefault(_BIAS[style], torch.full((len(rest[WORDS]),), _NEVER))
-    names = _body_names(model.config.layers) | _pairs(_POOLER) | _masked_names(style)
-    names |= _pairs(_NEXT) if model.config.next_sentence else {}
-    made: dict[str, Tensor] = {}
-    for name, theirs in names.items():
-        tensor, left = ours[name], rest.get(theirs[0])
-        if name in ("vectors.weight", "bias"):
-            tensor = rows_back(tensor, origin.ids, rest[theirs[0]])
-        elif name == "segment_vectors.weight" and left is not None:
-            tensor = torch.cat([tensor, left.to(tensor.dtype)])
-        elif name == "positions.table.weight" and style == "bert":
-            tensor = tensor[model.config.first_position :]
-        elif name.startswith("next_head."):
-            tensor = tensor.flip(0)
-        made |= {their: part.clone() for their, part in zip(theirs, tensor.chunk(len(theirs)), strict=True)}
-    whole = {name: tensor for name, tensor in rest.items() if name not in made}
-    return {name: (made | whole)[_plain(name)] for name in origin.types if _plain(name) in made | whole}
-
-
-def _their_config(config: Bert.Config, style: Style, ids: int, vocab_size: int) -> dict[str, Any]:
-    suffix = "ForPreTraining" if config.next_sentence and style == "bert" else "ForMaskedLM"
-    ends = {"bos_token_id": 0, "eos_token_id": 2} if style == "roberta" else {}
-    return {
-        "architectures": [_architecture(style, suffix)],
-        "model_type": style,
-        "torch_dtype": "float32",
-        "vocab_size": ids,
-        "hidden_size": config.width,
-        "num_hidden_layers": config.layers,
-        "num_attention_heads": config.heads,
-        "intermediate_size": 4 * config.width,
-        "hidden_act": _ACTIVATIONS[config.activation],
-        **dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), config.dropout),
-        "max_position_embeddings": config.context + (config.first_position if style == "roberta" else 0),
-        "type_vocab_size": config.segments,
-        "layer_norm_eps": config.eps,
-        "pad_token_id": _PAD_ID[style],
-        **ends,
-    }

@@ -199,6 +199,8 @@ def write_tokens(
         model["unk_token"] = special["unk"] if model.get("unk_token") else None
     content = tokenizer.content | {"model": model, "post_processor": _template(named, special, separators)}
     content["added_tokens"] = [_added(named.index(name), name) for name in special.values()]
+    if tokenizer.kind in ("bpe", "unigram", "word"):  # a mask takes the blank that belongs to its token
+        content["added_tokens"][list(special).index("mask")]["lstrip"] = True
     if rows and tokenizer.row("a") != "a" and tokenizer.kind != "wordpiece":
         content["normalizer"] = PREPEND
     inputs = ["input_ids", *(["token_type_ids"] if style == "bert" else []), "attention_mask"]

@@ -8,8 +8,9 @@ import numpy as np
 
 from segue.batches.batch import Batch
 from segue.errors import InputError
+from segue.inference.fill import framed
 from segue.inference.opened import Opened
-from segue.models.base import Counted, LanguageModel
+from segue.models.base import Counted, LanguageModel, MaskedModel
 
 MOST_TOKENS = 128
 """Tokens of a text that are drawn: a matrix of more cannot be read."""
@@ -55,9 +56,13 @@ def _batch(opened: Opened, text: str) -> tuple[Batch, int]:
         batch = Batch(row, np.zeros_like(row), np.ones_like(row, dtype=bool), np.ones(1, dtype=bool))
         return batch, len(ids)
     check_some(text)
+    if isinstance(opened.model, MaskedModel):
+        ids, segments = framed(text, codec)
+        some, seen = slice(min(MOST_TOKENS, window)), np.ones_like(ids, dtype=bool)
+        return Batch(ids[None, some], None, seen[None, some], segments_BT=segments[None, some], unpadded=True), len(ids)
     columns = opened.task.encode([opened.task.asked(text, codec.data)], codec, labelled=False)
     batch = opened.task.collate(columns, min(MOST_TOKENS, window, opened.limit))
-    return batch, int(columns["text"].lengths()[0])
+    return batch, int(columns["text"].lengths().sum())
 
 
 def split_pair(text: str, target: str) -> tuple[str, str]:

@@ -63,6 +63,11 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
+def one_decimal(value: float) -> str:
+    """A figure of a table of means, rounded half up as in papers: 81.35 is 81.4, whatever its binary digits are."""
+    return f"{math.floor(10 * value + 0.5 + 1e-9) / 10:.1f}"
+
+
 def is_share(metric: str) -> bool:
     """Whether the metric runs from 0 to 1 and is shown in per cent."""
     return any(word in metric.lower() for word in _SHARES)

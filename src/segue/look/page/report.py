@@ -206,6 +206,11 @@ def render(page: Page) -> str:
         ("corpora", "Corpora", _corpora(page)),
         ("ledger", "Ledger", _ledger(page)),
     ]
+    return whole(page, sections)
+
+
+def whole(page: Page, sections: Sequence[tuple[str, str, str]]) -> str:
+    """A page of sections, each an id, a heading and its content; those without content are left out."""
     shown = [section for section in sections if section[2]]
     links = "".join(f'<a href="#{ident}">{heading.split(",")[0]}</a>' for ident, heading, _ in shown)
     body = "".join(f'<section id="{ident}"><h2>{heading}</h2>{content}</section>' for ident, heading, content in shown)

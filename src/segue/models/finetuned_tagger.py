@@ -1,0 +1,85 @@
+"""A tagger on a body that another run has trained: bert, gpt, rnn_lm (Devlin et al. 2019).
+
+    h_1 ... h_T = the body's states of  start pieces of all words STOP                        (models/heading.py)
+    x_w         = h at the first piece of word w; of a causal body at its last piece, since the first has not seen the
+                  rest of the word
+    scores_w    = V x_w + c                                                                    (neural_tagger.py)
+
+A word may have several pieces, and one tag, or several; with `crf` the tags of a sentence are chosen together. A
+sentence with more pieces than the body sees is read in windows that overlap, and each word is tagged in the one where
+it has most context (batches/word_pieces.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from segue.batches.batch import Batch
+from segue.models.base import ModelConfig, Sizes
+from segue.models.heading import Heading
+from segue.models.neural_tagger import NeuralTagger
+
+
+class FinetunedTagger(Heading, NeuralTagger):
+    """A linear layer on the states of a pre-trained body, one for each word."""
+
+    family = "Transformer"
+    task = "tag"
+    inputs = ("firsts_BW",)
+
+    @dataclass(frozen=True)
+    class Config(ModelConfig):
+        body: str = ""
+        """The run whose model reads the text: bert, gpt or rnn_lm."""
+        frozen: bool = False
+        """Leave the body as it is, and learn the head alone."""
+        mix: bool = False
+        """Read a learnt mix of all layers (ELMo), not the last one."""
+        layers: int = 0
+        """The last layers of the body that learn; 0: all, and the token vectors."""
+        dropout: float = 0.1
+        """Dropout of a word's vector, before the head: the share set to 0."""
+        crf: bool = False
+        """Choose the tags of a sentence together, by a conditional random field."""
+
+        def __post_init__(self) -> None:
+            if not 0 <= self.dropout < 1:
+                raise ValueError(f"dropout = {self.dropout}: must be at least 0 and less than 1")
+            if self.layers < 0:
+                raise ValueError(f"layers = {self.layers}: must be 0 or more")
+            if self.frozen and self.layers:
+                raise ValueError(f"layers = {self.layers} learn, and frozen = true lets none learn: leave one out")
+
+    config: Config
+
+    def __init__(self, config: Config, sizes: Sizes) -> None:
+        super().__init__(config, sizes)
+        self.drop = nn.Dropout(config.dropout)
+        self.head = nn.Linear(self.body.width, sizes.classes)
+        nn.init.normal_(self.head.weight, std=0.02)
+        nn.init.zeros_(self.head.bias)
+
+    @property
+    def window(self) -> int:
+        return self.sizes.window
+
+    @property
+    def token_tables(self) -> list[tuple[nn.Embedding, bool]]:
+        tables: list[tuple[nn.Embedding, bool]] = self.body.token_tables
+        return tables
+
+    def scores(self, batch: Batch) -> Tensor:
+        """scores_BWC."""
+        scores_BWC: Tensor = self.head(self.drop(self.states(batch)))
+        return scores_BWC
+
+    def select(self, hidden_LBTD: Tensor, batch: Batch) -> Tensor:
+        """The states of the words; in a batch without their places every token is a word."""
+        if batch.firsts_BW is None:
+            return hidden_LBTD
+        places_BW = batch.firsts_BW.clamp(min=0)  # where there is no word, any state will do
+        rows_B1 = torch.arange(len(places_BW), device=places_BW.device)[:, None]
+        return hidden_LBTD[:, rows_B1, places_BW]
