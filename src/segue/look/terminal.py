@@ -232,6 +232,7 @@ def suite_means(result: dict[str, Any]) -> list[str]:
     said = [_mean_told(one) for one in means]
     if missing := list(dict.fromkeys(name for one in means for name in one["missing"])):
         said.append(f"These are means of the columns that ran, not of the suite: {', '.join(missing)} missing.")
+    said += [f"{name}: {one['rows']:,} rows were skipped. {one['first']}." for name, one in result["skipped"].items()]
     return [*said, *(f"Left out: {name}, as {why}." for name, why in result["left_out"].items())]
 
 
@@ -300,7 +301,7 @@ _SAY = "it chose among weights or settings. For a figure of text that chose noth
 
 _TRAINED = {"model", "parameters", "train_seconds", "steps", "epochs", "tokens_per_second", "best_step"}
 _TRAINED |= {"validation_loss", "stopped_early", "finished_before", "profile", "epochs_by_corpus"}
-_TRAINED |= {"wall_seconds", "seconds_left"}
+_TRAINED |= {"wall_seconds", "seconds_left", "pretrained", "weight_change"}
 
 
 def _print_profile(profile: dict[str, Any]) -> None:
@@ -366,6 +367,10 @@ def figures_told(result: dict[str, Any]) -> tuple[list[list[str]], list[str]]:
             words.append("decode: " + ", ".join(f"{name}={setting}" for name, setting in value.items()))
         elif key == "best":
             words.append(f"best possible: {best_told(value)}")
+        elif key == "pretrained":
+            words.append(_began(value))
+        elif key == "weight_change":
+            words.append(_changed(value))
         elif key == "edits":
             words.append("word errors: " + ", ".join(f"{count:,} {kind}" for kind, count in value.items()))
         elif isinstance(value, dict):
@@ -387,6 +392,19 @@ def figures_told(result: dict[str, Any]) -> tuple[list[list[str]], list[str]]:
     if skipped := result.get("skipped"):
         words.append(f"Rows that were skipped: {skipped['rows']:,}. {skipped['first']}.")
     return rows, words
+
+
+def _began(found: dict[str, Any]) -> str:
+    """Say which run a run began from, and how long that one was trained."""
+    took = "" if found["seconds"] is None else f", trained {number(found['seconds'], 1)} s"
+    return f"began from: {found['run']}{took}"
+
+
+def _changed(found: dict[str, Any]) -> str:
+    """Say how far the weights have moved since, and which part the most."""
+    most = max(found["parts"], key=lambda one: one["change"], default={"part": "nothing", "change": 0.0})
+    said = f"weights moved by {found['all']:.4f} of their length"
+    return f"{said}, most in {most['part']}: {most['change']:.4f} (the page shows each part)"
 
 
 def _print_types(types: list[dict[str, Any]]) -> None:

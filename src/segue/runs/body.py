@@ -31,7 +31,7 @@ class Kept(NamedTuple):
 
     spec: BodySpec
     weights: Path | None
-    """Its first weights; None if they are those of train.init."""
+    """None: the run begins with the weights of another one of its kind (train.init)."""
     sha256: str
     pretrained: dict[str, Any]
     """The run that it comes from, and the seconds that it was trained."""
@@ -65,8 +65,12 @@ def check_body(recipe: Recipe, store: Path) -> None:
     """Refuse, before any data is read, a run that cannot be a body."""
     if not recipe.model_class.framed or (store / _SPEC).exists():
         return
-    if recipe.train.init:
-        _of_init(recipe.train.init)
+    if init := recipe.train.init:
+        if not files.check_run(Path(init))["sizes"].get("body"):
+            raise InputError(
+                f"train.init={init} has no body: it goes on with a run of {recipe.kind}. For a new head on that run "
+                f"name it as the body, model.body={init}."
+            )
         return
     if not recipe.model.body:
         raise InputError(
@@ -88,28 +92,20 @@ def keep_body(recipe: Recipe, store: Path) -> Kept | None:
     if not (store / _SPEC).exists():
         store.mkdir(parents=True, exist_ok=True)
         init = recipe.train.init
-        found = _of_init(init) if init else _copied(Path(recipe.model.body), store / _WEIGHTS)
+        found = files.check_run(Path(init))["sizes"]["body"] if init else _copied(Path(recipe.model.body), store)
         files.write_json(store / _SPEC, {**found, "pretrained": pretraining(init or recipe.model.body)})
     return kept_body(store)
 
 
-def _copied(run: Path, place: Path) -> dict[str, Any]:
-    """Copy the weights of a run; return what describes it."""
+def _copied(run: Path, store: Path) -> dict[str, Any]:
+    """Copy the weights of a run into the store; return what describes its model."""
     config = files.check_run(run)
     files.check_sums(run, config)
-    with atomic_file(place) as beside:
+    with atomic_file(store / _WEIGHTS) as beside:
         shutil.copy(run / "model.safetensors", beside)
-    with place.open("rb") as file:
+    with (store / _WEIGHTS).open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    return {**{key: config[key] for key in ("kind", "config", "sizes")}, "sha256": sha256}
-
-
-def _of_init(init: str) -> dict[str, Any]:
-    """Return what describes the body of a run that another one goes on from; its weights come with the others."""
-    config = files.check_run(Path(init))
-    if not (body := config["sizes"].get("body")):
-        raise InputError(f"train.init={init} has no body under a head. Put a new head on it: model.body={init}")
-    return {**body, "sha256": config["files"]["model.safetensors"]["sha256"]}
+    return {"kind": config["kind"], "config": config["config"], "sizes": config["sizes"], "sha256": sha256}
 
 
 def kept_body(store: Path) -> Kept | None:
@@ -119,7 +115,7 @@ def kept_body(store: Path) -> Kept | None:
     found = files.read_json(store / _SPEC)
     spec = BodySpec(found["kind"], found["config"], Sizes.of(found["sizes"]))
     weights = store / _WEIGHTS
-    return Kept(spec, weights if weights.exists() else None, found["sha256"], found["pretrained"])
+    return Kept(spec, weights if "sha256" in found else None, found.get("sha256", ""), found["pretrained"])
 
 
 def with_body(sizes: Sizes, body: Kept | None, length: int) -> Sizes:

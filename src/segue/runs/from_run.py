@@ -38,8 +38,9 @@ class FromRun(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name in tables."""
-        return f"{Path(self.kind).stem}/{self.stem}"
+        """The name in tables: gpt/book goes on from runs/book, book/head is a head on it."""
+        goes_on = self.setting.startswith("train.init=")
+        return f"{Path(self.kind).stem}/{self.stem}" if goes_on else f"{self.stem}/head"
 
     @property
     def said(self) -> str:
@@ -100,6 +101,6 @@ def named_settings(entry: str) -> tuple[str, list[str]]:
 
 
 def with_settings(name: str, settings: Sequence[str]) -> str:
-    """Return the name in tables of a model with settings of its own: "finetuned_classifier/bert frozen=true"."""
+    """Return the name in tables of a model with settings of its own: "bert/head frozen=true"."""
     short = [one.partition("=")[0].rpartition(".")[2] + "=" + one.partition("=")[2] for one in settings]
     return " ".join([name, *(re.sub(r"[/\\]+", "-", one) for one in short)])[:150]

@@ -44,7 +44,7 @@ _SHADES = 64
 """Steps from the greyest patch to the clearest."""
 _WIDE = 1000.0
 _GAP = 28.0
-_MOST_LABEL = 16
+_MOST_LABEL, _MOST_BAR_LABEL = 16, 24
 _PLANE = 560.0
 _PLANE_WITH_AXES, _HALF = (720.0, 400.0), (340.0, 220.0)
 """Pixels of a plane with axes, alone and two side by side."""
@@ -136,9 +136,9 @@ def _wrapped(note: str, most: int = 110) -> list[str]:
     return lines
 
 
-def _short(name: str) -> str:
+def _short(name: str, most: int = _MOST_LABEL) -> str:
     shown = visible(name)
-    return shown if len(shown) <= _MOST_LABEL else shown[: _MOST_LABEL - 1] + "…"
+    return shown if len(shown) <= most else shown[: most - 1] + "…"
 
 
 def _number(value: float) -> str:
@@ -347,7 +347,7 @@ def _grid(
 
 def _bars(sheet: _Sheet, view: View, whole: View, left: float, top: float) -> float:
     """A bar a row, made of its columns in their colours, which a legend names where there are several."""
-    scale, names = longest_bar(whole), [_short(row) for row in view.rows]
+    scale, names = longest_bar(whole), [_short(row, _MOST_BAR_LABEL) for row in view.rows]
     label = _LETTER * max(map(len, names), default=0) + 8
     for values_RC in finite(view.values_PRC):
         for r, name in enumerate(names):

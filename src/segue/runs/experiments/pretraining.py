@@ -17,12 +17,13 @@ from segue.runs.experiments.verdict import Trial, shown_p
 def notes(trials: Sequence[Trial], results: Sequence[dict[str, Any]], budget: str) -> Iterator[str]:
     """Say which models began from other runs: their budget leaves the time of those out. Then what of the test had
     stood in what those runs were trained on."""
+    began: dict[tuple[str, float | None], list[str]] = {}
     for trial, result in zip(trials, results, strict=True):
-        if not (found := result.get("pretrained")):
-            continue
-        seconds = found["seconds"]
-        took = "which took a time that is not known" if seconds is None else f"trained in {seconds:,.1f} s"
-        yield f"{trial.recipe.name} began from {found['run']}, {took}{' before the budget began' if budget else ''}."
+        if found := result.get("pretrained"):
+            began.setdefault((found["run"], found["seconds"]), []).append(trial.recipe.name)
+    for (run, seconds), names in began.items():
+        took = "trained for a time that is not known" if seconds is None else f"trained for {seconds:,.1f} s"
+        yield f"{' and '.join(names)} began from {run}, {took}{' before the budget began' if budget else ''}."
     for trial, result in zip(trials, results, strict=True):
         for run, share in result.get("leak", {}).get("runs", {}).items():
             what = result["leak"]["of"]
