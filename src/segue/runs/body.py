@@ -23,6 +23,8 @@ from segue.runs.pretrained import pretraining
 WIDTH, POWER, HEAD = 128, 1.25, 10.0
 """The rate of a shipped recipe is for a body of this width. A wider one learns at (WIDTH / width) ** POWER of it: 3e-5
 where it is 3e-4 and the body BERT-base, 768 wide, as its authors have it. A head alone learns at HEAD times it."""
+LEAST = 8
+"""Tokens of the smallest window."""
 _WEIGHTS, _SPEC = "body.safetensors", "body.json"
 
 
@@ -123,11 +125,10 @@ def with_body(sizes: Sizes, body: Kept | None, length: int) -> Sizes:
     if body is None:
         return sizes
     own = body.spec.sizes
-    return dataclasses.replace(
-        sizes, marks=own.marks, separators=own.separators, body=body.spec, window=window_of(body.window, length)
-    )
-
-
-def window_of(window: int, length: int) -> int:
-    """Tokens of a framed window: those that the body sees at once, and batches.length at the most."""
-    return min(window or length, length)
+    window = min(body.window or length, length)
+    if window < LEAST:
+        raise InputError(
+            f"The body sees {window} tokens at once (batches.length, or the body's own window). Expected {LEAST} or "
+            "more, since the frame of a pair takes up to 4 of them."
+        )
+    return dataclasses.replace(sizes, marks=own.marks, separators=own.separators, body=body.spec, window=window)
