@@ -164,3 +164,11 @@ def test_the_second_text_is_told_from_the_first() -> None:
     batch = batch_of(model, 6)
     other = dataclasses.replace(batch, segments_BT=(torch.arange(batch.tokens_BT.shape[1]) > 4).long()[None])
     assert not torch.allclose(scores(model, batch), scores(model, other))
+
+
+@pytest.mark.parametrize("kind", BODIES)
+def test_a_step_asks_nothing_of_the_device(kind: str) -> None:
+    """Or it could not be recorded on a GPU. Here the device is one that has no numbers to give."""
+    model = made(kind, window=8).train()
+    batch = batch_of(model, 3, 20).to("meta")
+    model.to("meta").loss(batch).terms[0].total.backward()

@@ -1,4 +1,4 @@
-"""A head on a body: another run's model reads the text (model.body), and something new is learnt from its states.
+"""Fine-tuning: a new head on a body, which is another run's model that reads the text (model.body).
 
 The body is any model with hidden states: bert, gpt, rnn_lm. Its weights are the run's own, under `body.`; the body's
 run is read once, when training begins. With `frozen` the body stays as it is, and its states are computed once for each
@@ -114,6 +114,7 @@ class Heading(Network):
 
     def read(self, batch: Batch) -> Tensor:
         """Compute hidden_LBND, before the mix: what is computed once for each row if the body is frozen."""
+        batch = replace(batch, right_padded=True)  # so that a recurrent body need not ask the device about the mask
         with torch.no_grad() if self.config.frozen else nullcontext():
             rows, length = batch.tokens_BT.shape
             window = self.sizes.window
