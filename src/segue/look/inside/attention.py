@@ -1,4 +1,4 @@
-"""Attention: how much each token looks at each of the tokens before it, head by head."""
+"""Attention: how much each token looks at each of the tokens that it sees, head by head."""
 
 from __future__ import annotations
 
@@ -29,10 +29,12 @@ def view(opened: Opened, text: str, layer: int = 0, head: int = 0) -> View:
     weights = [a_BHTS[0].float().cpu().numpy().astype(np.float64) for a_BHTS in found.seen["attention"]]
     layers = numbered("layer", layer, len(weights))
     heads = numbered("head", head, len(weights[0]))
+    causal = not any(np.triu(weights_HTS, 1).any() for weights_HTS in weights)
+    seen = "those before it and at itself" if causal else "those on both sides of it and at itself"
     return View(
         kind="heat",
         title=f"Attention over “{text[:60]}”",
-        note=" ".join(["Each row sums to 1: how much its token looks at those before it and at itself.", found.note]),
+        note=" ".join([f"Each row sums to 1: how much its token looks at {seen}.", found.note]),
         panels=tuple(f"layer {one} head {own}" for one in layers for own in heads),
         rows=found.tokens,
         columns=found.tokens,
