@@ -194,7 +194,8 @@ def sizes_of(cls: Any, config: Any) -> Sizes:
     if not cls.framed:
         return sizes
     body = BodySpec("bert", {"layers": 2, "width": 16}, Sizes(VOCAB, marks=("start", "mask")))
-    return dataclasses.replace(sizes, marks=body.sizes.marks, body=body, window=4)
+    window = 4 if cls.task == "classify" else 16  # a row of words is one window, a text may be several
+    return dataclasses.replace(sizes, marks=body.sizes.marks, body=body, window=window)
 
 
 def made(kind: str, config: Any, folder: Path) -> Any:

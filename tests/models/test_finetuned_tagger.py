@@ -11,10 +11,12 @@ import torch
 
 from segue.batches.batch import IGNORE, Batch
 from segue.batches.codec import BodySpec, Codec, Sizes
+from segue.batches.store import Column
 from segue.data.config import Config as Data
 from segue.data.example import Example
 from segue.inference.decode_settings import Config as Decode
 from segue.inference.opened import Opened
+from segue.look.inside import look
 from segue.models import model_class
 from segue.models.finetuned_tagger import FinetunedTagger
 from segue.tasks.tag import TASK
@@ -135,6 +137,30 @@ def test_several_tags_a_word_in_windows() -> None:
 def test_empty_sentences_have_no_tags() -> None:
     one = opened(crf=True)
     assert [len(said.tags) for said in TASK.predict(one, [sentence(), sentence("cow"), sentence()])] == [0, 1, 0]
+
+
+@pytest.mark.parametrize(("body", "seen"), [("bert", "each of them"), ("gpt", "those before it")])
+def test_a_view_of_attention_has_all_pieces(body: str, seen: str) -> None:
+    """The head needs the last layer at the words alone, who looks inside all of it."""
+    view = look(opened(body), "attention", "the cow")
+    assert len(view.rows) == len(view.columns) == 1 + len(" the cow") + 1 and seen in view.note
+    assert view.values_PRC.sum(-1) == pytest.approx(1)
+
+
+def test_states_that_are_kept_are_those_that_the_body_gives() -> None:
+    one = opened(frozen=True, mix=True)
+    one.model.float()  # as they are kept
+    columns = TASK.encode([sentence(*WORDS), sentence("cow")], one.codec)
+    batch = TASK.collate(columns, 32).to("cpu")
+    counts = one.model.states_in(columns)
+    hidden_BND = one.model.read(batch).movedim(0, 2).flatten(2)
+    rows = [states[:count].numpy().ravel() for states, count in zip(hidden_BND, counts, strict=True)]
+    columns["hidden"] = Column(np.concatenate(rows), np.cumsum(counts), hidden_BND.shape[-1])
+    kept = TASK.collate(columns, 32).padded(32).to("cpu")
+    assert kept.hidden_BND.shape[:2] == kept.targets.shape == (len(counts), 32)
+    again = scores(one, replace(kept, tokens_BT=torch.zeros_like(kept.tokens_BT)).to("cpu"))
+    real = batch.firsts_BW >= 0
+    torch.testing.assert_close(again[:, : real.shape[1]][real], scores(one, batch)[real], atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("values", [{"layers": -1}, {"dropout": 1.0}, {"frozen": True, "layers": 1}], ids=str)

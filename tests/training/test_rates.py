@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+from segue.batches.codec import Sizes
+from segue.errors import InputError
+from segue.models.network import Network
 from segue.training.optimizers import Optimizer
 from segue.training.rates import Config, gradient_norm, optimizer, rate_at
 
@@ -21,7 +25,7 @@ def test_warm_up_rises_evenly_to_the_rate() -> None:
     assert found == pytest.approx([0.1, 0.2, 0.3, *[0.4] * 7])
 
 
-@pytest.mark.parametrize("schedule", ["cosine", "constant", "plateau"])
+@pytest.mark.parametrize("schedule", ["cosine", "constant", "plateau", "triangular"])
 def test_no_rate_is_above_the_highest_or_nothing(schedule: str) -> None:
     for warmup in (0, 3, 50):
         found = rates(Config(rate=0.4, warmup=warmup, schedule=schedule), 20)
@@ -132,3 +136,47 @@ def test_the_lectures_network_learns_by_one_step() -> None:
     before.backward()
     steps.step()
     assert nn.functional.cross_entropy(model(inputs), targets) < before
+
+
+def test_a_triangular_rate_rises_over_a_tenth_and_falls_to_a_thirty_second() -> None:
+    """Howard and Ruder 2018, with cut_frac = 0.1 and ratio = 32."""
+    config = Config(rate=0.32, warmup=0, schedule="triangular")
+    found = {progress: rate_at(config, 5, progress, 0) for progress in (0.0, 0.05, 0.1, 0.55, 1.0, 1.2)}
+    assert found == pytest.approx({0.0: 0.01, 0.05: 0.165, 0.1: 0.32, 0.55: 0.165, 1.0: 0.01, 1.2: 0.01})
+
+
+class Layered(Network):
+    """Vectors, two layers, and a head."""
+
+    def __init__(self) -> None:
+        super().__init__(None, Sizes(3))
+        self.vectors = nn.Embedding(3, 2)
+        self.blocks = nn.ModuleList(nn.Linear(2, 2) for _ in range(2))
+        self.head = nn.Linear(2, 1)
+
+    def forward(self, batch: Any, state: Any = None) -> Any:
+        return batch, state
+
+
+@pytest.mark.parametrize("name", ["sgd", "adamw", "muon"])
+def test_a_layer_learns_at_a_share_of_the_rate_of_the_one_above(name: Any) -> None:
+    moved = {}
+    for decay in (1.0, 0.5):
+        torch.manual_seed(0)
+        model = Layered()
+        steps = optimizer(model, Config(name=name, rate=0.1, momentum=0.0, layer_decay=decay))
+        before = {key: p.detach().clone() for key, p in model.named_parameters()}
+        for p in model.parameters():
+            p.grad = torch.randn(p.shape)
+        steps.step()
+        moved[decay] = {key: (p.detach() - before[key]).norm() for key, p in model.named_parameters()}
+    shares = {key: float(moved[0.5][key] / moved[1.0][key]) for key in moved[1.0]}
+    expected = {"vectors.weight": 0.125, "blocks.0.weight": 0.25, "blocks.1.bias": 0.5, "head.weight": 1.0}
+    assert {key: shares[key] for key in expected} == pytest.approx(expected, rel=1e-3)
+
+
+def test_layer_decay_needs_layers() -> None:
+    model = Layered()
+    del model.blocks
+    with pytest.raises(InputError, match="has none"):
+        optimizer(model, Config(layer_decay=0.9))

@@ -87,6 +87,8 @@ class Batch:
 
         def pad(name: str, array: Any) -> Any:
             axis, wanted = _time_axis(name, array), source_width if name.startswith("source") else width
+            if name == "hidden_BND" and self.firsts_BW is not None:  # a state a word
+                axis = 1
             if axis is None or array.shape[axis] >= wanted:
                 return array
             room = [(0, wanted - size if place == axis else 0) for place, size in enumerate(array.shape)]

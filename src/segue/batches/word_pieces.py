@@ -61,7 +61,9 @@ def collate_pieces(columns: Columns, limit: int, tags: Sequence[NDArray[Any]] | 
         targets = pad([row[: len(places)] for row, places in zip(tags, firsts, strict=True)], IGNORE)
         own = [row[: len(places)] for row, places in zip(columns["own"].rows(), firsts, strict=True)]
         targets[pad(own) == 0] = IGNORE
-    return Batch(pad(text), targets, mask_of(text), firsts_BW=firsts_BW)
+    hidden = columns.get("hidden")
+    hidden_BND = None if hidden is None else pad(hidden.rows(), dtype=np.float32)
+    return Batch(pad(text), targets, mask_of(text), firsts_BW=firsts_BW, hidden_BND=hidden_BND)
 
 
 class Window(NamedTuple):

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from segue.batches.batch import Batch
+from segue.batches.store import Columns
 from segue.models.base import ModelConfig, Sizes
 from segue.models.heading import Heading
 from segue.models.neural_tagger import NeuralTagger
@@ -76,10 +78,16 @@ class FinetunedTagger(Heading, NeuralTagger):
         scores_BWC: Tensor = self.head(self.drop(self.states(batch)))
         return scores_BWC
 
+    def places(self, batch: Batch) -> Tensor | None:
+        """The places of the words; in a batch without them every token is a word."""
+        places_BW: Tensor | None = batch.firsts_BW
+        return None if places_BW is None else places_BW.clamp(min=0)  # where there is no word, any state will do
+
     def select(self, hidden_LBTD: Tensor, batch: Batch) -> Tensor:
-        """The states of the words; in a batch without their places every token is a word."""
-        if batch.firsts_BW is None:
+        places_BW = self.places(batch)
+        if places_BW is None:
             return hidden_LBTD
-        places_BW = batch.firsts_BW.clamp(min=0)  # where there is no word, any state will do
-        rows_B1 = torch.arange(len(places_BW), device=places_BW.device)[:, None]
-        return hidden_LBTD[:, rows_B1, places_BW]
+        return hidden_LBTD.gather(2, places_BW[None, :, :, None].expand(len(hidden_LBTD), -1, -1, self.body.width))
+
+    def states_in(self, columns: Columns) -> NDArray[np.int64] | None:
+        return columns["firsts"].lengths() if "firsts" in columns else None

@@ -25,6 +25,7 @@ from segue.batches.batch import Batch
 from segue.batches.codec import BodySpec
 from segue.batches.store import Columns
 from segue.errors import InputError
+from segue.layers.probe import recording
 from segue.models import model_class
 from segue.models.base import Sizes, config_of
 from segue.models.network import Network
@@ -124,7 +125,7 @@ class Heading(Network):
     def _selected(self, batch: Batch) -> Tensor:
         if self.mix is not None:
             return self.select(self.body.encode(batch), batch)
-        places_BN = self.places(batch)
+        places_BN = None if recording() else self.places(batch)  # what looks inside wants all places
         if places_BN is not None:
             hidden_BND: Tensor = self.body.states_at(batch, places_BN)
             return hidden_BND[None]

@@ -10,7 +10,7 @@ from segue.errors import InputError
 from segue.inference.opened import Opened
 from segue.look.inside.reading import has_layer, read
 from segue.look.inside.view import View
-from segue.models.base import Body, Counted
+from segue.models.base import Counted
 
 
 def applies(model: Any) -> bool:
@@ -29,20 +29,17 @@ def view(opened: Opened, text: str, layer: int = 0, head: int = 0) -> View:
     weights = [a_BHTS[0].float().cpu().numpy().astype(np.float64) for a_BHTS in found.seen["attention"]]
     layers = numbered("layer", layer, len(weights))
     heads = numbered("head", head, len(weights[0]))
+    causal = not any(np.triu(weights_HTS, 1).any() for weights_HTS in weights)
+    seen = "those before it and at itself" if causal else "those on both sides of it and at itself"
     return View(
         kind="heat",
         title=f"Attention over “{text[:60]}”",
-        note=" ".join([f"Each row sums to 1: how much its token looks at {_seen(opened.model)}.", found.note]),
+        note=" ".join([f"Each row sums to 1: how much its token looks at {seen}.", found.note]),
         panels=tuple(f"layer {one} head {own}" for one in layers for own in heads),
         rows=found.tokens,
         columns=found.tokens,
         values_PRC=np.stack([weights[one - 1][own - 1] for one in layers for own in heads]),
     )
-
-
-def _seen(model: Any) -> str:
-    both_sides = isinstance(model, Body) and not model.causal
-    return "those on both sides of it and at itself" if both_sides else "those before it and at itself"
 
 
 def numbered(what: str, chosen: int, there: int) -> list[int]:
