@@ -15,7 +15,7 @@ from segue.data import seen_text
 from segue.data.config import Config
 from segue.data.corpus import Corpus
 from segue.data.example import Example
-from segue.data.seen_text import WINDOW, Sample, hashes_of, sample
+from segue.data.seen_text import WINDOW, Sample, hashes_of, sample, windows_of_rows
 from segue.data.shapes import LABELLED, TEXT
 from segue.errors import InputError
 
@@ -94,6 +94,21 @@ def test_rows_are_looked_up_whole_and_labels_do_not_count(tmp_path: Path) -> Non
 
     known = sample(hashes_of(rows("pos\tgood film\nneg\tbad film\n"), "train"))
     assert known.share(hashes_of(rows("neg\tgood  film\nneg\tfilm\n"), "all")) == 0.5
+
+
+def test_windows_inside_rows_are_found_in_running_text(tmp_path: Path) -> None:
+    """And none that goes over the end of a row; a pair has two texts."""
+    texts = [prose(seed, words) for seed, words in ((1, 40), (2, 3), (3, 30), (4, 50))]
+    path = tmp_path / "pairs.tsv"
+    rows = [["label", "text", "text2"], ["a", texts[0], texts[1]], ["b", texts[2], texts[3]]]
+    path.write_text("".join("\t".join(" ".join(cell.split()) for cell in row) + "\n" for row in rows), encoding="utf-8")
+    corpus = Corpus(Config(path=str(path), validation=0.0, columns="label,text,text2"), LABELLED)
+    found = np.concatenate(list(windows_of_rows(corpus, "all")))
+    assert len(found) == sum(len(strings(text)) for text in texts)
+    assert sample(windows(texts)).share([found]) == 1.0
+    expected = np.mean([window in set(strings(texts[3])) for text in texts for window in strings(text)])
+    assert 0.2 < expected < 0.8
+    assert sample(windows([texts[3]])).share([found]) == pytest.approx(expected, abs=1e-12)
 
 
 def test_it_is_written_and_read_again(tmp_path: Path) -> None:

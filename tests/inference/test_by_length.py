@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from segue.data.example import Example
 from segue.inference import by_length
-from segue.inference.by_length import by_tokens, windows
+from segue.inference.by_length import batches_by_length, by_tokens, windows
 
 
 @given(st.lists(st.integers(0, 40), max_size=60), st.integers(1, 100), st.integers(1, 20))
@@ -23,6 +23,20 @@ def test_every_row_is_in_one_batch_within_its_limits(lengths: list[int], tokens:
     order = [lengths[place] for batch in batches for place in batch]
     assert order == sorted(order, reverse=True)
     assert all(len(batch).bit_count() == 1 for batch in batches[:-1])
+
+
+@given(st.lists(st.integers(0, 40), max_size=60), st.integers(1, 100))
+def test_rows_of_one_length_stand_together(lengths: list[int], tokens: int) -> None:
+    batches = list(batches_by_length(lengths, tokens))
+    assert sorted(itertools.chain(*batches)) == list(range(len(lengths)))
+    order = [lengths[place] for batch in batches for place in batch]
+    assert order == sorted(order, reverse=True)
+    for batch in batches:
+        longest = max(1, lengths[batch[0]])
+        assert len(batch) == 1 or len(batch) * longest <= tokens
+        mixed = [place for place in batch if lengths[place] < lengths[batch[0]]]
+        one_length = (len(batch) - len(mixed)) * longest
+        assert not mixed or 4 * one_length < tokens  # a batch of a quarter of the tokens takes no shorter row
 
 
 @given(st.integers(0, 70), st.integers(1, 9))

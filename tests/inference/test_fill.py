@@ -183,3 +183,62 @@ def test_no_hole_and_too_many_tabs() -> None:
         list(fill(one, ["the cows"]))
     with pytest.raises(InputError, match="2 tabs"):
         list(fill(one, ["a\tb\t[MASK]"]))
+
+
+# The same as transformers
+
+
+def test_fills_are_those_of_the_pipeline_of_transformers() -> None:
+    """Probabilities differ by one factor: theirs are also of the marks, which no model predicts here."""
+    from tokenizers import Tokenizer as Library
+    from tokenizers import models, normalizers, pre_tokenizers, processors
+    from transformers import BertConfig, BertForMaskedLM, FillMaskPipeline, PreTrainedTokenizerFast
+
+    one = opened("wordpiece")
+    sizes, names = one.codec.sizes, list(one.codec.tokenizer.content["model"]["vocab"])
+    theirs = ["[SEP]", "[UNK]", *names[2:], "[CLS]", "[MASK]"]
+    library = Library(models.WordPiece({name: i for i, name in enumerate(theirs)}, unk_token="[UNK]"))
+    library.normalizer, library.pre_tokenizer = (
+        normalizers.BertNormalizer(lowercase=False),
+        pre_tokenizers.BertPreTokenizer(),
+    )
+    special = [("[CLS]", sizes.start), ("[SEP]", sizes.stop)]
+    library.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=special)
+    marks = {"cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]", "unk_token": "[UNK]"}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=library, pad_token="[SEP]", **marks)
+    shape = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    config = BertConfig(vocab_size=sizes.ids, max_position_embeddings=32, **shape)
+    model = BertForMaskedLM(config)
+    model.load_state_dict(as_theirs(one.model), strict=False)
+    pipeline = FillMaskPipeline(model.eval(), tokenizer, device=torch.device("cpu"))
+    for text in ("the [MASK] eat grass.", "a cow sees [MASK] dog in the [MASK]."):
+        holes = pipeline(text, top_k=sizes.ids)
+        (answer,) = fill(one, [text], top=5)
+        for found, ours in zip(holes if len(answer.holes) > 1 else [holes], answer.holes, strict=True):
+            share = sum(row["score"] for row in found if row["token"] < sizes.vocab_size)
+            rows = [row for row in found if 2 <= row["token"] < sizes.vocab_size][:5]
+            assert [row["token_str"] for row in rows] == [filler.token for filler in ours]
+            expected = [row["score"] / share for row in rows]
+            assert [filler.probability for filler in ours] == pytest.approx(expected, abs=1e-5)
+
+
+def as_theirs(model: Bert) -> dict[str, torch.Tensor]:
+    """The weights by the names that transformers gives them."""
+    own, found = model.state_dict(), {}
+    tables = {"word_embeddings.weight": "vectors.weight", "position_embeddings.weight": "positions.table.weight"}
+    tables |= {"token_type_embeddings.weight": "segment_vectors.weight"}
+    found |= {f"bert.embeddings.{name}": own[ours] for name, ours in tables.items()}
+    parts = {"bert.embeddings.LayerNorm": "norm", "cls.predictions.transform.dense": "transform"}
+    parts |= {"cls.predictions.transform.LayerNorm": "transform_norm"}
+    for i in range(model.config.layers):
+        layer, block = f"bert.encoder.layer.{i}", f"blocks.{i}"
+        parts |= {f"{layer}.attention.output.dense": f"{block}.attention.out"}
+        parts |= {f"{layer}.attention.output.LayerNorm": f"{block}.norm_attention"}
+        parts |= {f"{layer}.intermediate.dense": f"{block}.feed.up", f"{layer}.output.dense": f"{block}.feed.down"}
+        parts |= {f"{layer}.output.LayerNorm": f"{block}.norm_feed"}
+        for kind in ("weight", "bias"):
+            thirds = own[f"{block}.attention.qkv.{kind}"].chunk(3)
+            for name, third in zip(("query", "key", "value"), thirds, strict=True):
+                found[f"{layer}.attention.self.{name}.{kind}"] = third
+    found |= {f"{name}.{kind}": own[f"{ours}.{kind}"] for name, ours in parts.items() for kind in ("weight", "bias")}
+    return found | {"cls.predictions.bias": own["bias"], "cls.predictions.decoder.weight": own["vectors.weight"]}

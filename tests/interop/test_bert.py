@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
@@ -28,12 +29,14 @@ from transformers import (
 
 import segue
 from segue.batches.batch import Batch
+from segue.batches.codec import BodySpec
 from segue.cli import main
 from segue.errors import InputError
 from segue.interop.formats import export_run, import_run
 from segue.interop.huggingface.bert_export import inexpressible, parts_of, their_tensors, with_head
 from segue.interop.huggingface.bert_tokens import their_ids
 from segue.interop.huggingface.origin import origin_of, write_back
+from segue.models import model_class
 from segue.models.base import Sizes
 from segue.models.bert import Bert
 from segue.tokens.learn import byte_names
@@ -401,3 +404,44 @@ def test_a_tagger_tags_the_same_both_ways(style: str, tmp_path: Path) -> None:
     export_run(tmp_path / "run", tmp_path / "out", "hf")
     out, written = (one.from_pretrained(tmp_path / "out") for one in (AutoModelForTokenClassification, AutoTokenizer))
     check_tags(run, out.eval(), written)
+
+
+def test_a_head_that_was_trained_here_goes_out_with_the_ids_of_its_body(tmp_path: Path) -> None:
+    write_theirs(tmp_path / "hf", "RobertaForMaskedLM")
+    import_run(tmp_path / "hf", tmp_path / "run")
+    rows = [("good", "the cat sat"), ("bad", "Paris")] * 8
+    (tmp_path / "rows.tsv").write_text("label\ttext\n" + "".join(f"{a}\t{b}\n" for a, b in rows), encoding="utf-8")
+    run = segue.train(
+        *("finetuned_classifier", str(tmp_path / "rows.tsv"), str(tmp_path / "tuned")),
+        {"model.body": str(tmp_path / "run"), "train.steps": 1, "train.optimizer.rate": 0.1, "data.validation": 0.0},
+        device="cpu",
+    )
+    export_run(tmp_path / "tuned", tmp_path / "out", "hf")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        assert (tmp_path / "hf" / name).read_bytes() == (tmp_path / "out" / name).read_bytes()
+    model, about = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out", output_loading_info=True)
+    assert not about["missing_keys"] and not about["unexpected_keys"]
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
+    with torch.inference_mode():
+        expected = model.eval()(**tokenizer(TEXT, return_tensors="pt")).logits[0].softmax(-1)
+    [found] = run.predict([TEXT])
+    assert list(found.probabilities) == pytest.approx(expected.tolist(), abs=1e-4)
+    assert list(found.labels) == [model.config.id2label[i] for i in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "message"),
+    [
+        ("classifier", {"frozen": True}, "pooling=mean"),
+        ("classifier", {"mix": True}, "model.mix=true"),
+        ("classifier", {"pooling": "first"}, "pooling=first"),
+        ("tagger", {"crf": True}, "model.crf=true"),
+        ("tagger", {}, ""),
+    ],
+)
+def test_heads_that_their_format_lacks(kind: str, config: dict[str, Any], message: str) -> None:
+    body = Sizes(9, marks=("start", "mask"))
+    spec = BodySpec("bert", dataclasses.asdict(Bert.Config(layers=1, width=8, heads=1)), body)
+    cls: Any = model_class(f"finetuned_{kind}")
+    model = cls(cls.Config(**config), dataclasses.replace(body, classes=2, body=spec, window=8))
+    assert message in inexpressible(model) and bool(message) == bool(inexpressible(model))

@@ -347,6 +347,13 @@ def test_what_was_trained_on_goes_out_in_the_same_ids(bpe: Tokenizer, tmp_path: 
     again = AutoModelForCausalLM.from_pretrained(tmp_path / "again").eval()
     old, new = model.transformer.wte.weight, again.transformer.wte.weight
     assert torch.equal(old[VOCAB:], new[VOCAB:]) and not torch.equal(old[:VOCAB], new[:VOCAB])
+    untied = settings | {"model.tied": False, "train.steps": 1, "data.validation": 0}
+    asked = [f"{key}={str(value).lower()}" for key, value in untied.items()]
+    assert main(["train", "gpt", str(tmp_path / "book.txt"), "--out", str(tmp_path / "untied"), *asked]) == 0
+    other = segue.load(tmp_path / "untied", "cpu")
+    export_gpt2(other.path, tmp_path / "other")
+    loose = AutoModelForCausalLM.from_pretrained(tmp_path / "other").eval()
+    assert torch.equal(loose.lm_head.weight[: VOCAB - 1], other.model.head.weight[2:])
     prompt = tuned.tokenizer.encode("The big cow")
     theirs = again(torch.tensor([[VOCAB - 1, *(prompt - 2).tolist()]])).logits
     ours = our_logits(tuned, torch.tensor([[0, *prompt.tolist()]]))
@@ -498,6 +505,14 @@ DAMAGES: dict[str, tuple[Any, str]] = {
     "a blank in front": (
         lambda f: _tokenizer(f, lambda t: t["pre_tokenizer"].update(add_prefix_space=True)),
         "splits words otherwise",
+    ),
+    "a blank by the config": (
+        lambda f: (f / "tokenizer_config.json").write_text('{"add_prefix_space": true}'),
+        "add_prefix_space=true",
+    ),
+    "a strange template": (
+        lambda f: _tokenizer(f, lambda t: t.update(post_processor={"type": "TemplateProcessing", "single": [3]})),
+        "post_processor names no special tokens",
     ),
     "another split": (
         lambda f: _tokenizer(f, lambda t: t.update(pre_tokenizer={"type": "Whitespace"})),

@@ -120,7 +120,9 @@ def test_runs_are_described(client: TestClient, engine: Engine) -> None:
 
 @pytest.mark.parametrize("name", RUNS)
 def test_look_shows_what_the_run_shows(client: TestClient, engine: Engine, name: str) -> None:
-    text = {"classes": "a fine film", "masked": "the [MASK] eat", "pairs": "a cow | a dog | the cow\tdie Kuh"}.get(name, "cow")
+    text = {"classes": "a fine film", "masked": "the [MASK] eat", "pairs": "a cow | a dog | the cow\tdie Kuh"}.get(
+        name, "cow"
+    )
     (found,) = [run["views"] for run in strict(client.get("/api/runs").content) if run["name"] == name]
     for view in found:
         shown = engine[name].run.look(text, view)
@@ -743,7 +745,19 @@ def test_the_api_describes_itself_without_pages_from_elsewhere(client: TestClien
     paths = client.get("/openapi.json").json()["paths"]
     assert set(paths) == {
         f"/api/{name}"
-        for name in ("runs", "generate", "stream", "score", "fill", "embed", "next", "look", "source", "nearest", "predict")
+        for name in (
+            "runs",
+            "generate",
+            "stream",
+            "score",
+            "fill",
+            "embed",
+            "next",
+            "look",
+            "source",
+            "nearest",
+            "predict",
+        )
     }
     assert client.get("/docs").status_code == client.get("/redoc").status_code == 404
 

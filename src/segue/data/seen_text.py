@@ -100,6 +100,35 @@ def hashes_of(corpus: Corpus, split: str) -> Iterator[Hashes]:
         yield from _windows(text) if corpus.shape.running else _rows(text)
 
 
+def windows_of_rows(corpus: Corpus, split: str) -> Iterator[Hashes]:
+    """Yield the hashes of all windows inside the rows of a split, to look rows up in running text. What is shorter than
+    a window has none."""
+    for text in corpus.texts(split):
+        parts = (part for row in text if not row.content for part in (row.text, row.target) if part)
+        for letters, ends in _joined_rows(part.encode().translate(None, _BLANKS) for part in parts):
+            inside = np.arange(len(letters) - WINDOW + 1) + WINDOW <= ends[: len(letters) - WINDOW + 1]
+            yield _rolling(letters)[inside]
+
+
+def _joined_rows(texts: Iterable[bytes]) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.int64]]]:
+    """Join texts to pieces of at least a window; return for each letter also where its text ends."""
+    some, size, half = [], 0, _PIECE // 2
+    for text in texts:
+        for begin in range(0, len(text), half):
+            some.append(text[begin : begin + half])
+            size += len(some[-1])
+            if size >= half:
+                yield _piece(some)
+                some, size = [], 0
+    if size >= WINDOW:
+        yield _piece(some)
+
+
+def _piece(texts: list[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    lengths = np.array([len(text) for text in texts])
+    return np.frombuffer(b"".join(texts), np.uint8), np.repeat(np.cumsum(lengths), lengths)
+
+
 def _windows(text: Iterable[Example]) -> Iterator[Hashes]:
     """Hash every window of a running text, over the ends of its units."""
     before = b""

@@ -44,7 +44,7 @@ def class_pieces(truth_N: Ids, guess_N: Ids, classes: int) -> Floats:
 
 
 def matthews(sums: Floats) -> Floats:
-    """Compute the Matthews correlation from the sums of `class_pieces`; 0 where all rows have one class, or one guess."""
+    """Compute the Matthews correlation from the sums of `class_pieces`; 0 where all have one class or guess."""
     right, rows = sums[:, 0], sums[:, 1]
     true, guessed = np.split(sums[:, 2:], 2, axis=1)
     above = right * rows - (true * guessed).sum(1)

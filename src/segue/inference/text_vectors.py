@@ -12,6 +12,7 @@ after the other. A text without tokens has a vector of zeros. A translator gives
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -26,7 +27,7 @@ from segue.errors import InputError, nearest
 from segue.inference.alignment import pair_batch
 from segue.inference.by_length import batches_by_length, windows
 from segue.inference.opened import Opened
-from segue.models.base import Body, EncoderDecoder, LanguageModel, MaskedModel
+from segue.models.base import Body, EncoderDecoder, LanguageModel, MaskedModel, Model
 
 Pooling = Literal["mean", "first", "last"]
 Ids = NDArray[np.int64]
@@ -42,9 +43,14 @@ _FIRST = 256
 """Texts of the first window of texts."""
 
 
-def gives_vectors(model: Any) -> bool:
+def gives_vectors(model: Model) -> bool:
     """Whether a model has vectors of texts."""
-    return isinstance(model, Body | EncoderDecoder)
+    return isinstance(_body(model), Body | EncoderDecoder)
+
+
+def _body(model: Any) -> Any:
+    """The model, or the body under its head."""
+    return model if model.sizes.body is None else model.body
 
 
 def text_vectors(
@@ -58,7 +64,7 @@ def text_vectors(
 def _vectors(opened: Opened, examples: Iterable[Example], pooling: str, layer: int | None) -> Iterator[Vectors]:
     opened.model.eval()
     for _, window in windows(examples, _FIRST):
-        if isinstance(opened.model, Body):
+        if isinstance(_body(opened.model), Body):
             yield from _of_states(opened, window, pooling, layer)
         else:
             yield from _of_sources(opened, window)
@@ -70,21 +76,23 @@ def unit(x_D: Vectors) -> Vectors:
 
 
 def _check(model: Any, pooling: str, layer: int | None) -> None:
-    kind = type(model).__module__.rpartition(".")[2]
+    kind, body = type(model).__module__.rpartition(".")[2], _body(model)
     if not gives_vectors(model):
         raise InputError(
-            f"{kind} has no hidden states, and so no vectors of texts. Expected a run of bert, gpt or rnn_lm, of a model "
-            "that was fine-tuned from one, or of a translator."
+            f"{kind} has no hidden states, and so no vectors of texts. Expected a run of bert, gpt or rnn_lm, of a "
+            "model that was fine-tuned from one, or of a translator."
         )
     if pooling not in get_args(Pooling):
         raise InputError(f"pooling={pooling} is not known.{nearest(pooling, get_args(Pooling))}")
-    if not isinstance(model, Body) and (pooling, layer) != ("mean", None):
-        raise InputError(f"{kind} has one vector for a source: leave out the pooling and the layer.")
-    if isinstance(model, Body) and pooling == "first" and model.causal:
+    if not isinstance(body, Body):
+        if (pooling, layer) != ("mean", None):
+            raise InputError(f"{kind} has one vector for a source: leave out the pooling and the layer.")
+        return
+    if pooling == "first" and body.causal:
         raise InputError(f"{kind} reads from left to right: its first place has seen nothing. Expected mean or last.")
-    if isinstance(model, Body) and layer is not None and not 0 <= layer < model.depth:
+    if layer is not None and not 0 <= layer < body.depth:
         raise InputError(
-            f"There is no layer {layer}: expected 0 (the vectors of the tokens) to {model.depth - 1} (the last)."
+            f"There is no layer {layer}: expected 0 (the vectors of the tokens) to {body.depth - 1} (the last)."
         )
 
 
@@ -103,7 +111,7 @@ class _Row(NamedTuple):
 def _of_states(opened: Opened, examples: Sequence[Example], pooling: str, layer: int | None) -> Vectors:
     """(N, D) pooled states, those of rows of like length computed together."""
     rows = [row for number, example in enumerate(examples) for row in _rows(opened, number, example, pooling)]
-    sums_ND = np.zeros((len(examples), opened.model.width), np.float32)
+    sums_ND = np.zeros((len(examples), _body(opened.model).width), np.float32)
     counts_N = np.zeros(len(examples), np.float32)
     tokens = _TOKENS if opened.device == "cpu" else _TOKENS_GPU
     for places in batches_by_length([len(row.ids) for row in rows], tokens):
@@ -116,13 +124,16 @@ def _of_states(opened: Opened, examples: Sequence[Example], pooling: str, layer:
 
 def _rows(opened: Opened, number: int, example: Example, pooling: str) -> Iterator[_Row]:
     """The rows of a text that its vector is pooled from: one, or its windows."""
-    codec, window = opened.codec, opened.model.window or _LONGEST
+    codec, window = opened.codec, _body(opened.model).window or _LONGEST
     texts = [text for text in (example.text, example.target) if text] or [""]
     if isinstance(opened.model, MaskedModel) and len(texts) == 1:
         texts = texts[0].split("\t", 1)
+    elif codec.sizes.body is not None:  # as its rows are read in training
+        texts = [codec.tokenizer.row(text) for text in texts]
     sides = [codec.tokenizer.encode(text).astype(np.int64) for text in texts]
     if isinstance(opened.model, LanguageModel):
-        frame, added = lambda *ids: (np.concatenate([[codec.sizes.start], *ids]), np.zeros(1)), 1
+        start = [codec.sizes.start] * opened.decode.starts(sides[0].tolist())
+        frame, added = partial(_begun, start), len(start)
     else:
         frame, added = codec.frame, 2 + codec.sizes.separators * (len(sides) - 1)
     if sum(map(len, sides)) + added > window:
@@ -133,6 +144,12 @@ def _rows(opened: Opened, number: int, example: Example, pooling: str) -> Iterat
         cut = [sides]
     for one in cut:
         yield _Row(number, *frame(*one))
+
+
+def _begun(start: list[int], *sides: Ids) -> tuple[Ids, Ids]:
+    """What a language model reads of a text, and segments, which it has not."""
+    ids = np.concatenate([np.array(start, np.int64), *sides])
+    return ids, np.zeros_like(ids)
 
 
 def _pooled(opened: Opened, rows: Sequence[_Row], pooling: str, layer: int | None) -> tuple[Vectors, Vectors]:
@@ -146,11 +163,12 @@ def _pooled(opened: Opened, rows: Sequence[_Row], pooling: str, layer: int | Non
     if pooling != "mean":
         place_B = counts_BT.shape[1] - 1 - counts_BT[:, ::-1].argmax(1) if pooling == "last" else 0
         counts_BT = (np.arange(counts_BT.shape[1]) == np.reshape(place_B, (-1, 1))) & some_B[:, None]
-    segments_BT = pad([row.segments for row in rows]) if "segments_BT" in opened.codec.inputs else None
+    segments_BT = pad([row.segments for row in rows]) if any(row.segments.any() for row in rows) else None
     unpadded = bool(mask_BT.all())
     batch = Batch(ids_BT, None, mask_BT, segments_BT=segments_BT, unpadded=unpadded, right_padded=True)
     with torch.inference_mode():
-        hidden_BTD = opened.model.encode(batch.to(opened.device))[-1 if layer is None else layer]
+        there, body = batch.to(opened.device), _body(opened.model)
+        hidden_BTD = body.last_layer(there) if layer is None else body.encode(there)[layer]
         weights_BT = torch.from_numpy(counts_BT).to(hidden_BTD)
         sums_BD = torch.einsum("btd,bt->bd", hidden_BTD.float(), weights_BT.float()).cpu().numpy()
     return sums_BD, counts_BT.sum(1).astype(np.float32)

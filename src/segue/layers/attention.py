@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -167,11 +167,12 @@ class SelfAttention(nn.Module):
         """`mask` and `bias` as in `attend`. With a cache whose rows are at different places the causal mask depends on
         the row: the bias must then hold it, made once for all layers. `places_BK`: the places that ask, if not all
         do."""
-        if places_BK is not None:
-            return self._asked_at(x_BTD, places_BK, mask, bias, rotation)
-        q_BHTK, k_BHTK, v_BHTK = self.projected(x_BTD)
+        q_BHTK, k_BHTK, v_BHTK = self.projected(x_BTD) if places_BK is None else self._projected_at(x_BTD, places_BK)
         if rotation is not None:
-            q_BHTK, k_BHTK = rotate(q_BHTK, rotation), rotate(k_BHTK, rotation)
+            k_BHTK = rotate(k_BHTK, rotation)
+            q_BHTK = rotate(q_BHTK, rotation if places_BK is None else rotation.at(places_BK))
+        if bias is not None and places_BK is not None:
+            bias = bias[:, places_BK].transpose(0, 1)
         if cache is not None:
             k_BHTK, v_BHTK = cache.extended(k_BHTK, v_BHTK)
         y_BHTK = attend(
@@ -187,29 +188,14 @@ class SelfAttention(nn.Module):
         )
         return self.mixed(y_BHTK.transpose(1, 2).flatten(2))
 
-    def _asked_at(
-        self, x_BTD: Tensor, places_BK: Tensor, mask: Tensor | None, bias: Tensor | None, rotation: Rotation | None
-    ) -> Tensor:
-        """The output at some places, which see all: of the others only keys and values are computed."""
+    def _projected_at(self, x_BTD: Tensor, places_BK: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """q at some places, k and v at all."""
         ours, biases = self.heads * self.head_width, self.qkv.bias
-        split = (None, None) if biases is None else (biases[:ours], biases[ours:])
-        q_BKE = F.linear(taken_at(x_BTD, places_BK), self.qkv.weight[:ours], split[0])
-        q_BHQK = q_BKE.unflatten(-1, (self.heads, -1)).transpose(1, 2)
-        kv_BTE = F.linear(x_BTD, self.qkv.weight[ours:], split[1])
+        of_q, of_kv = (None, None) if biases is None else (biases[:ours], biases[ours:])
+        q_BKE: Any = F.linear(taken_at(x_BTD, places_BK), self.qkv.weight[:ours], of_q)
+        kv_BTE: Any = F.linear(x_BTD, self.qkv.weight[ours:], of_kv)
         k_BHTK, v_BHTK = kv_BTE.unflatten(-1, (2, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        if rotation is not None:
-            k_BHTK = rotate(k_BHTK, rotation)
-            q_BHQK = rotate(q_BHQK, Rotation(*(table[0][places_BK][:, None] for table in rotation)))
-        if bias is not None:
-            bias = bias[:, places_BK].transpose(0, 1)
-        dropout = self.dropout if self.training else 0.0
-        y_BHQK = attend(
-            *(q_BHQK, k_BHTK, v_BHTK),
-            **{"causal": False, "mask": mask, "bias": bias, "scale": self.scale},
-            dropout=dropout,
-            probe_name=self.probe,
-        )
-        return self.mixed(y_BHQK.transpose(1, 2).flatten(2))
+        return q_BKE.unflatten(-1, (self.heads, -1)).transpose(1, 2), k_BHTK, v_BHTK
 
 
 def taken_at(x_BTD: Tensor, places_BK: Tensor) -> Tensor:

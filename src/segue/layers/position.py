@@ -36,6 +36,10 @@ class Rotation(NamedTuple):
     cos: Tensor
     sin: Tensor
 
+    def at(self, places_BK: Tensor) -> Rotation:
+        """The rotation of some places of each row, where all rows begin at 0."""
+        return Rotation(self.cos[0][places_BK][:, None], self.sin[0][places_BK][:, None])
+
 
 def angles(length: int, width: int) -> Tensor:
     """t / 10000^(2i/width) for t below `length` and 2i below `width`; on the CPU, whatever torch's default is."""

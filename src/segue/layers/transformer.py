@@ -65,7 +65,8 @@ class Gelu(torch.autograd.Function):
         (x,) = ctx.saved_tensors
         full = x.float()
         share, e = normal_share(full)
-        return (grad.float() * (share + full * e * (1 / math.sqrt(2 * math.pi)))).to(x.dtype)
+        slope: Tensor = share + full * e * (1 / math.sqrt(2 * math.pi))
+        return (grad.float() * slope).to(x.dtype)
 
 
 def normal_share(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -232,6 +232,7 @@ def suite_means(result: dict[str, Any]) -> list[str]:
     said = [_mean_told(one) for one in means]
     if missing := list(dict.fromkeys(name for one in means for name in one["missing"])):
         said.append(f"These are means of the columns that ran, not of the suite: {', '.join(missing)} missing.")
+    said += [f"{name}: {one['rows']:,} rows were skipped. {one['first']}." for name, one in result["skipped"].items()]
     return [*said, *(f"Left out: {name}, as {why}." for name, why in result["left_out"].items())]
 
 
@@ -300,7 +301,7 @@ _SAY = "it chose among weights or settings. For a figure of text that chose noth
 
 _TRAINED = {"model", "parameters", "train_seconds", "steps", "epochs", "tokens_per_second", "best_step"}
 _TRAINED |= {"validation_loss", "stopped_early", "finished_before", "profile", "epochs_by_corpus"}
-_TRAINED |= {"wall_seconds", "seconds_left"}
+_TRAINED |= {"wall_seconds", "seconds_left", "pretrained", "weight_change"}
 
 
 def _print_profile(profile: dict[str, Any]) -> None:

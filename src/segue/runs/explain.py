@@ -14,18 +14,21 @@ from pathlib import Path
 from typing import Any, Literal
 
 from segue import tasks
+from segue.batches.codec import BodySpec
 from segue.batches.frames import frame_width
 from segue.data.media import MEDIA
 from segue.errors import InputError
 from segue.inference.decode_settings import OF_SOURCES
 from segue.look.inside.view import View
+from segue.look.page.weight_change import weight_change_view
 from segue.look.terminal import print_equations, print_head, print_keys, print_lines, print_sections, print_view
 from segue.models import kinds, source_file, task_of
-from segue.models.base import Counted, EncoderDecoder, LanguageModel, NgramCounts, Sizes
+from segue.models.base import Counted, EncoderDecoder, LanguageModel, MaskedModel, NgramCounts, Sizes
 from segue.models.keys import SECTIONS, group_docs, section_fields
 from segue.models.names import RECIPES, meanings, recipe_names
 from segue.recipe import Recipe, hints_of, load_recipe, read_recipe
 from segue.runs.folder import check_run, read_json, write_atomic
+from segue.runs.pretrained import pretraining
 from segue.runs.resume import Settings, setting_lines, spelt
 
 
@@ -47,7 +50,7 @@ def explain(model: str, settings: Settings = (), trust: bool = False, files: Seq
             return print_equations(load(model, trust=trust))
     else:
         recipe = load_recipe(model, settings, trust=trust)
-    shown = _picture(recipe)
+    shown = _picture(recipe, Path(model) / "result.json")
     if files:
         return _write(shown, model, files)
     print_head(_docstring(source_file(recipe.kind)))
@@ -59,10 +62,13 @@ def explain(model: str, settings: Settings = (), trust: bool = False, files: Seq
         print_view(shown)
 
 
-def _picture(recipe: Any) -> View | None:
-    """The picture beside a model's tables: of a published size of gpt, the large language models of the lectures."""
+def _picture(recipe: Any, result: Path) -> View | None:
+    """The picture beside a model's tables: of a published size of gpt, the large language models of the lectures; of a
+    run that began from another, where its weights changed."""
     if issubclass(recipe.model_class, Counted):
         return None
+    if result.exists() and (found := read_json(result).get("weight_change")):
+        return weight_change_view(recipe.name, found)
     from segue.look.explain.llms import picture
     from segue.models.gpt import Gpt
 
@@ -72,7 +78,8 @@ def _picture(recipe: Any) -> View | None:
 def _write(shown: View | None, model: str, files: Sequence[tuple[str, str]]) -> None:
     if shown is None:
         raise InputError(
-            f"There is no picture to explain {model}; there is one of gpt with model.size=gpt2, gpt3-175b …"
+            f"There is no picture to explain {model}; there is one of gpt with model.size=gpt2, gpt3-175b …, and of a "
+            "run that began from another."
         )
     for form, path in files:
         write_atomic(Path(path), shown.html() if form == "html" else shown.svg())
@@ -170,6 +177,8 @@ def _tables(recipe: Any, known: Path) -> list[Any]:
         sizes = dataclasses.replace(sizes, source=recipe.data.source, frame=width)
     if known.exists():
         sizes, why = Sizes.of(read_json(known)["sizes"]), "the run's own"
+    if cls.framed:
+        return _heading(recipe, sizes, known)
     if issubclass(cls, LanguageModel) and "source" not in cls.inputs:
         batches = recipe.batches
         found = explained(cls, recipe.model, recipe.train, sizes.vocab_size, why, batches.size, batches.length)
@@ -178,7 +187,31 @@ def _tables(recipe: Any, known: Path) -> list[Any]:
         from segue.look.explain import encoder_decoder
 
         return encoder_decoder.explained(cls, recipe.model, sizes, why)
+    if issubclass(cls, MaskedModel):
+        from segue.look.explain import masked
+
+        if not known.exists():
+            sizes = masked.sizes_of(recipe.model, size)
+        return masked.explained(recipe.model, sizes, why, recipe.train, recipe.batches.share, recipe.batches.length)
     return [shapes(cls, recipe.model, sizes, words=20)] if issubclass(cls, NeuralClassifier) else []
+
+
+def _heading(recipe: Any, sizes: Sizes, known: Path) -> list[Any]:
+    """What a head on a body costs: of a run, or of a body that model.body names; nothing where no body is known."""
+    from segue.look.explain.heading import explained
+
+    if sizes.body is None and recipe.model.body:
+        found = check_run(Path(recipe.model.body))
+        body = BodySpec(found["kind"], found["config"], Sizes.of(found["sizes"]))
+        sizes = dataclasses.replace(sizes, vocab_size=body.sizes.vocab_size, marks=body.sizes.marks, body=body)
+    if sizes.body is None:
+        print_lines(["", f"With a body, its parameters too: segue explain {recipe.kind} model.body=runs/bert"])
+        return []
+    if known.exists():
+        seconds = (read_json(known.with_name("result.json")).get("pretrained") or {}).get("seconds")
+    else:
+        seconds = pretraining(recipe.model.body)["seconds"]
+    return explained(recipe.model_class, recipe.model, sizes, seconds)
 
 
 def _published(config: Any) -> list[Any]:

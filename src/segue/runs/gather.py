@@ -48,6 +48,8 @@ _INSIDE = 24
 _ALIGNED, _ALIGNED_WORDS = 2, (5, 14)
 """Held-out sentences whose alignment is drawn, and how many words such a source has; what was written of a sound or a
 picture has at most as many."""
+_MASKED_WORDS = 60
+"""Words of the text that is shown masked."""
 _GIVEN, _CONTINUED = 70, 240
 """About how many characters the quiz shows first, and how many follow."""
 _OTHERS = 3
@@ -228,6 +230,7 @@ def write_run_page(run: Run, evaluation: Evaluation, corpus: Corpus, split: str,
     expected = expected_of(run, passage.units) if passage and has_counts(run.model) else None
     words = word_map(run.words, run.model.counts[FIRST:]) if "nearest" in run.task.verbs else None
     views = inside(run, passage.units) if passage else alignments(run, evaluation.examples)
+    views += masks(run, corpus, split)
     orders = orders_in(run, corpus, split) if has_counts(run.model) else None
     written = tempered(run, passage.prompt) if passage else []
     page = replace(page, expected=expected, words=words, views=views, orders=orders, temperatures=written)
@@ -288,6 +291,14 @@ def inside(run: Run, units: Iterable[str]) -> list[View]:
     found = views_of(run.model)
     last: dict[str, Any] = {"layer": run.model.depth - 1} if isinstance(run.model, Body) else {}
     return [look(run.opened, name, words, **last) for name in ("attention", "gates") if name in found]
+
+
+def masks(run: Run, corpus: Corpus, split: str) -> list[View]:
+    """What a masked language model reads of a held-out paragraph in training, and what it predicts there."""
+    if "masks" not in views_of(run.model):
+        return []
+    words = " ".join(_passage(corpus, split).units).split()[:_MASKED_WORDS]
+    return list(look(run.opened, "masks", " ".join(words)).all) if words else []
 
 
 def alignments(run: Run, examples: Sequence[dict[str, str]]) -> list[View]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from segue.data.corpus import Corpus
-from segue.data.seen_text import WINDOW, Sample, hashes_of, sample
+from segue.data.seen_text import WINDOW, Sample, hashes_of, sample, windows_of_rows
 from segue.recipe import Recipe
 
 FILE = "train_hashes.safetensors"
@@ -37,13 +37,18 @@ def trained_runs(path: Path, recipe: Recipe, own: bool) -> list[Path]:
 
 
 def leak(runs: Sequence[Path], corpus: Corpus, split: str) -> dict[str, Any]:
-    """Look a text up in the training data of runs: {"leak": …} if much of it stood there, else nothing. A run that was
-    imported has no hashes."""
+    """Look a text up in the training data of runs: {"leak": …} if much of it stood there, else nothing. Rows are looked
+    up whole, and in windows too, since a body read running text. A run that was imported has no hashes."""
     samples = {run: Sample.read(run / FILE) for run in runs if (run / FILE).exists()}
-    shares = {str(run): known.share(hashes_of(corpus, split)) for run, known in samples.items()}
-    much = {run: share for run, share in shares.items() if share is not None and share > MUCH}
+    ways = [(f"of the text (windows of {WINDOW} bytes)", hashes_of)]
+    if not corpus.shape.running:
+        ways = [("of the rows", hashes_of), (f"of the rows' text (windows of {WINDOW} bytes)", windows_of_rows)]
+    shares = {
+        str(run): max((known.share(hashes(corpus, split)) or 0.0, what) for what, hashes in ways)
+        for run, known in samples.items()
+    }
+    much = {run: share for run, (share, _) in shares.items() if share > MUCH}
     if not much:
         return {}
     worst = max(much, key=much.__getitem__)
-    what = f"of the text (windows of {WINDOW} bytes)" if corpus.shape.running else "of the rows"
-    return {"leak": {"share": much[worst], "run": worst, "runs": much, "of": what}}
+    return {"leak": {"share": much[worst], "run": worst, "runs": much, "of": shares[worst][1]}}

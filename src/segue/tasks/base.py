@@ -82,6 +82,8 @@ class Task(ABC):
     """Whether training is counted in epochs alone: there are no steps."""
     decodes: ClassVar[tuple[str, ...]] = ()
     """Keys of [decode] by which predictions are written; empty: they are not written token by token."""
+    masked: ClassVar[bool] = False
+    """Whether tokens of the text are masked and predicted (batches.noise=mask)."""
     spells: ClassVar[bool] = False
     """Whether unknown words cost the bits of spelling them."""
     ladder: ClassVar[tuple[str, ...]]
@@ -116,11 +118,18 @@ class Task(ABC):
 
     def settle_batches(self, config: BatchConfig) -> None:
         """Refuse settings of [batches] that only running text has."""
+        self.check_masks(config)
         if config.vary:
             raise ValueError(f"vary=true draws the lengths of running text, and {self.name} reads rows")
         if config.noise != "none":
             what = f"{OF_SOURCES[config.noise]}s" if config.noise in OF_SOURCES else "running text"
             raise ValueError(f"noise={config.noise} is for {what}, and {self.name} reads rows of text")
+
+    def check_masks(self, config: BatchConfig) -> None:
+        """Refuse settings of [batches] that only masked language models have."""
+        if not self.masked and (config.noise == "mask" or config.masks or config.whole_words):
+            keys = "noise=mask, masks and whole_words"
+            raise ValueError(f"{keys} are for masked language models (bert), and this is {self.name}: leave them out")
 
     def settle_tokens(self, config: TokenConfig) -> None:
         """Refuse settings of [tokens] that only pairs of a source and a target have."""

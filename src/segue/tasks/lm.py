@@ -65,6 +65,7 @@ class RunningText(Task):
             )
 
     def settle_batches(self, config: BatchConfig) -> None:
+        self.check_masks(config)
         if config.tokens:
             raise ValueError(f"tokens={config.tokens} is for rows, and {self.name} reads running text")
         if config.noise in OF_SOURCES:

@@ -42,6 +42,7 @@ class MaskedLm(RunningText):
     figure = "masked_bits_per_byte"
     beside = ("masked_bits_per_byte", "masked_perplexity", "masked_accuracy", "next_sentence_accuracy")
     curve = ("masked_bits_per_byte", "")
+    masked = True
     pieces = "blocks of 2,048 bytes"
     ladder = ("bert",)
     rows = 32

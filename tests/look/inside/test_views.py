@@ -36,6 +36,7 @@ RUNS: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
     "gpt": ("gpt", TEXTS, SMALL | GPT),
     "relative": ("gpt", TEXTS, SMALL | GPT | {"model.position": "relative"}),
     "placeless": ("gpt", TEXTS, SMALL | GPT | {"model.position": "none"}),
+    "bert": ("bert", TEXTS, SMALL | GPT | {"tokens.kind": "space"}),
     "lstm": ("rnn_lm", TEXTS, SMALL | {"model.width": 8, "model.embedding": 8, "model.layers": 2}),
     "gru": ("rnn_lm", TEXTS, SMALL | {"model.width": 8, "model.embedding": 8, "model.cell": "gru"}),
     "elman": ("rnn_lm", TEXTS, SMALL | {"model.width": 8, "model.embedding": 8, "model.cell": "elman"}),
@@ -60,6 +61,7 @@ APPLY = {
     "gpt": ["next", "attention", "positions", "surprisal"],
     "relative": ["next", "attention", "positions", "surprisal"],
     "placeless": ["next", "attention", "surprisal"],
+    "bert": ["attention", "fill", "masks", "positions"],
     "lstm": ["next", "gates", "surprisal"],
     "gru": ["next", "gates", "surprisal"],
     "elman": ["next", "gates", "surprisal"],
@@ -75,6 +77,7 @@ APPLY = {
     "words": ["word_map"],
 }
 TEXT = {
+    "bert": "the [MASK] eats grass and hay",
     "bow": "a fine film",
     "bayes": "a fine film",
     "rnn": "a fine film",
@@ -123,6 +126,17 @@ def test_every_view_can_be_drawn_and_sent(runs: dict[str, Run], name: str, view:
     assert json.loads(shown.json(), parse_constant=lambda word: pytest.fail(word))["rows"] == list(shown.rows)
     for drawn in (shown.terminal(), shown.terminal(60, colour=True), shown.html(), shown._repr_html_()):
         assert drawn.strip()
+
+
+def test_masks_are_those_of_training_and_guesses_are_the_models(runs: dict[str, Run]) -> None:
+    run, text = runs["bert"], "the cows eat grass and the dog sees a cow"
+    shown = run.look(text, "masks", seed=3)
+    shaded = [name for name, shade in zip(shown.columns, shown.values_PRC[0, 0], strict=True) if shade]
+    assert len(shown.columns) == 12 and len(shaded) == round(0.15 * 12)
+    (guesses,) = map(checked, shown.beside)
+    assert len(guesses.rows) == len(shaded) and set(guesses.rows) <= set(text.split())
+    assert (np.diff(guesses.values_PRC[0, :, :3]) <= 0).all() and guesses.values_PRC[0, :, :3].sum(1).max() <= 1
+    assert shown.note.startswith(f"2 of 12 tokens are predicted: {shaded.count('<mask>')} masked")
 
 
 # Language models

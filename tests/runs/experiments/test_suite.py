@@ -18,7 +18,7 @@ from segue.errors import InputError
 from segue.look.page.markup import one_decimal
 from segue.recipe import read_recipe
 from segue.runs.experiments.suite import mean
-from segue.runs.experiments.suite_file import read_suite
+from segue.runs.experiments.suite_file import Files, find, read_suite
 
 WORDS = ("good", "bad", "film", "cat", "sat", "the")
 FIRST_MEANS = ["74.0", "71.0", "75.2", "79.6", "81.9"]
@@ -66,6 +66,18 @@ def ran(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Pa
 
 
 # Means
+
+
+def test_files_and_columns_are_those_of_glue(tmp_path: Path) -> None:
+    parses = "index\tsentence1_parse\tsentence1\tsentence2\tlabel1\tgold_label"
+    for name in ("train", "dev_matched", "test_mismatched"):
+        write(tmp_path / f"MNLI/{name}.tsv", [parses])
+    mnli = next(task for task in read_suite("glue").tasks if task.name == "MNLI")
+    found = find(mnli, [tmp_path / "nowhere", tmp_path])
+    assert isinstance(found, Files)
+    assert found.columns == "gold_label,sentence1,sentence2" and list(found.tests) == ["MNLI-m"]
+    assert list(found.predict) == ["MNLI-mm.tsv"]
+    assert find(mnli, [tmp_path / "nowhere"]) == "MNLI/train.tsv"
 
 
 def test_the_means_of_the_lectures_table_come_out() -> None:
@@ -170,10 +182,12 @@ def test_seeds_give_a_median_and_every_figure(folder: Path, tmp_path: Path) -> N
 # What goes wrong
 
 
-def test_a_broken_row_is_told_with_file_and_line(folder: Path, tmp_path: Path, capsys: Any) -> None:
+def test_a_broken_row_is_told_with_file_and_line_before_anything_is_trained(
+    folder: Path, tmp_path: Path, capsys: Any
+) -> None:
     write(tmp_path / "RTE/train.tsv", ["index\tsentence1\tsentence2\tlabel", "0\ta\tb\tentailment", "1\tonly this"])
     write(tmp_path / "RTE/dev.tsv", ["index\tsentence1\tsentence2\tlabel", "0\ta\tb\tentailment"])
-    words = ["suite", "glue", str(tmp_path), "--model", "naive_bayes", "--out", str(tmp_path / "out")]
+    words = ["suite", "glue", str(folder), str(tmp_path), "--model", "naive_bayes", "--out", str(tmp_path / "out")]
     assert main(words) == 2
     assert "RTE/train.tsv:3" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
@@ -182,6 +196,8 @@ def test_a_broken_row_is_told_with_file_and_line(folder: Path, tmp_path: Path, c
 def test_a_folder_without_any_task_is_refused_with_what_was_looked_for(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"CoLA: CoLA/train\.tsv is not there"):
         segue.suite("glue", tmp_path, model="naive_bayes", progress=segue.silent)
+    with pytest.raises(InputError, match="made for lm, and a suite is for models that learn labels"):
+        segue.suite("glue", tmp_path, model="ngram", progress=segue.silent)
     with pytest.raises(InputError, match="There is no folder"):
         segue.suite("glue", tmp_path / "nowhere", model="naive_bayes", progress=segue.silent)
 
@@ -211,5 +227,7 @@ def test_a_wrong_suite_is_refused_by_its_key(tmp_path: Path, content: str, said:
 def test_an_unknown_suite_is_refused(capsys: Any) -> None:
     assert main(["suite", "gleu", "."]) == 2
     assert "Did you mean 'glue'?" in capsys.readouterr().err
+    assert main(["suite", "glue", "train.steps=2"]) == 2
+    assert "Name the folder" in capsys.readouterr().err
     assert main(["suite"]) == 0
     assert "glue" in capsys.readouterr().out

@@ -101,6 +101,8 @@ def inexpressible(model: Any) -> str:
     if model.config.mix:
         return "model.mix=true, where BERT's heads read the last layer"
     if isinstance(model, FinetunedTagger):
+        if model.several:
+            return "several tags for a word, where BERT has one"
         return "model.crf=true, where BERT tags each word by itself" if model.config.crf else ""
     if model.pooling != "pooler":
         return f"a text's vector by pooling={model.pooling}, where BERT reads the first place through its pooler"
@@ -173,7 +175,7 @@ def _head_config(run: Run, head: Head) -> dict[str, Any]:
         return {}
     names = run.codec.labels or ("LABEL_0",)
     kinds = {"class": "single_label_classification", "classes": "multi_label_classification", "number": "regression"}
-    config = {"id2label": {str(i): name for i, name in enumerate(names)}}
+    config: dict[str, Any] = {"id2label": {str(i): name for i, name in enumerate(names)}}
     config |= {"label2id": {name: i for i, name in enumerate(names)}, "classifier_dropout": run.model.config.dropout}
     return config | ({"problem_type": kinds[run.codec.sizes.label]} if head == "classes" else {})
 

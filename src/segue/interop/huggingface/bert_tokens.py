@@ -189,14 +189,7 @@ def write_tokens(
     own = {STOP: special["stop"], UNK: special["unk"], PAD: special["pad"]}
     own |= {tokenizer.vocab_size: special["start"], tokenizer.vocab_size + 1: special["mask"]}
     named = [own.get(i) or names[i] for i in order]
-    model = dict(tokenizer.content["model"])
-    if isinstance(model["vocab"], list):
-        scores = dict(enumerate(score for _, score in model["vocab"]))
-        model["vocab"] = [[name, scores.get(i, 0.0)] for name, i in zip(named, order, strict=True)]
-        model["unk_id"] = order.index(UNK)
-    else:
-        model["vocab"] = {name: place for place, name in enumerate(named)}
-        model["unk_token"] = special["unk"] if model.get("unk_token") else None
+    model = _their_model(tokenizer.content["model"], named, order, special["unk"])
     content = tokenizer.content | {"model": model, "post_processor": _template(named, special, separators)}
     content["added_tokens"] = [_added(named.index(name), name) for name in special.values()]
     if tokenizer.kind in ("bpe", "unigram", "word"):  # a mask takes the blank that belongs to its token
@@ -204,9 +197,19 @@ def write_tokens(
     if rows and tokenizer.row("a") != "a" and tokenizer.kind != "wordpiece":
         content["normalizer"] = PREPEND
     inputs = ["input_ids", *(["token_type_ids"] if style == "bert" else []), "attention_mask"]
-    about = {key: special[role] for role, key in _KEYS.items()} | {"model_input_names": inputs}
+    about: dict[str, Any] = {key: special[role] for role, key in _KEYS.items()} | {"model_input_names": inputs}
     about |= {"model_max_length": longest, "clean_up_tokenization_spaces": False}
     return content, about | {"tokenizer_class": "PreTrainedTokenizerFast"}
+
+
+def _their_model(ours: dict[str, Any], named: list[str], order: list[int], unk: str) -> dict[str, Any]:
+    """Return the model of tokenizer.json with these names, in their order."""
+    if isinstance(ours["vocab"], list):
+        scores = dict(enumerate(score for _, score in ours["vocab"]))
+        vocab = [[name, scores.get(i, 0.0)] for name, i in zip(named, order, strict=True)]
+        return ours | {"vocab": vocab, "unk_id": order.index(UNK)}
+    vocab_of = {name: place for place, name in enumerate(named)}
+    return ours | {"vocab": vocab_of, "unk_token": unk if ours.get("unk_token") else None}
 
 
 def _free(name: str, names: list[str]) -> str:

@@ -206,7 +206,8 @@ class Folder:
         for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "ignore_merges"):
             if model.get(key):
                 raise self._other(path, f"it has {key}={json.dumps(model[key])}")
-        cut, normalizer = file.get("pre_tokenizer"), file.get("normalizer")
+        cut: Any = file.get("pre_tokenizer")
+        normalizer = file.get("normalizer")
         if normalizer not in (None, PREPEND):
             raise self._other(path, "it changes the text before it cuts it (normalizer)")
         split = _split_of(cut)
@@ -216,6 +217,10 @@ class Folder:
         blank = normalizer == PREPEND or (cut["type"] == "ByteLevel" and cut.get("add_prefix_space", True))
         return self._checked(ByteLevelBpe(path, {}, merges, split, blank), model["vocab"], added)
 
+    def about_tokens(self) -> dict[str, Any]:
+        """Read tokenizer_config.json; {} if there is none."""
+        return self.json("tokenizer_config.json") if (self.path / "tokenizer_config.json").exists() else {}
+
     def added_before(self, tokens: ByteLevelBpe) -> list[int]:
         """Return the ids that their tokenizer adds before a text, by the file that transformers asks: the
         post-processor of tokenizer.json or, where there is no such file, add_bos_token of tokenizer_config.json."""
@@ -224,7 +229,7 @@ class Folder:
                 return _added_by(self.json("tokenizer.json").get("post_processor"))
             except (TypeError, KeyError, IndexError, ValueError):
                 raise self.damaged("tokenizer.json", "its post_processor names no special tokens") from None
-        about = self.json("tokenizer_config.json") if (self.path / "tokenizer_config.json").exists() else {}
+        about = self.about_tokens()
         begin = about.get("bos_token", END)
         name = begin.get("content") if isinstance(begin, dict) else begin
         return [i for i, known in tokens.ids.items() if about.get("add_bos_token") and known == name]

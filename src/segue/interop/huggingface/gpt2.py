@@ -138,22 +138,25 @@ def _export_back(run: Run, folder: Path, origin: Origin) -> list[str]:
     """Write an imported model, or one that was trained on from it, with the ids and files that it came with."""
     config, weights, theirs = run.model.config, run.model.state_dict(), _Gpt2(run.path / files.ORIGIN)
     names = {name: ours for ours, name in _names(config.layers, config.tied).items()}
-    tensors = dict(origin.rest)
+    before = theirs.model_section()
+    if not config.tied:  # perhaps only since it is trained here
+        origin = origin._replace(types={"lm_head.weight": "float32"} | origin.types)
+    elif not (before["tied"] and "lm_head.weight" in origin.rest):  # theirs may have a copy of the tied table
+        names["lm_head.weight"] = "vectors.weight"
+    tensors, table = dict(origin.rest), next((n for n in origin.rest if n.endswith("wte.weight")), "")
     for name in origin.types:
         ours = names.get(name.removeprefix("transformer."), "")
-        if ours in _TABLES and name in origin.rest:
-            tensors[name] = rows_back(weights[ours], origin.ids, origin.rest[name])
+        if ours in _TABLES:
+            left = origin.rest.get(name if name in origin.rest else table, weights[ours][:0])
+            tensors[name] = rows_back(weights[ours], origin.ids, left)
         elif ours:
             tensors[name] = _turned(ours, weights[ours])
-        elif name == "lm_head.weight" and name not in origin.rest:  # tied, and among their weights nevertheless
-            table = next(one for one in origin.types if one.endswith("wte.weight"))
-            tensors[name] = rows_back(weights["vectors.weight"], origin.ids, origin.rest[table])
     now = origin.config
-    if any(value != vars(config)[key] for key, value in theirs.model_section().items()):
+    if any(value != vars(config)[key] for key, value in before.items()):
         now |= {key: value for key, value in _their_config(config, 0).items() if key in _DEFAULTS}
     notes = write_back(folder, origin, now, tensors)
     if run.recipe.decode.start and not theirs.added_before(theirs.tokens()):
-        notes.append("Trained here, it saw its end token before each text; its tokenizer, as it came, adds none.")
+        notes.append("Trained here, it saw the start mark before each text; its tokenizer, as it came, adds none.")
     return notes
 
 
@@ -199,7 +202,7 @@ def import_gpt2(folder: Path, out: Path) -> list[str]:
     check_free(out)
     check_folder(folder)
     theirs = _Gpt2(folder)
-    read = theirs.tokens()
+    read = theirs.own_tokens()
     config, raw = theirs.model_section(), theirs.weights()
     weights = theirs.own_weights(raw)
     rows = len(weights["wte.weight"]) if "wte.weight" in weights else 0
@@ -286,6 +289,15 @@ class _Gpt2(Folder):
         if type(value) is not int or value < 1:
             raise self.damaged("config.json", f"{key} is {value!r}, not a whole number of 1 or more")
         return value
+
+    def own_tokens(self) -> ByteLevelBpe:
+        """Read the tokenizer; refuse one that puts a blank before every text."""
+        if self.about_tokens().get("add_prefix_space"):
+            raise InputError(
+                f"{self.path / 'tokenizer_config.json'} has add_prefix_space=true, so that every text gets a blank in "
+                "front, which a gpt here cannot do. Expected false."
+            )
+        return self.tokens()
 
     def end(self, rows: int) -> int:
         """Return the id that ends a text, which here begins one in training; NONE if no row of theirs is it."""

@@ -27,6 +27,8 @@ from segue.layers.attention import SelfAttention
 from segue.layers.recurrent import Recurrent
 from segue.layers.transformer import WIDER
 from segue.models.base import Sizes
+from segue.models.bert import SHAPES as BERTS
+from segue.models.bert import Bert
 from segue.models.gpt import SHAPES, Gpt, Shape, Size
 from segue.models.network import Network, on_meta
 from segue.models.transformer import Transformer
@@ -196,6 +198,8 @@ def vocabulary(tokens: Any, config: Any) -> tuple[int, str]:
         return tokens.vocab_size, "tokens.vocab_size"
     if isinstance(config, Gpt.Config) and config.size != "own":
         return SHAPES[config.size].vocab_size, f"as {config.size} has; a text of yours has its own"
+    if isinstance(config, Bert.Config) and config.size != "own":
+        return BERTS[config.size].vocab_size, f"as {config.size} has; a text of yours has its own"
     if isinstance(config, Transformer.Config) and config.size != "own":
         return PAPER_TOKENS, "as the paper has, of both sides; a text of yours has its own"
     return _GUESSED.get(tokens.kind, 8000), f"a guess for {tokens.kind} tokens: train, and explain the run"

@@ -1,4 +1,4 @@
-"""Attention: how much each token looks at each of the tokens before it, head by head."""
+"""Attention: how much each token looks at each of the tokens that it sees, head by head."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def view(opened: Opened, text: str, layer: int = 0, head: int = 0) -> View:
     layers = numbered("layer", layer, len(weights))
     heads = numbered("head", head, len(weights[0]))
     causal = not any(np.triu(weights_HTS, 1).any() for weights_HTS in weights)
-    seen = "those before it and at itself" if causal else "each of them"
+    seen = "those before it and at itself" if causal else "those on both sides of it and at itself"
     return View(
         kind="heat",
         title=f"Attention over “{text[:60]}”",

@@ -42,7 +42,7 @@ def read(opened: Opened, text: str) -> Read:
     opened.model.eval()
     with torch.inference_mode(), record() as seen:
         opened.model(batch.to(opened.device))
-    names = _names(opened, batch.tokens_BT[0].tolist())
+    names = names_of(opened, batch.tokens_BT[0].tolist())
     note = f"The first {len(names):,} of {count:,} tokens are shown." if len(names) < count else ""
     return Read(tuple(names), seen, note)
 
@@ -95,7 +95,7 @@ def check_some(text: str) -> None:
         raise InputError('There is no text to look at. Write it after the run: segue look RUN "a fine film"')
 
 
-def _names(opened: Opened, ids: list[int]) -> list[str]:
+def names_of(opened: Opened, ids: list[int]) -> list[str]:
     """Tokens as they stand in a text; a language model's start mark is where it begins."""
     tokenizer, sizes = opened.codec.tokenizer, opened.codec.sizes
     written = isinstance(opened.model, LanguageModel)

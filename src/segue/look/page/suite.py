@@ -35,7 +35,7 @@ def render(result: Mapping[str, Any], made: Made) -> str:
         ("tasks", "Tasks", _tasks(result["rows"])),
         ("means", "Means", _means(result["means"])),
         ("published", "Published figures", _published(result["published"]) if result["published"] else ""),
-        ("left-out", "Left out", _left_out(result["left_out"])),
+        ("left-out", "Left out", _left_out(result["left_out"], result["skipped"])),
         ("predictions", "Predictions", _predictions(result["submission"])),
     ]
     return whole(page, sections)
@@ -168,8 +168,11 @@ def _short(metric: str) -> str:
     )
 
 
-def _left_out(left_out: Mapping[str, str]) -> str:
-    return table(["task", "why"], [[text(name), text(why)] for name, why in left_out.items()]) if left_out else ""
+def _left_out(left_out: Mapping[str, str], skipped: Mapping[str, Mapping[str, Any]]) -> str:
+    """The tasks that did not run, and the rows that could not be read."""
+    rows = [[text(name), text(why)] for name, why in left_out.items()]
+    rows += [[text(name), text(f"{one['rows']:,} rows were skipped. {one['first']}.")] for name, one in skipped.items()]
+    return table(["task", "why"], rows) if rows else ""
 
 
 def _predictions(written: Sequence[str]) -> str:

@@ -24,12 +24,12 @@ from typing import Any, NamedTuple
 
 from segue import __version__
 from segue.data.corpus import Corpus
+from segue.data.shapes import LABELLED
 from segue.errors import InputError, SegueError
 from segue.inference.evaluation import Evaluation, interval
 from segue.inference.label_metrics import ranked_by
 from segue.look.page import suite as page
-from segue.models import model_class
-from segue.recipe import Recipe, budgeted, kind_of, load_recipe
+from segue.recipe import Recipe, budgeted, load_recipe
 from segue.runs import folder as files
 from segue.runs.display import SuiteResult
 from segue.runs.experiments.suite_file import Columns, Files, Published, Suite, SuiteTask, find, flat, read_suite
@@ -51,6 +51,7 @@ class Planned(NamedTuple):
     task: SuiteTask
     files: Files
     recipe: Recipe
+    corpus: Corpus
 
 
 @dataclass(frozen=True)
@@ -101,9 +102,11 @@ def run_suite(
         raise InputError(f"--seeds is {seeds}. Expected 1 or more.")
     folders = [Path(one) for one in ([folder] if isinstance(folder, str | Path) else folder)]
     model = model or suite.kind
-    planned, left_out = _planned(suite, folders, model, lines, str(budget), trust)
     place = Path(out) if out else files.free_name(f"suite-{suite.name}")
     _check_place(place, suite)
+    recipes, left_out = _recipes(suite, folders, model, lines, str(budget), trust)
+    # A broken row of any task is told before the first one is trained.
+    planned = [Planned(*one, Corpus(one[-1].data, one[-1].shape, progress)) for one in recipes]
     words = [what, *map(str, folders), *lines, "--model", model, "--seeds", str(seeds)]
     words += [*(["--budget", str(budget)] if budget else []), "--out", str(place)]
     again = shlex.join(["segue", "suite", *words, *(["--threads", str(threads)] if threads else [])])
@@ -119,22 +122,23 @@ def run_suite(
                 left_out[one.task.name] = str(error)
         if not scored:
             raise SegueError(f"No task of {suite.name} could be trained: {'; '.join(left_out.values())}")
-        result = _report(suite, scored, left_out, model, lines, again, place)
+        skipped = {one.task.name: one.corpus.ledger.skipped().get("skipped") for one in planned}
+        notes = {name: found for name, found in skipped.items() if found}
+        result = _report(suite, scored, left_out, notes, model, lines, again, place)
     return SuiteResult(result, wall_seconds=time.perf_counter() - begun)
 
 
 # What can be run
 
 
-def _planned(
+def _recipes(
     suite: Suite, folders: Sequence[Path], model: str, lines: Sequence[str], budget: str, trust: bool
-) -> tuple[list[Planned], dict[str, str]]:
+) -> tuple[list[tuple[SuiteTask, Files, Recipe]], dict[str, str]]:
     """Find the tasks whose files are there and whose labels the model can learn; say of the others why not."""
-    planned: list[Planned] = []
+    recipes: list[tuple[SuiteTask, Files, Recipe]] = []
     left_out: dict[str, str] = {}
-    for folder in folders:
-        if not folder.is_dir():
-            raise InputError(f"There is no folder {folder}. Expected the folder with the files of {suite.name}.")
+    _check_folders(suite, folders)
+    learns = _labels(model, trust)
     for task in suite.tasks:
         found = find(task, folders)
         if isinstance(found, str):
@@ -142,17 +146,36 @@ def _planned(
             continue
         own = _settings(suite, task, found)
         label = next((line.partition("=")[2] for line in own if line.startswith("data.label=")), "class")
-        if not model.endswith(".py") and label not in model_class(kind_of(model)).labels:
+        if label not in learns:
             left_out[task.name] = f"{model} does not learn a {label}"
             continue
         recipe = replace(load_recipe(model, [*own, *lines], trust=trust), name=f"{suite.name}/{task.name}")
-        planned.append(Planned(task, found, budgeted(recipe, budget) if budget else recipe))
-    if not planned:
+        recipes.append((task, found, budgeted(recipe, budget) if budget else recipe))
+    if not recipes:
         what = "; ".join(f"{name}: {why}" for name, why in left_out.items())
         raise InputError(f"No task of {suite.name} can be run with {', '.join(map(str, folders))}. {what}.")
-    for one in planned:
-        check_inputs(one.recipe, trust)
-    return planned, left_out
+    for *_, recipe in recipes:
+        check_inputs(recipe, trust)
+    return recipes, left_out
+
+
+def _check_folders(suite: Suite, folders: Sequence[Path]) -> None:
+    if not folders:
+        raise InputError(f"Name the folder with the files of {suite.name}: segue suite {suite.name} FOLDER")
+    for folder in folders:
+        if not folder.is_dir():
+            raise InputError(f"There is no folder {folder}. Expected the folder with the files of {suite.name}.")
+
+
+def _labels(model: str, trust: bool) -> tuple[str, ...]:
+    """Return the kinds of labels that a model learns; refuse one that learns no labels of texts."""
+    recipe = load_recipe(model, trust=trust)
+    if recipe.shape is not LABELLED:
+        raise InputError(
+            f"{model} is made for {recipe.task.name}, and a suite is for models that learn labels of texts. Name a "
+            "classifier: --model nbsvm; or put a head on the run of a body: model.body=RUN"
+        )
+    return tuple(recipe.model_class.labels)
 
 
 def _settings(suite: Suite, task: SuiteTask, found: Files) -> list[str]:
@@ -182,13 +205,12 @@ def _scored(one: Planned, seeds: int, place: Path, progress: Progress, trust: bo
     first = recipe.train.seed if recipe.train.has("seed") else None  # without one there is no chance in training
     numbers = [None] if first is None else [first + seed for seed in range(seeds)]
     shared = Shared(place / task.name / ".ids") if len(numbers) > 1 else None
-    corpus = Corpus(recipe.data, recipe.shape, progress)
     runs, evaluations = [], []
     try:
         for at, number in enumerate(numbers):
-            run = _trained(recipe, number, place / task.name / f"seed{at}", corpus, progress, trust, shared)
+            run = _trained(recipe, number, place / task.name / f"seed{at}", one.corpus, progress, trust, shared)
             runs.append(run.path)
-            evaluations.append(_evaluations(run, one.files, corpus, progress))
+            evaluations.append(_evaluations(run, one.files, progress))
             if not at:
                 _predict(run, one, place / SUBMISSION, progress)
     finally:
@@ -219,7 +241,7 @@ def _trained(
     return run
 
 
-def _evaluations(run: Run, found: Files, corpus: Corpus, progress: Progress) -> dict[str, Evaluation]:
+def _evaluations(run: Run, found: Files, progress: Progress) -> dict[str, Evaluation]:
     """Evaluate a run on each test file; the first was scored when it was trained."""
     first, *others = found.tests
     assert run.evaluation is not None
@@ -310,6 +332,7 @@ def _report(
     suite: Suite,
     scored: Sequence[Scored],
     left_out: Mapping[str, str],
+    skipped: Mapping[str, dict[str, Any]],
     model: str,
     lines: Sequence[str],
     command: str,
@@ -326,6 +349,7 @@ def _report(
         "rows": [_row(one) for one in scored],
         "means": [_mean_row(name, of, scores, scored) for name, of in suite.means.items()],
         "left_out": dict(left_out),
+        "skipped": dict(skipped),
         "published": _published(suite, scored) if suite.published else None,
         "submission": [str(place / SUBMISSION / name) for name in written],
         "train_seconds": sum(one.seconds * len(one.runs) for one in {one.task: one for one in scored}.values()),
