@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import segue
+from segue.cli import main
 from segue.data.shapes import LABELLED, PARALLEL, TAGGED, TEXT, Shape
 from segue.errors import InputError
 from segue.recipe import read_recipe
@@ -102,7 +103,7 @@ def test_names_with_settings_can_be_folders() -> None:
     assert with_settings("gpt", ["model.layers=6", "data.test=a/b.tsv"]) == "gpt layers=6 test=a-b.tsv"
 
 
-def test_text_goes_on_from_the_weights(place: Path) -> None:
+def test_text_goes_on_from_the_weights(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("book.txt").write_text("the cows eat grass and hay\n" * 40, encoding="utf-8")
     Path("more.txt").write_text("the dogs eat meat and cake\n" * 40, encoding="utf-8")
     small = {"train.steps": 1, "model.width": 12, "model.cell": "gru"}
@@ -114,8 +115,9 @@ def test_text_goes_on_from_the_weights(place: Path) -> None:
     assert (recipe.kind, recipe.name, recipe.train.init) == ("rnn_lm", "rnn_lm/first", "runs/first")
     assert recipe.model == first.recipe.model and run.tokenizer.content == first.tokenizer.content
     assert run.result["pretrained"] == {"run": "runs/first", "seconds": first.result["train_seconds"]}
-    again = segue.train("runs/first", "more.txt", settings={"train.steps": 1}, resume=True, out=run.path)
-    assert again.path == run.path
+    assert main(["train", "runs/first", "more.txt", "train.steps=1", "--resume", "--out", str(run.path)]) == 0
+    out = capsys.readouterr().out
+    assert "finished before" in out and "began from: runs/first, trained" in out and "weights moved by" in out
 
 
 def test_data_must_be_named(place: Path) -> None:
