@@ -67,6 +67,13 @@ def test_what_cannot_begin_from_a_run_is_told(place: Path, kind: str, shape: Sha
     assert said in str(error.value)
 
 
+def test_a_folder_of_another_toolkit_is_imported_first(place: Path) -> None:
+    Path("bert-base").mkdir()
+    Path("bert-base/config.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(InputError, match="segue import bert-base --out RUN"):
+        segue.train("bert-base", [("good", "a fine film"), ("bad", "a dull film")])
+
+
 def test_two_runs_to_begin_from_are_one_too_many(place: Path) -> None:
     with pytest.raises(InputError, match=r"Leave model\.body=runs/other out"):
         from_run(run_of("bert"), LABELLED, ["train.steps=3", "model.body=runs/other"])
