@@ -46,10 +46,10 @@ def frozen_pairs(trials: Sequence[Trial]) -> list[Both]:
         if not _same_but_frozen(one, other):
             continue
         main = main_figure(one.evaluation.result)
-        values = [trial.evaluation.result.get(main) for trial in (one, other)]
-        if None not in values:
+        frozen, tuned = (trial.evaluation.result.get(main) for trial in (one, other))
+        if frozen is not None and tuned is not None:
             paired = replace(other, paired=compare(other.evaluations, one.evaluations))
-            found.append(Both(one.recipe.model.body, *map(float, values), paired.differs))
+            found.append(Both(one.recipe.model.body, frozen, tuned, paired.differs))
     return found
 
 
