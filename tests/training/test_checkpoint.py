@@ -191,3 +191,5 @@ def test_what_is_frozen_is_written_once_and_checked(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:-1] + b"\1")
     found, passed = latest(tmp_path)
     assert found is None and len(passed) == 2 and "frozen" in passed[0]
+    save_checkpoint(tmp_path, 15, {"model": {"head": torch.zeros(2)}, "frozen": frozen}, {})
+    assert latest(tmp_path)[0] is not None
