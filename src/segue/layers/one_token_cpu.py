@@ -24,6 +24,7 @@ from segue.compiling import njit
 from segue.layers.attention import CrossAttention, Memory, SelfAttention
 from segue.layers.best_ids import exp
 from segue.layers.one_token import FEW, MANY, Stack
+from segue.layers.packed import Matrix
 from segue.layers.position import Positions
 from segue.layers.row_map import RowMap
 from segue.layers.row_threads import by_rows, joined
@@ -34,8 +35,6 @@ _EPS = 1e-5
 _TOGETHER = 4
 """Rows that share what is read of a matrix, and are worth a thread of their own."""
 _ACTIVATIONS = {"relu": 0, "gelu": 1, "silu": 2}
-_FUSED = {"relu": ("relu", ""), "gelu": ("gelu", "tanh"), "silu": ("swish", "")}
-"""The activation functions by the names of oneDNN."""
 
 # Sums may be taken in any order; NaN and infinity stay what they are.
 _loop = njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz", "arcp"})
@@ -196,25 +195,6 @@ def _scale(attention: SelfAttention | CrossAttention) -> Any:
 
 
 # Packed matrices
-
-
-class Matrix:
-    """A linear layer whose weights are in oneDNN's own order."""
-
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        self.inputs = weight.shape[1]
-        self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), 8 * MANY)
-        self.bias = None if bias is None else bias.detach()
-
-    def __call__(self, x_BI: Tensor, activation: str = "", add: Tensor | None = None) -> Tensor:
-        """f(W x + b), or W x + b + add."""
-        linear = torch.ops.mkldnn._linear_pointwise
-        if add is not None:
-            summed: Tensor = linear.binary(x_BI, add, self.weight, self.bias, "add")
-            return summed
-        name, way = _FUSED[activation] if activation else ("none", "")
-        y_BO: Tensor = linear(x_BI, self.weight, self.bias, name, [], way)
-        return y_BO
 
 
 class PackedLayer(NamedTuple):

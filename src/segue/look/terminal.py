@@ -301,7 +301,7 @@ _SAY = "it chose among weights or settings. For a figure of text that chose noth
 
 _TRAINED = {"model", "parameters", "train_seconds", "steps", "epochs", "tokens_per_second", "best_step"}
 _TRAINED |= {"validation_loss", "stopped_early", "finished_before", "profile", "epochs_by_corpus"}
-_TRAINED |= {"wall_seconds", "seconds_left", "pretrained", "weight_change"}
+_TRAINED |= {"wall_seconds", "seconds_left"}
 
 
 def _print_profile(profile: dict[str, Any]) -> None:

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from segue.batches.batch import IGNORE, Batch
 from segue.errors import InputError
 from segue.layers.attention import SelfAttention
+from segue.layers.encoder_cpu import read_packed
 from segue.layers.losses import cross_entropy, linear_cross_entropy
 from segue.layers.position import Position, Positions
 from segue.layers.probe import recording
@@ -183,6 +184,10 @@ class Bert(Network, MaskedModel):
                 nn.init.zeros_(parameter)
 
     @property
+    def _blocks(self) -> list[Block]:
+        return cast(list[Block], list(self.blocks))
+
+    @property
     def regions(self) -> list[nn.Module]:
         """What is compiled, one by one, where that pays."""
         return list(self.blocks)
@@ -212,14 +217,14 @@ class Bert(Network, MaskedModel):
 
     def forward(self, batch: Batch, state: None = None) -> tuple[Tensor, None]:
         """Compute logits_BKV at the masked places, or logits_BTV at all places if none are named."""
-        return self.unembed(_last(self._layers(batch, batch.places_BK))), None
+        return self.unembed(self._last(batch, batch.places_BK)), None
 
     def loss(self, batch: Batch, state: None = None) -> Loss:
         """The cross-entropy at the masked places, and that of the next sentence at the first."""
         if self.next_head is None or batch.follows_B is None:
-            return Loss((self._masked_term(_last(self._layers(batch, batch.places_BK)), batch),))
+            return Loss((self._masked_term(self._last(batch, batch.places_BK), batch),))
         asked_BK = None if batch.places_BK is None else F.pad(batch.places_BK, (1, 0))  # the first place, and these
-        x_BKD = _last(self._layers(batch, asked_BK))
+        x_BKD = self._last(batch, asked_BK)
         follows = cross_entropy(self.next_head(self.pooled(x_BKD)), batch.follows_B)
         masked = self._masked_term(x_BKD if asked_BK is None else x_BKD[:, 1:], batch)
         return Loss((masked, Term("next_sentence", *follows)))
@@ -238,7 +243,7 @@ class Bert(Network, MaskedModel):
         """Compute logits_B2: whether the second chunk of each row follows the first."""
         if self.next_head is None:
             raise InputError("This model has not learnt which chunk follows which: model.next_sentence is false.")
-        logits_B2: Tensor = self.next_head(self.pooled(_last(self._layers(batch))))
+        logits_B2: Tensor = self.next_head(self.pooled(self._last(batch)))
         return logits_B2
 
     def encode(self, batch: Batch, state: None = None) -> Tensor:
@@ -246,7 +251,7 @@ class Bert(Network, MaskedModel):
         return torch.stack([*self._layers(batch)]).masked_fill(~batch.mask_BT[:, :, None], 0.0)
 
     def last_layer(self, batch: Batch) -> Tensor:
-        return _last(self._layers(batch))
+        return self._last(batch)
 
     def pooled(self, last_BTD: Tensor) -> Tensor:
         """x_BD: one vector for the text, from the state at its first place."""
@@ -254,7 +259,7 @@ class Bert(Network, MaskedModel):
         return x_BD.tanh()
 
     def states_at(self, batch: Batch, places_BK: Tensor) -> Tensor:
-        return _last(self._layers(batch, places_BK))
+        return self._last(batch, places_BK)
 
     def unembed(self, hidden: Tensor, last: bool = True) -> Tensor:
         x = self._transformed(hidden if last else self.last(hidden))
@@ -269,9 +274,15 @@ class Bert(Network, MaskedModel):
         """The output weights; marks are never predicted."""
         return self.vectors.weight[: self.sizes.vocab_size]
 
-    def _layers(self, batch: Batch, places_BK: Tensor | None = None) -> Iterator[Tensor]:
+    def _last(self, batch: Batch, places_BK: Tensor | None = None) -> Tensor:
+        """The last layer's output, at some places or at all; those before are not held."""
+        for x_BTD in self._layers(batch, places_BK, every=False):  # noqa: B007
+            pass
+        return x_BTD
+
+    def _layers(self, batch: Batch, places_BK: Tensor | None = None, every: bool = True) -> Iterator[Tensor]:
         """The sum of the vectors, normed, then each layer's output, the last after the final norm; that one only at
-        some places, if they are named."""
+        some places, if they are named. Not `every`: those before the last may be left out."""
         tokens_BT = batch.tokens_BT
         length = tokens_BT.shape[1]
         if length > self.config.context:
@@ -287,6 +298,11 @@ class Bert(Network, MaskedModel):
         yield x_BTD
         mask = None if batch.unpadded else batch.mask_BT[:, None, None, :]
         bias, rotation = self.positions.bias(places, length), self.positions.rotation(places)
+        if not every and bias is None and rotation is None:
+            read_BTD = read_packed(self._blocks, x_BTD, mask, places_BK)
+            if read_BTD is not None:
+                yield self.last(read_BTD)
+                return
         *before, last = self.blocks
         with self._as_compiled(tokens_BT.shape):
             for block in before:
@@ -318,10 +334,3 @@ def _block(config: Bert.Config) -> Block:
     feed = FeedForward(width, config.activation)
     norms = [LayerNorm(width, config.eps) for _ in range(2)]
     return Block(attention, feed, norms, norm=config.norm, residual=True, dropout=config.dropout)
-
-
-def _last(outputs: Iterator[Tensor]) -> Tensor:
-    """The last of them; those before are not held."""
-    for out in outputs:
-        last = out
-    return last
