@@ -24,8 +24,8 @@ from segue.compiling import njit
 from segue.layers.attention import CrossAttention, Memory, SelfAttention
 from segue.layers.best_ids import exp
 from segue.layers.one_token import FEW, MANY, Stack
-from segue.layers.position import Positions
 from segue.layers.packed import Matrix
+from segue.layers.position import Positions
 from segue.layers.row_map import RowMap
 from segue.layers.row_threads import by_rows, joined
 from segue.layers.transformer import Block
