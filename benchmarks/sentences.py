@@ -5,9 +5,9 @@
 Two shapes, 6 layers of 256 (small) and BERT-base, both with 30,522 tokens and random weights. Ours goes the way of
 `segue predict` (from texts of space tokens), `segue score` (each token masked in turn) and `segue embed`. The peer gets
 the ids, sorts all rows by length, pads each batch to its longest row, and is timed with several numbers of rows in a
-batch, of which the best counts. Its classifier is BertForSequenceClassification; its scores come from BertForMaskedLM, which
-computes logits at all places; its vectors are the mean of BertModel's last states. Both sides take turns; the figure is
-the median of the ratios. The outputs must agree: 1e-4 in float32, 0.1 in bfloat16 (on a GPU).
+batch, of which the best counts. Its classifier is BertForSequenceClassification; its scores come from BertForMaskedLM,
+which computes logits at all places; its vectors are the mean of BertModel's last states. Both sides take turns; the
+figure is the median of the ratios. The outputs must agree: to 1e-4 in float32, to 0.1 in bfloat16 (on a GPU).
 """
 
 from __future__ import annotations
