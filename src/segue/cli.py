@@ -786,7 +786,8 @@ def import_run(
     path: Annotated[
         str,
         typer.Argument(
-            help="What `segue export` wrote, an ARPA file, a GPT-2's or Marian's folder, or vectors of words."
+            help="What `segue export` wrote, an ARPA file, the folder of a GPT-2, BERT, RoBERTa or Marian model, or "
+            "vectors of words."
         ),
     ],
     out: Annotated[

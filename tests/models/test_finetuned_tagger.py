@@ -139,7 +139,7 @@ def test_empty_sentences_have_no_tags() -> None:
     assert [len(said.tags) for said in TASK.predict(one, [sentence(), sentence("cow"), sentence()])] == [0, 1, 0]
 
 
-@pytest.mark.parametrize(("body", "seen"), [("bert", "each of them"), ("gpt", "those before it")])
+@pytest.mark.parametrize(("body", "seen"), [("bert", "both sides"), ("gpt", "those before it")])
 def test_a_view_of_attention_has_all_pieces(body: str, seen: str) -> None:
     """The head needs the last layer at the words alone, who looks inside all of it."""
     view = look(opened(body), "attention", "the cow")

@@ -16,6 +16,8 @@ import segue
 from segue.data import grammar
 from segue.errors import InputError
 from segue.models.heading import Heading
+from segue.recipe import load_recipe
+from segue.runs.body import rate_for, with_rate
 from segue.runs.leaks import trained_runs
 from segue.training import frozen_states, trainer
 
@@ -152,3 +154,30 @@ def test_what_cannot_be_is_refused(bodies: Path, tmp_path: Path, settings: dict[
     with pytest.raises(InputError, match=said):
         train(bodies / "bert", tmp_path / "run", **settings)
     assert not (tmp_path / "run").exists()
+
+
+def test_the_rate_of_the_recipe_suits_the_body(bodies: Path, tmp_path: Path) -> None:
+    """3e-4 for a body 128 wide or less, 3e-5 for BERT-base, ten times as much for a head alone; or what is named."""
+    recipe = load_recipe("finetuned_classifier", [f"model.body={bodies / 'bert'}"])
+    frozen = load_recipe("finetuned_classifier", [f"model.body={bodies / 'bert'}", "model.frozen=true"])
+    assert (rate_for(recipe), rate_for(frozen)) == pytest.approx((3e-4, 3e-3))
+    shutil.copytree(bodies / "bert", tmp_path / "wide")
+    config = json.loads((tmp_path / "wide" / "config.json").read_text(encoding="utf-8"))
+    config["config"]["width"] = 768
+    (tmp_path / "wide" / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    wide = [f"model.body={tmp_path / 'wide'}"]
+    assert rate_for(load_recipe("finetuned_classifier", wide)) == pytest.approx(3e-5, rel=0.1)
+    named = load_recipe("finetuned_classifier", [*wide, "train.optimizer.rate=0.02"])
+    assert with_rate(named, 3e-5).train.optimizer.rate == 0.02
+
+
+def test_an_ensemble_of_heads_says_what_they_say(bodies: Path, tmp_path: Path) -> None:
+    data = tmp_path / "rows.jsonl"
+    data.write_text("".join(json.dumps({"label": a, "text": b}) + "\n" for a, b in rows_of()), encoding="utf-8")
+    runs = [train(bodies / "bert", tmp_path / str(seed), data, train__seed=seed) for seed in (0, 1)]
+    names = ",".join(str(run.path) for run in runs)
+    both = segue.train("ensemble", None, tmp_path / "both", {"model.runs": names}, device="cpu")
+    text = "the lake and the barn and the old cow near my lake"
+    *parts, said = [next(iter(run.predict([text]))).probabilities for run in (*runs, both)]
+    pooled = np.exp(both.model.weights @ np.log(parts))
+    np.testing.assert_allclose(said, pooled / pooled.sum(), rtol=1e-4)

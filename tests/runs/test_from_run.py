@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import segue
+from segue.cli import main
 from segue.data.shapes import LABELLED, PARALLEL, TAGGED, TEXT, Shape
 from segue.errors import InputError
 from segue.recipe import read_recipe
@@ -66,6 +67,13 @@ def test_what_cannot_begin_from_a_run_is_told(place: Path, kind: str, shape: Sha
     assert said in str(error.value)
 
 
+def test_a_folder_of_another_toolkit_is_imported_first(place: Path) -> None:
+    Path("bert-base").mkdir()
+    Path("bert-base/config.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(InputError, match="segue import bert-base --out RUN"):
+        segue.train("bert-base", [("good", "a fine film"), ("bad", "a dull film")])
+
+
 def test_two_runs_to_begin_from_are_one_too_many(place: Path) -> None:
     with pytest.raises(InputError, match=r"Leave model\.body=runs/other out"):
         from_run(run_of("bert"), LABELLED, ["train.steps=3", "model.body=runs/other"])
@@ -102,7 +110,7 @@ def test_names_with_settings_can_be_folders() -> None:
     assert with_settings("gpt", ["model.layers=6", "data.test=a/b.tsv"]) == "gpt layers=6 test=a-b.tsv"
 
 
-def test_text_goes_on_from_the_weights(place: Path) -> None:
+def test_text_goes_on_from_the_weights(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("book.txt").write_text("the cows eat grass and hay\n" * 40, encoding="utf-8")
     Path("more.txt").write_text("the dogs eat meat and cake\n" * 40, encoding="utf-8")
     small = {"train.steps": 1, "model.width": 12, "model.cell": "gru"}
@@ -114,8 +122,9 @@ def test_text_goes_on_from_the_weights(place: Path) -> None:
     assert (recipe.kind, recipe.name, recipe.train.init) == ("rnn_lm", "rnn_lm/first", "runs/first")
     assert recipe.model == first.recipe.model and run.tokenizer.content == first.tokenizer.content
     assert run.result["pretrained"] == {"run": "runs/first", "seconds": first.result["train_seconds"]}
-    again = segue.train("runs/first", "more.txt", settings={"train.steps": 1}, resume=True, out=run.path)
-    assert again.path == run.path
+    assert main(["train", "runs/first", "more.txt", "train.steps=1", "--resume", "--out", str(run.path)]) == 0
+    out = capsys.readouterr().out
+    assert "finished before" in out and "began from: runs/first, trained" in out and "weights moved by" in out
 
 
 def test_data_must_be_named(place: Path) -> None:

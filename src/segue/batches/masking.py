@@ -6,13 +6,13 @@
 
 A chunk goes on over the ends of units, with STOP between (RoBERTa's full sentences). Of each row K = round(share · T)
 places are drawn, never STOP, UNK or a mark. Of these the model reads the mask in 80 %, a random token in 10 % and the
-true one in 10 %. A row with fewer tokens to draw has surplus places, whose target is IGNORE. With whole words all
-pieces of a drawn word are hidden together; a last word that does not fit is left out, and its places are surplus.
+true one in 10 %. A row with fewer tokens to draw has surplus places, whose target is IGNORE. Whole-word masking hides
+all pieces of a drawn word together; a last word that does not fit is left out, and its places are surplus.
 
 The text is read as a ring, and every epoch begins at another place of it. Several corpora share the rows of each step
 (corpus_mix.py). All is drawn by numpy for the whole update, from (seed, epoch, place) alone: a resumed run, a run in
-parts and a run on several GPUs all read the same. With static masks (masks = 1) every epoch reads what the first one
-read; with masks = n epochs take turns among n draws.
+parts and a run on several GPUs all read the same. With masks = 0 every epoch draws others (dynamic masking), with 1 all
+read what the first one read (static masking), with n they take turns among n draws.
 """
 
 from __future__ import annotations
@@ -115,7 +115,8 @@ class MaskedRows(Batches):
     def _taken(self, rings: Rings, offsets_BT: Ints) -> Ints:
         """Return the tokens so far behind the first one of each row."""
         places_BT = (rings.firsts_B[:, None] + offsets_BT) % rings.sizes_B[:, None] + rings.begins_B[:, None]
-        return self.store.tokens[places_BT].astype(np.int64)
+        tokens_BT: Ints = self.store.tokens[places_BT].astype(np.int64)
+        return tokens_BT
 
     def _chunks(self, rings: Rings) -> Ints:
         text_BT = self._taken(rings, np.arange(self.room)[None])

@@ -301,7 +301,7 @@ _SAY = "it chose among weights or settings. For a figure of text that chose noth
 
 _TRAINED = {"model", "parameters", "train_seconds", "steps", "epochs", "tokens_per_second", "best_step"}
 _TRAINED |= {"validation_loss", "stopped_early", "finished_before", "profile", "epochs_by_corpus"}
-_TRAINED |= {"wall_seconds", "seconds_left", "pretrained", "weight_change"}
+_TRAINED |= {"wall_seconds", "seconds_left"}
 
 
 def _print_profile(profile: dict[str, Any]) -> None:
@@ -429,10 +429,11 @@ def _print_sections(sections: list[dict[str, Any]]) -> None:
 
 def _print_by_corpus(figures: list[dict[str, Any]]) -> None:
     """The figures of each corpus that was scored."""
-    bits = any("bits_per_byte" in row for row in figures)
-    table = _headed("corpus", "tokens", "nats a token", *(["bits per byte"] if bits else []))
+    found = (name for name in ("bits_per_byte", "masked_bits_per_byte") if any(name in row for row in figures))
+    bits = next(found, "")
+    table = _headed("corpus", "tokens", "nats a token", *([NAMES[bits]] if bits else []))
     for row in figures:
-        last = [number(row["bits_per_byte"])] if bits else []
+        last = [number(row[bits])] if bits else []
         table.add_row(Text(row["corpus"]), number(row["tokens"]), number(row["loss"]), *last)
     _console().print(table)
 

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from segue.batches.batch import Batch
 from segue.batches.collate import mask_of, pad
 from segue.batches.encode import encode_texts
+from segue.batches.windows import encode_framed
 from segue.data.example import Example
 from segue.errors import InputError
 from segue.linear.features import Rows, rows_of_lengths
@@ -153,15 +154,21 @@ class _Part:
         if isinstance(self.model, CountedClassifier):
             said: Floats = self.model.rows_logprobs(rows_of_lengths(column.flat, column.lengths(), self.limit))
             return np.maximum(said, LEAST)
-        rows = column.rows(self.limit)
-        found = [self._forward(rows[i : i + _ROWS]) for i in range(0, len(rows), _ROWS)]
-        return np.maximum(np.concatenate(found), LEAST)
+        if self.model.framed:
+            pairs = any(text.target for text in texts)
+            columns = encode_framed(texts, self.tokenizer, self.model.sizes, pairs)
+            rows, segments = columns["text"].rows(), columns["segments"].rows() if pairs else []
+        else:
+            rows, segments = column.rows(self.limit), []
+        parts = [slice(i, i + _ROWS) for i in range(0, len(rows), _ROWS)]
+        return np.maximum(np.concatenate([self._forward(rows[part], segments[part]) for part in parts]), LEAST)
 
-    def _forward(self, rows: list[NDArray[Any]]) -> Floats:
+    def _forward(self, rows: list[NDArray[Any]], segments: list[NDArray[Any]]) -> Floats:
         import torch
 
         with torch.inference_mode():
-            batch = Batch(pad(rows), np.zeros(len(rows), np.int64), mask_of(rows))
+            second = pad(segments) if segments else None
+            batch = Batch(pad(rows), np.zeros(len(rows), np.int64), mask_of(rows), segments_BT=second)
             logits, _ = self.model(batch.to("cpu"))
             return logits.double().log_softmax(-1).numpy()  # type: ignore[no-any-return]
 

@@ -86,7 +86,7 @@ class FinetunedClassifier(Heading, NeuralClassifier):
         """The mean of the windows of each text, x_BD."""
         if x_BND.shape[1] == 1:
             return x_BND[:, 0]
-        real_BN1 = batch.mask_BT[:, :: self.sizes.window, None].to(x_BND.dtype)
+        real_BN1: Tensor = batch.mask_BT[:, :: self.sizes.window, None].to(x_BND.dtype)
         return (x_BND * real_BN1).sum(1) / real_BN1.sum(1)
 
     def states_in(self, columns: Columns) -> NDArray[np.int64]:
@@ -95,12 +95,12 @@ class FinetunedClassifier(Heading, NeuralClassifier):
     def places(self, batch: Batch) -> Tensor | None:
         if self.pooling == "mean":
             return None
-        last_B1 = batch.mask_BT.sum(1, keepdim=True) - 1
+        last_B1: Tensor = batch.mask_BT.sum(1, keepdim=True) - 1
         return last_B1 if self.pooling == "last" else torch.zeros_like(last_B1)
 
     def select(self, hidden_LBTD: Tensor, batch: Batch) -> Tensor:
         places_B1 = self.places(batch)
         if places_B1 is not None:
             return hidden_LBTD.gather(2, places_B1[None, :, :, None].expand(len(hidden_LBTD), -1, -1, self.body.width))
-        mask_BT1 = batch.mask_BT[:, :, None]
+        mask_BT1: Tensor = batch.mask_BT[:, :, None]
         return hidden_LBTD.masked_fill(~mask_BT1, 0.0).sum(2, keepdim=True) / mask_BT1.sum(1, keepdim=True)

@@ -49,7 +49,8 @@ class LayerMix(nn.Module):
         self.gamma = nn.Parameter(torch.ones(()))
 
     def forward(self, hidden: Tensor) -> Tensor:
-        return self.gamma * torch.tensordot(self.scores.softmax(0), hidden, 1)
+        mixed: Tensor = torch.tensordot(self.scores.softmax(0), hidden, 1)
+        return self.gamma * mixed
 
 
 class Heading(Network):

@@ -20,6 +20,11 @@ from segue.recipe import Recipe
 from segue.runs import folder as files
 from segue.runs.pretrained import pretraining
 
+WIDTH, POWER, HEAD = 128, 1.25, 10.0
+"""The rate of a shipped recipe is for a body of this width. A wider one learns at (WIDTH / width) ** POWER of it: 3e-5
+where it is 3e-4 and the body BERT-base, 768 wide, as its authors have it. A head alone learns at HEAD times it."""
+LEAST = 8
+"""Tokens of the smallest window."""
 _WEIGHTS, _SPEC = "body.safetensors", "body.json"
 
 
@@ -38,6 +43,24 @@ class Kept(NamedTuple):
         """Tokens that it sees at once; 0: any number."""
         cls: Any = model_class(self.spec.kind)
         return int(cls.window_of(config_of(cls.Config, self.spec.config)))
+
+
+def rate_for(recipe: Recipe) -> float:
+    """Return the learning rate that suits the body of a run, from the rate of its recipe."""
+    rate: float = recipe.train.optimizer.rate
+    if not recipe.model.body or recipe.train.init:
+        return rate
+    if recipe.model.frozen:
+        return rate * HEAD
+    width = files.check_run(Path(recipe.model.body))["config"].get("width", WIDTH)
+    return float(f"{rate * min(1.0, (WIDTH / width) ** POWER):.2g}")
+
+
+def with_rate(recipe: Recipe, rate: float) -> Recipe:
+    """Set the learning rate of a run with a body, unless the user has named one."""
+    if not recipe.model.body or "train.optimizer.rate" in recipe.train.named.split(","):
+        return recipe
+    return recipe.with_values("train", optimizer=dataclasses.replace(recipe.train.optimizer, rate=rate))
 
 
 def check_body(recipe: Recipe, store: Path) -> None:
@@ -102,11 +125,10 @@ def with_body(sizes: Sizes, body: Kept | None, length: int) -> Sizes:
     if body is None:
         return sizes
     own = body.spec.sizes
-    return dataclasses.replace(
-        sizes, marks=own.marks, separators=own.separators, body=body.spec, window=window_of(body.window, length)
-    )
-
-
-def window_of(window: int, length: int) -> int:
-    """Tokens of a framed window: those that the body sees at once, and batches.length at the most."""
-    return min(window or length, length)
+    window = min(body.window or length, length)
+    if window < LEAST:
+        raise InputError(
+            f"The body sees {window} tokens at once (batches.length, or the body's own window). Expected {LEAST} or "
+            "more, since the frame of a pair takes up to 4 of them."
+        )
+    return dataclasses.replace(sizes, marks=own.marks, separators=own.separators, body=body.spec, window=window)

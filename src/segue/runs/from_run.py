@@ -54,7 +54,8 @@ def is_run(what: str) -> bool:
     """Whether a model is named by a run folder: not a kind or a recipe, but a folder, or a path that should be one."""
     if what in (*models.kinds(), *recipe_names()) or what.endswith((".toml", ".py")):
         return False
-    return (Path(what) / "recipe.toml").exists() or what.startswith(("runs/", "./", "../", "/"))
+    there = any((Path(what) / name).exists() for name in ("recipe.toml", "config.json"))
+    return there or what.startswith(("runs/", "./", "../", "/"))
 
 
 def from_run(run: str, shape: Shape, lines: Sequence[str], trust: bool = False) -> FromRun:
@@ -62,6 +63,8 @@ def from_run(run: str, shape: Shape, lines: Sequence[str], trust: bool = False) 
     if said := next((line for line in lines if line.startswith(_BEGINS)), ""):
         raise InputError(f"The model begins from {run}, which stands where a model is named. Leave {said} out.")
     run = run.rstrip("/") or run
+    if (Path(run) / "config.json").exists() and not (Path(run) / "recipe.toml").exists():
+        raise InputError(f"{run} is a model of another toolkit. Make a run of it first: segue import {run} --out RUN")
     kind: str = files.check_run(Path(run))["kind"]
     models.check_trust(kind, trust)
     cls = models.model_class(kind)

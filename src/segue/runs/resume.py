@@ -23,7 +23,7 @@ from segue.models.base import Counted, Imported
 from segue.models.names import meanings
 from segue.recipe import Recipe, load_recipe, read_recipe, to_toml
 from segue.runs import folder as files
-from segue.runs.body import check_body
+from segue.runs.body import check_body, rate_for, with_rate
 from segue.runs.from_run import FromRun, from_run, is_run
 from segue.runs.plan import settled
 from segue.runs.replace import check_replaceable, forget, replacing
@@ -459,7 +459,7 @@ def recipe_of(
 ) -> tuple[Recipe, bool]:
     """Return the recipe to follow, and whether a run with it has begun."""
     saved = out / "recipe.toml"
-    recipe = _with_tokens(recipe, out, trust)
+    recipe = _from_other(recipe, asked_for(out) if saved.exists() and not overwrite else None, trust)
     if not saved.exists():
         if out.exists() and (not out.is_dir() or any(path.name not in _BEFORE for path in out.iterdir())):
             raise InputError(f"{out} exists and is not a run. Choose another --out; nothing is overwritten.")
@@ -492,16 +492,18 @@ def recipe_of(
     return recipe, True
 
 
-def _with_tokens(recipe: Recipe | None, out: Path, trust: bool) -> Recipe | None:
-    """Give a run with train.init, or with a body, the [tokens] of that run."""
+def _from_other(recipe: Recipe | None, saved: Path | None, trust: bool) -> Recipe | None:
+    """Give a run with train.init, or with a body, the [tokens] of that run, and the learning rate that suits the body.
+    `saved`: the recipe of the run that goes on, which does not need the other one any more."""
     other = "" if recipe is None else recipe.train.init or recipe.model.body
     if recipe is None or not other:
         return recipe
-    saved = out / "recipe.toml"  # the run that goes on does not need the other one any more
-    if not saved.exists():
-        files.check_run(Path(other))
-        saved = Path(other) / "recipe.toml"
-    return dataclasses.replace(recipe, tokens=read_recipe(saved, trust).tokens)
+    if saved is not None:
+        own = read_recipe(saved, trust)
+        return with_rate(dataclasses.replace(recipe, tokens=own.tokens), own.train.optimizer.rate)
+    files.check_run(Path(other))
+    recipe = dataclasses.replace(recipe, tokens=read_recipe(Path(other) / "recipe.toml", trust).tokens)
+    return with_rate(recipe, rate_for(recipe))
 
 
 def _check_goes_on(recipe: Recipe, out: Path) -> None:

@@ -30,7 +30,7 @@ from segue.data.shapes import Shape
 from segue.errors import InputError
 from segue.inference.evaluation import Evaluation
 from segue.inference.opened import Opened
-from segue.inference.score import Line
+from segue.inference.score import Line, PseudoLine
 from segue.models.base import Model, TaskName
 from segue.tokens.file_format import Kind
 from segue.tokens.tokenizer import Config as TokenConfig
@@ -273,7 +273,7 @@ class Task(ABC):
         """Compute the figures on a file of questions; None if `data` is not one."""
         return None
 
-    def scored(self, opened: Opened, rows: Iterable[Example]) -> Iterator[Line]:
+    def scored(self, opened: Opened, rows: Iterable[Example]) -> Iterator[Line | PseudoLine]:
         """Score what a model would predict for each row, token by token, given what it reads."""
         raise TypeError(f"{self.name} has nothing to score in a row")
 

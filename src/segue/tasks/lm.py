@@ -28,7 +28,7 @@ from segue.data.shapes import TEXT, Shape
 from segue.errors import InputError
 from segue.inference.evaluation import Evaluation
 from segue.inference.opened import Opened
-from segue.inference.score import BLOCK, LONG_ROW, SHORT_ROW, Scored, score_held_out
+from segue.inference.score import BLOCK, LONG_ROW, SHORT_ROW, PartScored, Scored, score_held_out
 from segue.inference.statistics import FEWEST
 from segue.models.base import Model
 from segue.tasks.base import Done, HeldOut, Task, Values, nothing
@@ -180,7 +180,7 @@ class Lm(RunningText):
         evaluation = of_scored(scored, lossless, normalised, first)
         if scored.parts and normalised:
             names = [part.name for part in corpus.parts_of(split)]
-            evaluation.result["by_corpus"] = by_corpus(scored, names, lossless)
+            evaluation.result["by_corpus"] = by_corpus(scored.parts, names, self.figure if lossless else "")
         if scored.zeros:
             evaluation.result["why_infinite"] = _why_infinite(scored, codec)
         if not opened.decode.start:
@@ -248,13 +248,14 @@ def of_scored(
     return evaluation
 
 
-def by_corpus(scored: Scored, names: Sequence[str], lossless: bool = True) -> list[dict[str, Any]]:
-    """Compute the figures of each of several corpora; a corpus without scored tokens has none."""
+def by_corpus(parts: Sequence[PartScored], names: Sequence[str], bits: str = "bits_per_byte") -> list[dict[str, Any]]:
+    """Compute the figures of each of several corpora; a corpus without scored tokens has none. `bits`: the name of the
+    bits per byte; "": tokens lose text, and there are none."""
     rows = []
-    for name, part in zip(names, scored.parts, strict=True):
+    for name, part in zip(names, parts, strict=True):
         if part.tokens:
             row: dict[str, Any] = {"corpus": name, "tokens": part.tokens, "loss": part.nats / part.tokens}
-            rows.append(row | ({"bits_per_byte": part.bits / max(1, part.bytes)} if lossless else {}))
+            rows.append(row | ({bits: part.bits / max(1, part.bytes)} if bits else {}))
     return rows
 
 

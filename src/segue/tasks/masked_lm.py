@@ -116,7 +116,7 @@ class MaskedLm(RunningText):
         result["way"] = _way(opened, scored, held_out, limit)
         if scored.parts:
             names = [part.name for part in corpus.parts_of(split)]
-            result["by_corpus"] = by_corpus(scored, names, lossless)
+            result["by_corpus"] = by_corpus(scored.parts, names, self.figure if lossless else "")
         return evaluation
 
     def scored(self, opened: Opened, rows: Iterable[Example]) -> Iterator[PseudoLine]:

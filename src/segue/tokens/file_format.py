@@ -119,7 +119,8 @@ def read(file: Any) -> tuple[Kind, list[str], str]:
 
 def row_blank(file: dict[str, Any]) -> bool:
     """Whether a text that is a row gets a blank in front, so that its first word is a token like any other."""
-    return (file["pre_tokenizer"] or {}).get("pretokenizers", [_BYTES])[-1] != _BARE
+    steps = (file["pre_tokenizer"] or {}).get("pretokenizers", [_BYTES])
+    return bool(steps[-1] != _BARE)
 
 
 def _usual(frame: dict[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import product
 from typing import Any
 
@@ -11,7 +11,7 @@ from segue.inference.evaluation import compare, main_figure
 from segue.look.inside.view import View
 from segue.look.page.frozen import Both
 from segue.look.page.weight_change import weight_change_view
-from segue.runs.experiments.verdict import Trial, shown_p
+from segue.runs.experiments.verdict import Trial
 
 
 def notes(trials: Sequence[Trial], results: Sequence[dict[str, Any]], budget: str) -> Iterator[str]:
@@ -46,11 +46,10 @@ def frozen_pairs(trials: Sequence[Trial]) -> list[Both]:
         if not _same_but_frozen(one, other):
             continue
         main = main_figure(one.evaluation.result)
-        values = [trial.evaluation.result.get(main) for trial in (one, other)]
-        if None not in values:
-            p = compare(other.evaluations, one.evaluations).p
-            differs = f"{'yes' if p < 0.05 else 'no'} ({shown_p(p)})"
-            found.append(Both(one.recipe.model.body, *map(float, values), differs))
+        frozen, tuned = (trial.evaluation.result.get(main) for trial in (one, other))
+        if frozen is not None and tuned is not None:
+            paired = replace(other, paired=compare(other.evaluations, one.evaluations))
+            found.append(Both(one.recipe.model.body, frozen, tuned, paired.differs))
     return found
 
 
