@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from segue.inference.evaluation import NAMES
 from segue.errors import InputError
+from segue.inference.evaluation import NAMES
 from segue.runs.experiments.claim import claim_names, run_claim
 
 DOCS = Path(__file__).parent.parent / "docs"
