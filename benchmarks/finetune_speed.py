@@ -114,7 +114,7 @@ def cpu(folder: Path, body: Path | None) -> None:
         body, text = folder / "body", Path(os.environ["SEGUE_DATA"]) / "wikitext-2" / "train.txt.xz"
         shape = ("model.layers=6", "model.width=256", "model.heads=4", "model.dropout=0.1", "tokens.kind=wordpiece")
         segue("train", "bert", str(text), *shape, "train.seconds=30", "--threads", "2", "--out", str(body))
-    segue("export", str(body), "--to", "huggingface", "--out", str(folder / "theirs"))
+    segue("export", str(body), "--to", "hf", str(folder / "theirs"))
     for seed in range(3):
         run = folder / f"run{seed}"
         data = (str(folder / "train.tsv"), f"data.test={folder / 'dev.tsv'}", "data.validation=0")

@@ -119,3 +119,21 @@ def test_what_is_for_a_whole_row_is_not_padded(tmp_path: Path) -> None:
     batch = task_named("classify").collate(columns, 9).padded(4)
     assert batch.targets.tolist() == [[1, 0], [0, 1]] and batch.count == 4
     assert batch.tokens_BT.tolist() == [[5, 6, 0, 0], [7, 0, 0, 0]] and batch.mask_BT.sum() == 3
+
+
+def test_rounded_widths_give_few_shapes_and_the_same_rows(tmp_path: Path) -> None:
+    """Up to a multiple of 8, up to the window, or to a multiple of it."""
+    lengths = [1, 7, 8, 9, 14, 20, 19, 40]
+    store = row_store(tmp_path, text=[[2] * length for length in lengths], label=[[0]] * 8)
+    plain, rounded = (task_named("classify").batches(store, Config(size=1, length=99), 1) for _ in range(2))
+    assert isinstance(rounded, Rows) and plain.shapes is None
+    rounded.round_widths(20)
+    wide = {}
+    for step in range(8):
+        ((one,), (other,)) = plain.at(step), rounded.at(step)
+        length = one.tokens_BT.shape[1]
+        wide[length] = other.tokens_BT.shape[1]
+        np.testing.assert_array_equal(other.tokens_BT[:, :length], one.tokens_BT)
+        assert not other.mask_BT[:, length:].any() and other.mask_BT[:, :length].all()
+    assert wide == {1: 8, 7: 8, 8: 8, 9: 16, 14: 16, 19: 20, 20: 20, 40: 40}
+    assert rounded.shapes == 4

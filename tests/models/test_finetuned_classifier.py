@@ -30,7 +30,7 @@ MARKS = {"bert": ("start", "mask")}
 def made(kind: str = "bert", window: int = 16, **config: Any) -> FinetunedClassifier:
     torch.manual_seed(0)
     own = Sizes(20, marks=MARKS.get(kind, ()))
-    body = BodySpec(kind, BODIES[kind] | config.pop("of_body", {}), own)
+    body = BodySpec(kind, BODIES[kind], own)
     sizes = Sizes(20, 3, marks=own.marks, body=body, window=window)
     return FinetunedClassifier(FinetunedClassifier.Config(**{"dropout": 0.0, **config}), sizes)
 
@@ -113,7 +113,8 @@ def learning(model: FinetunedClassifier) -> set[str]:
 
 
 def test_a_frozen_body_learns_nothing_and_draws_nothing() -> None:
-    model = made(frozen=True, mix=True, of_body={"dropout": 0.5})
+    model = made(frozen=True, mix=True, dropout=0.5)
+    model.drop.p = 0.0  # that of the head stays
     assert learning(model) == {"head.weight", "head.bias", "mix.scores", "mix.gamma"}
     batch = batch_of(model, 3, 9)
     before = torch.get_rng_state()
@@ -123,8 +124,10 @@ def test_a_frozen_body_learns_nothing_and_draws_nothing() -> None:
     assert all(p.grad is None for p in model.body.parameters())
 
 
-def test_a_body_that_is_not_frozen_has_its_dropout() -> None:
-    model = made(of_body={"dropout": 0.5})
+@pytest.mark.parametrize("kind", BODIES)
+def test_a_body_that_learns_has_dropout_too(kind: str) -> None:
+    model = made(kind, dropout=0.5, pooling="mean")
+    model.drop.p = 0.0
     batch = batch_of(model, 3, 9)
     assert not torch.equal(model.train()(batch)[0], model(batch)[0])
 
@@ -164,3 +167,11 @@ def test_the_second_text_is_told_from_the_first() -> None:
     batch = batch_of(model, 6)
     other = dataclasses.replace(batch, segments_BT=(torch.arange(batch.tokens_BT.shape[1]) > 4).long()[None])
     assert not torch.allclose(scores(model, batch), scores(model, other))
+
+
+@pytest.mark.parametrize("kind", BODIES)
+def test_a_step_asks_nothing_of_the_device(kind: str) -> None:
+    """Or it could not be recorded on a GPU. Here the device is one that has no numbers to give."""
+    model = made(kind, window=8).train()
+    batch = batch_of(model, 3, 20).to("meta")
+    model.to("meta").loss(batch).terms[0].total.backward()

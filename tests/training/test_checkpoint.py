@@ -174,3 +174,22 @@ def test_tied_weights_are_written_out_each(tmp_path: Path) -> None:
     assert found is not None
     assert torch.equal(found.tensors["model"]["b"], tied)
     assert torch.equal(found.tensors["model"]["c"], tied.T)
+
+
+def test_what_is_frozen_is_written_once_and_checked(tmp_path: Path) -> None:
+    frozen = {"body.weight": torch.arange(4.0)}
+    for step in (5, 10):
+        save_checkpoint(tmp_path, step, {"model": {"head": torch.full((2,), float(step))}, "frozen": frozen}, {})
+        assert sorted(path.name for path in place(tmp_path, step).iterdir()) == [
+            *("manifest.json", "model.safetensors", "values.json")
+        ]
+    found, passed = latest(tmp_path)
+    assert found is not None and not passed
+    assert torch.equal(found.tensors["frozen"]["body.weight"], frozen["body.weight"])
+    assert found.tensors["model"]["head"].tolist() == [10, 10]
+    file = tmp_path / "frozen.safetensors"
+    file.write_bytes(file.read_bytes()[:-1] + b"\1")
+    found, passed = latest(tmp_path)
+    assert found is None and len(passed) == 2 and "frozen" in passed[0]
+    save_checkpoint(tmp_path, 15, {"model": {"head": torch.zeros(2)}, "frozen": frozen}, {})
+    assert latest(tmp_path)[0] is not None

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from segue.tokens.tokenizer import Tokenizer
 
     Ids = NDArray[np.integer[Any]]
+    Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -96,11 +97,11 @@ class Sizes:
         """The id of a mark."""
         return self.vocab_size + self.marks.index(name)
 
-    def framed(self, first: Ids, second: Ids | None = None) -> tuple[Ids, Ids]:
+    def framed(self, first: Ids, second: Ids | None = None) -> tuple[Ints, Ints]:
         """Frame a text, or a pair, as a body reads it: start first STOP [second STOP]; return ids and segments."""
         import numpy as np  # not above: help is shown without it
 
-        begin = np.concatenate([[self.start], first, [self.stop]])
+        begin = np.concatenate([[self.start], first, [self.stop]]).astype(np.int64, copy=False)
         if second is None:
             return begin, np.zeros_like(begin)
         begin = np.concatenate([begin, np.full(self.separators - 1, self.stop)])
@@ -131,6 +132,6 @@ class Codec(NamedTuple):
         """The tokenizer of sources: their own, or that of both sides."""
         return (self.own_source or self.tokenizer).source_side
 
-    def frame(self, first: Ids, second: Ids | None = None) -> tuple[Ids, Ids]:
+    def frame(self, first: Ids, second: Ids | None = None) -> tuple[Ints, Ints]:
         """Frame a text, or a pair, as a body reads it: start first STOP [second STOP]; return ids and segments."""
         return self.sizes.framed(first, second)

@@ -161,7 +161,8 @@ class _Part:
         else:
             rows, segments = column.rows(self.limit), []
         parts = [slice(i, i + _ROWS) for i in range(0, len(rows), _ROWS)]
-        return np.maximum(np.concatenate([self._forward(rows[part], segments[part]) for part in parts]), LEAST)
+        logp_BC: Floats = np.concatenate([self._forward(rows[part], segments[part]) for part in parts])
+        return np.maximum(logp_BC, LEAST)
 
     def _forward(self, rows: list[NDArray[Any]], segments: list[NDArray[Any]]) -> Floats:
         import torch

@@ -43,7 +43,7 @@ class FinetunedClassifier(Heading, NeuralClassifier):
         pooling: Literal["auto", "first", "last", "mean"] = "auto"
         """One vector for a text: its first place (bert: through its pooler), its last one or the mean of all places."""
         dropout: float = 0.1
-        """Dropout of a text's vector, before the head: the share set to 0."""
+        """Dropout of a text's vector, before the head, and inside the body, if it learns: the share set to 0."""
         loss: Objective = field(default_factory=Objective)
         """What is minimised."""
 

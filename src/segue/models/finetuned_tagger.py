@@ -43,7 +43,7 @@ class FinetunedTagger(Heading, NeuralTagger):
         layers: int = 0
         """The last layers of the body that learn; 0: all, and the token vectors."""
         dropout: float = 0.1
-        """Dropout of a word's vector, before the head: the share set to 0."""
+        """Dropout of a word's vector, before the head, and inside the body, if it learns: the share set to 0."""
         crf: bool = False
         """Choose the tags of a sentence together, by a conditional random field."""
 

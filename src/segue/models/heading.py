@@ -1,4 +1,4 @@
-"""A head on a body: another run's model reads the text (model.body), and something new is learnt from its states.
+"""Fine-tuning: a new head on a body, which is another run's model that reads the text (model.body).
 
 The body is any model with hidden states: bert, gpt, rnn_lm. Its weights are the run's own, under `body.`; the body's
 run is read once, when training begins. With `frozen` the body stays as it is, and its states are computed once for each
@@ -34,10 +34,12 @@ AT_ONCE = 1 << 14
 """Tokens that the body reads at once, if a batch has texts of several windows."""
 
 
-def make_body(spec: BodySpec) -> Network:
-    """Make the body, with random weights."""
+def make_body(spec: BodySpec, dropout: float) -> Network:
+    """Make the body, with random weights. It is fine-tuned with the dropout of the head: text that is read once needs
+    none, so that a body may have been trained without, and some thousand labelled rows do."""
     cls: Any = model_class(spec.kind)
-    return cast(Network, cls(config_of(cls.Config, spec.config), spec.sizes))
+    config = config_of(cls.Config, spec.config)
+    return cast(Network, cls(replace(config, dropout=dropout), spec.sizes))
 
 
 class LayerMix(nn.Module):
@@ -55,7 +57,7 @@ class LayerMix(nn.Module):
 
 class Heading(Network):
     """A body with a head. A subclass says which states its head reads (`select`), and has a `head`; its Config has
-    body, frozen, mix and layers."""
+    body, frozen, mix, layers and dropout."""
 
     framed = True
     body: Any
@@ -65,7 +67,7 @@ class Heading(Network):
         super().__init__(config, sizes)
         if sizes.body is None:
             raise InputError("This model puts a head on the model of another run: name the run, model.body=runs/bert")
-        self.body = make_body(sizes.body)
+        self.body = make_body(sizes.body, config.dropout)
         self.mix = LayerMix(self.body.depth) if config.mix else None
         layers = self.body.layers_of()
         for name, parameter in self.body.named_parameters():
@@ -114,6 +116,7 @@ class Heading(Network):
 
     def read(self, batch: Batch) -> Tensor:
         """Compute hidden_LBND, before the mix: what is computed once for each row if the body is frozen."""
+        batch = replace(batch, right_padded=True)  # so that a recurrent body need not ask the device about the mask
         with torch.no_grad() if self.config.frozen else nullcontext():
             rows, length = batch.tokens_BT.shape
             window = self.sizes.window

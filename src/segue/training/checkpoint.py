@@ -80,6 +80,7 @@ def latest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
             return _load(place), passed
         except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
             passed.append(f"Checkpoint {place} is damaged ({error}); the one before it is used.")
+    (folder / f"{FROZEN}.sha256").unlink(missing_ok=True)  # what the run does not learn is written anew too
     return None, passed
 
 
