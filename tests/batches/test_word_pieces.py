@@ -11,7 +11,6 @@ from segue.batches.batch import IGNORE
 from segue.batches.codec import Codec, Sizes
 from segue.batches.word_pieces import collate_pieces, encode_pieces, word_windows
 from segue.data.config import Config as Data
-from segue.errors import InputError
 from segue.tokens.tokenizer import Config as Tokens
 from segue.tokens.tokenizer import Tokenizer
 
@@ -95,11 +94,6 @@ def test_windows_are_rows_whose_own_words_are_the_sentences(last: bool) -> None:
 def test_only_a_word_beyond_the_window_is_cut() -> None:
     columns, _ = encode_pieces([("a", "x" * 40, "b")], codec_of(), 16, False)
     assert np.maximum(columns["text"].lengths() - 16, 0).tolist() == [0, 1 + 41 + 1 - 16, 0]
-
-
-def test_a_window_must_have_room_for_words() -> None:
-    with pytest.raises(InputError, match=r"batches\.length=16 or more"):
-        encode_pieces([("a",)], codec_of(), 2, False)
 
 
 def test_context_has_no_target() -> None:

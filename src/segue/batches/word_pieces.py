@@ -21,7 +21,6 @@ from segue.batches.batch import IGNORE, Batch
 from segue.batches.codec import Codec
 from segue.batches.collate import mask_of, pad
 from segue.batches.store import Column, Columns, id_dtype
-from segue.errors import InputError
 
 FRAME = 2
 """Places that the frame of a row takes."""
@@ -34,11 +33,6 @@ def encode_pieces(
     each word, that of its `last` piece or of its first; `own`, 1 for a word that belongs to this row and 0 for one that
     is only context here. Return also which word each of them is, counted over all sentences."""
     room = window - FRAME
-    if room < 1:
-        raise InputError(
-            f"Windows of {window} tokens have no room for words, since a frame takes {FRAME}: set "
-            "batches.length=16 or more."
-        )
     ids, lengths = codec.tokenizer.encode_words([word for words in sentences for word in words])
     ends = np.cumsum([0, *lengths])
     text, firsts, own, numbers = list[Any](), list[Any](), list[Any](), list[Any]()

@@ -42,7 +42,7 @@ _LOGITS = 1 << 25
 _FIRST = 64
 """Texts of the first window."""
 
-Ids = NDArray[np.int64]
+Ids = NDArray[np.integer[Any]]
 
 
 class Filler(NamedTuple):

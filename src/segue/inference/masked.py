@@ -32,8 +32,8 @@ _TOGETHER = 1 << 13
 """Tokens of one batch."""
 _CELLS = 1 << 24
 """Logits of one batch: they must fit into memory."""
-_PAIRS = 2048
-"""Pairs of chunks that the accuracy of the next sentence is computed on."""
+MOST_PAIRS, FEW_PAIRS = 2048, 256
+"""Pairs of chunks that the accuracy of the next sentence is computed on: for exact figures, and during training."""
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -217,14 +217,14 @@ def _in_turn(opened: Opened, group: list[tuple[str, Ints, list[str]]], room: int
 # The next sentence
 
 
-def next_sentence_accuracy(opened: Opened, held_out: HeldOutText, seed: int = 0) -> float | None:
-    """Compute how often the model tells a chunk that follows from one from elsewhere, on pairs of chunks of a text,
-    masked as in training; None: the text is too short for pairs."""
+def next_sentence_accuracy(opened: Opened, held_out: HeldOutText, pairs: int = MOST_PAIRS) -> float | None:
+    """Compute how often the model tells a chunk that follows from one from elsewhere, on so many pairs of chunks of a
+    text, masked as in training; None: the text is too short for pairs."""
     window = window_of(opened)
     config = BatchConfig(size=max(1, _TOGETHER // window), length=window, noise="mask")
-    rows = MaskedRows(held_out.store, config, seed, opened.codec.sizes, pairs=True)
+    rows = MaskedRows(held_out.store, config, 0, opened.codec.sizes, pairs=True)
     right = count = 0
-    for step in range(min(rows.per_epoch, math.ceil(_PAIRS / rows.size))):
+    for step in range(min(rows.per_epoch, math.ceil(pairs / rows.size))):
         (batch,) = rows.at(step)
         asked = batch.follows_B != IGNORE
         with torch.inference_mode():

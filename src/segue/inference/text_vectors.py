@@ -11,7 +11,7 @@ after the other. A text without tokens has a vector of zeros. A translator gives
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -30,7 +30,7 @@ from segue.inference.opened import Opened
 from segue.models.base import Body, EncoderDecoder, LanguageModel, MaskedModel, Model
 
 Pooling = Literal["mean", "first", "last"]
-Ids = NDArray[np.int64]
+Ids = NDArray[np.integer[Any]]
 Vectors = NDArray[np.float32]
 
 _TOKENS, _TOKENS_GPU = 1 << 10, 1 << 14
@@ -119,7 +119,7 @@ def _of_states(opened: Opened, examples: Sequence[Example], pooling: str, layer:
         texts, (sums_BD, counts_B) = [row.text for row in some], _pooled(opened, some, pooling, layer)
         np.add.at(sums_ND, texts, sums_BD)
         np.add.at(counts_N, texts, counts_B)
-    return sums_ND / np.maximum(counts_N, 1.0)[:, None]
+    return np.asarray(sums_ND / np.maximum(counts_N, 1.0)[:, None], np.float32)
 
 
 def _rows(opened: Opened, number: int, example: Example, pooling: str) -> Iterator[_Row]:
@@ -133,7 +133,8 @@ def _rows(opened: Opened, number: int, example: Example, pooling: str) -> Iterat
     sides = [codec.tokenizer.encode(text).astype(np.int64) for text in texts]
     if isinstance(opened.model, LanguageModel):
         start = [codec.sizes.start] * opened.decode.starts(sides[0].tolist())
-        frame, added = partial(_begun, start), len(start)
+        frame: Callable[..., tuple[Ids, Ids]] = partial(_begun, start)
+        added = len(start)
     else:
         frame, added = codec.frame, 2 + codec.sizes.separators * (len(sides) - 1)
     if sum(map(len, sides)) + added > window:
@@ -159,7 +160,7 @@ def _pooled(opened: Opened, rows: Sequence[_Row], pooling: str, layer: int | Non
     sizes, ids = opened.codec.sizes, [row.ids for row in rows]
     ids_BT, mask_BT = pad(ids), mask_of(ids)
     counts_BT = (ids_BT > sizes.stop) & (ids_BT < sizes.vocab_size)
-    some_B = counts_BT.any(1)
+    some_B = np.asarray(counts_BT.any(1))
     if pooling != "mean":
         place_B = counts_BT.shape[1] - 1 - counts_BT[:, ::-1].argmax(1) if pooling == "last" else 0
         counts_BT = (np.arange(counts_BT.shape[1]) == np.reshape(place_B, (-1, 1))) & some_B[:, None]

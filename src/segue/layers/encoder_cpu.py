@@ -87,7 +87,7 @@ class Layer:
         return x_BTD if self.pre else self._norm(x_BTD, 1)
 
     def _heads(self, x_BTE: Tensor, parts: int) -> tuple[Tensor, ...]:
-        return x_BTE.unflatten(-1, (parts, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+        return x_BTE.view(*x_BTE.shape[:-1], parts, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
 
     def _norm(self, x_BTD: Tensor, which: int) -> Tensor:
         shape, weight, bias, eps = self.norms[which]

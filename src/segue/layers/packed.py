@@ -7,7 +7,7 @@ from torch import Tensor
 
 _FUSED = {"relu": ("relu", ""), "gelu": ("gelu", "tanh"), "gelu_erf": ("gelu", "none"), "silu": ("swish", "")}
 """The activation functions by the names of oneDNN."""
-_ROWS = 512
+_ROWS = 256
 """Rows for which the weights are packed; they can be used for any number."""
 
 

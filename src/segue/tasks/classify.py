@@ -28,7 +28,7 @@ from segue.data.example import Example
 from segue.data.shapes import LABELLED, Shape
 from segue.errors import InputError
 from segue.inference import metrics
-from segue.inference.by_length import by_tokens, windows
+from segue.inference.by_length import batches_by_length, windows
 from segue.inference.evaluation import Evaluation
 from segue.inference.label_metrics import (
     CLASS_METRICS,
@@ -66,7 +66,7 @@ MOST_READ = 100_000
 """Words read at most to explain errors, so that an evaluation on long documents does not spend its time on this."""
 _ROWS, _ROWS_COUNTED = 64, 512
 """Rows predicted in one batch; more if rows are not padded."""
-_TOKENS, _TOKENS_GPU = 1 << 12, 1 << 15
+_TOKENS, _TOKENS_GPU = 1 << 10, 1 << 15
 """Tokens of framed rows that are predicted in one batch."""
 _SHOWN = 5
 """Classes whose probabilities a printed label has."""
@@ -292,15 +292,15 @@ class Classify(Task):
         if isinstance(opened.model, CountedClassifier):
             text = columns["text"]
             return np.exp(opened.model.rows_logprobs(rows_of_lengths(text.flat, text.lengths(), opened.limit)))
-        return self._scored(opened, columns, opened.limit)
+        return self._scored(opened, self.collate(columns, opened.limit))
 
-    def _scored(self, opened: Opened, columns: Columns, limit: int) -> Any:
+    def _scored(self, opened: Opened, batch: Batch) -> Any:
         """Run a network on rows of ids."""
         import torch
 
         opened.model.eval()
         with torch.inference_mode():
-            logits, _ = opened.model(self.collate(columns, limit).to(opened.device))
+            logits, _ = opened.model(batch.to(opened.device))
             return opened.model.probabilities(logits).cpu().numpy()
 
     def _by_length(self, opened: Opened, group: Sequence[Example]) -> list[Any]:
@@ -308,9 +308,10 @@ class Classify(Task):
         columns = self.encode(group, opened.codec, labelled=False)
         tokens = _TOKENS if opened.device == "cpu" else _TOKENS_GPU
         found: list[Any] = [None] * len(group)
-        for places in by_tokens(columns["text"].lengths().tolist(), tokens, len(group)):
-            some = {name: column.take(np.array(places)) for name, column in columns.items()}
-            for place, scores in zip(places, self._scored(opened, some, WHOLE).tolist(), strict=True):
+        for places in batches_by_length(columns["text"].lengths().tolist(), tokens):
+            batch = self.collate({name: column.take(np.array(places)) for name, column in columns.items()}, WHOLE)
+            batch = replace(batch, unpadded=bool(batch.mask_BT.all()))
+            for place, scores in zip(places, self._scored(opened, batch).tolist(), strict=True):
                 found[place] = scores
         return found
 

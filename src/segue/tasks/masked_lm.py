@@ -24,7 +24,15 @@ from segue.batches.store import Column, Columns, Store
 from segue.data.corpus import Corpus
 from segue.data.example import Example
 from segue.inference.evaluation import Evaluation
-from segue.inference.masked import MaskedScored, next_sentence_accuracy, score_in_turn, score_masked, window_of
+from segue.inference.masked import (
+    FEW_PAIRS,
+    MOST_PAIRS,
+    MaskedScored,
+    next_sentence_accuracy,
+    score_in_turn,
+    score_masked,
+    window_of,
+)
 from segue.inference.opened import Opened
 from segue.inference.score import PseudoLine
 from segue.inference.statistics import FEWEST
@@ -92,7 +100,7 @@ class MaskedLm(RunningText):
         values = {"loss": scored.loss, "masked_accuracy": scored.accuracy}
         if opened.codec.tokenizer.lossless:
             values["masked_bits_per_byte"] = scored.bits_per_byte
-        return values | _next_sentence(opened, held_out.data)
+        return values | _next_sentence(opened, held_out.data, FEW_PAIRS)
 
     def evaluate(
         self, opened: Opened, corpus: Corpus, split: str, done: Done = nothing, limit: int = 0, **how: Any
@@ -103,7 +111,7 @@ class MaskedLm(RunningText):
             held_out = encode_split(corpus, split, opened.codec.tokenizer, None, Path(folder), limit)
             scored = score_masked(opened, held_out, done=done)
             first = document_blocks(held_out) if corpus.config.unit == "document" else np.zeros(0, np.int64)
-            told = _next_sentence(opened, held_out)
+            told = _next_sentence(opened, held_out, MOST_PAIRS)
         enough = len(first) >= FEWEST
         pieces = np.add.reduceat(scored.pieces_NK, first, axis=0) if enough else scored.pieces_NK
         evaluation = Evaluation({"task": self.name, "figure": self.figure}, pieces, ordered=not enough)
@@ -127,9 +135,9 @@ class MaskedLm(RunningText):
         return f"{evaluation.result['bytes']:,} bytes"
 
 
-def _next_sentence(opened: Opened, held_out: HeldOutText) -> dict[str, float]:
+def _next_sentence(opened: Opened, held_out: HeldOutText, pairs: int) -> dict[str, float]:
     """Return the accuracy of the next sentence, where the model has learnt it."""
-    accuracy = next_sentence_accuracy(opened, held_out) if "follows_B" in opened.codec.inputs else None
+    accuracy = next_sentence_accuracy(opened, held_out, pairs) if "follows_B" in opened.codec.inputs else None
     return {} if accuracy is None else {"next_sentence_accuracy": accuracy}
 
 
