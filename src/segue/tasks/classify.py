@@ -26,6 +26,7 @@ from segue.data.config import Label as LabelKind
 from segue.data.corpus import Corpus
 from segue.data.example import Example
 from segue.data.shapes import LABELLED, Shape
+from segue.data.sources import optional_columns
 from segue.errors import InputError
 from segue.inference import metrics
 from segue.inference.by_length import batches_by_length, windows
@@ -134,6 +135,12 @@ class Classify(Task):
         return LABELLED
 
     def defaults(self, values: Values, model: type[Model]) -> None:
+        """Read pairs where the file names its columns label, text and text2."""
+        data = values["data"]
+        if "path" in data and "columns" not in data:
+            how = {ours: str(data[key]) for ours, key in (("form", "format"), ("encoding", "encoding")) if key in data}
+            if columns := optional_columns(str(data["path"]), LABELLED, **how):  # type: ignore[arg-type]
+                data["columns"] = columns
         if issubclass(model, Counted) and not values["batches"].get("length"):
             values["batches"]["length"] = WHOLE
 
