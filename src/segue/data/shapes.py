@@ -219,12 +219,13 @@ def _labelled_example(values: Values, config: Config) -> Example | str:
         return Example(text, ",".join(names), tags=names, target=second)
     if not label:
         return "has no label"
-    if config.label == "number" and not _is_number(label):
+    if config.label == "number" and not is_number(label):
         return f"has the label '{label[:60]}', which is no number below 1e18 (data.label=number)"
     return Example(text, label, target=second)
 
 
-def _is_number(label: str) -> bool:
+def is_number(label: str) -> bool:
+    """Whether data.label=number can read a label."""
     if "_" in label:  # Python would read 1_000 as 1000
         return False
     try:
