@@ -90,7 +90,7 @@ def compare(
         int | None, typer.Option(help="Cross-validate with this many folds; by default there is one split.")
     ] = None,
     task: Annotated[
-        str, typer.Option(help="lm, classify, tag, seq2seq or embed; by default guessed from the data.")
+        str, typer.Option(help="lm, masked_lm, classify, tag, seq2seq or embed; by default guessed from the data.")
     ] = "",
     out: OutOption = None,
     resume: Annotated[

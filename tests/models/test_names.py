@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import subprocess
 import sys
 import tomllib
@@ -65,6 +66,15 @@ def test_what_is_not_here_is_told_with_what_is_near(name: str) -> None:
         meanings(name)
     words = str(error.value).replace(",", " ").replace(";", " ").replace(".", " ").split()
     assert set(words) & set(KNOWN)
+
+
+def test_a_size_is_told_with_its_setting() -> None:
+    """bert alone would be a small model, in silence."""
+    for word, written in TABLE["sizes"].items():
+        with pytest.raises(InputError, match=re.escape(written)):
+            meanings(word.replace("_", "-"))
+        what, setting = written.split()
+        assert load_recipe(what, [setting]).model.width >= 768
 
 
 @pytest.mark.parametrize(("name", "near"), [("lsmt", "lstm"), ("tranformer", "transformer"), ("trigam", "trigram")])

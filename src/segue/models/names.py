@@ -60,6 +60,8 @@ def _unknown_model(what: str) -> str:
     kind, word = what.partition("/")[0], _word(what)
     if missing := _table()["missing"].get(word):
         return f"There is no {what} here yet. Near it: {missing} `segue models` lists all models."
+    if size := _table()["sizes"].get(word):
+        return f"{what} is a size of a model: write {size}"
     terms = [*models.kinds(), *_table()["models"], *_table()["missing"], *recipe_names(), *map(_last, recipe_names())]
     close = closest(word, terms) or closest(_word(kind), terms)
     hint = f" Did you mean '{close}'?" if close else nearest(kind, models.kinds())
