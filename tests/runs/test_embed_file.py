@@ -66,8 +66,10 @@ def test_what_cannot_be_filled(run: Any, capsys: pytest.CaptureFixture[str], tmp
 
 
 def test_a_long_text_is_said_to_be_longer_than_the_window(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["fill", str(run.path), "the cows eat grass " * 9 + "[MASK]", "--device", "cpu"]) == 0
-    assert "tokens longer than this model sees at once (16)" in capsys.readouterr().err
+    assert main(["fill", str(run.path), "the cows eat grass " * 30 + "[MASK] now", "--device", "cpu"]) == 0
+    out, err = capsys.readouterr()
+    assert "tokens longer than this model sees at once (16)" in err
+    assert out.count(" now") == 5 and out.count("eat") < 5 * 12  # what stands around the hole is shown
 
 
 def test_embed_writes_json_lines_or_a_numpy_file(run: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from segue.inference.evaluation import HIDDEN_ZEROS, MEANINGS, NAMES
+from segue.inference.fill import HOLE
 from segue.inference.score import PseudoLine
 from segue.look.explain.layout import equation_lines, laid_out
 from segue.look.inside.view import View
@@ -534,15 +535,24 @@ def print_paths(paths: Sequence[dict[str, Any]], count: int) -> None:
 
 def print_filled(answer: Any) -> None:
     """A text with holes: for each hole its likeliest tokens, with the text that each of them makes; if there are
-    several holes, last the text with all of them filled."""
-    for number, fillers in enumerate(answer.holes, 1):
+    several holes, last the text with all of them filled. Of a long text what stands around the hole is shown."""
+    places = [found.start() for found in HOLE.finditer(answer.text)]
+    for number, (place, fillers) in enumerate(zip(places, answer.holes, strict=True), 1):
         table = _headed(f"hole {number}" if len(answer.holes) > 1 else "token", "p")
         table.add_column("text")
         for filler in fillers:
-            table.add_row(Text(visible(filler.token)), f"{filler.probability:.4f}", Text(visible(filler.text)))
+            text = _around(filler.text, place)
+            table.add_row(Text(visible(filler.token)), f"{filler.probability:.4f}", Text(visible(text)))
         _console().print(table)
     if len(answer.holes) > 1:
         _console().print(Text(f"filled: {visible(answer.filled)}"), soft_wrap=True)
+
+
+def _around(text: str, place: int, most: int = 200) -> str:
+    """A text, or of a long one so many characters around a place."""
+    start = max(0, min(place - most // 2, len(text) - most))
+    end = start + most
+    return f"{'…' if start else ''}{text[start:end]}{'…' if end < len(text) else ''}"
 
 
 def print_nearest(found: dict[str, list[tuple[str, float]]], digits: int = 3) -> None:

@@ -271,7 +271,7 @@ class _Bert(Folder):
                 tensors |= {o: self._taken(o, theirs, weights, shapes[o], ids) for o, theirs in names.items()}
                 continue
             if lacks.means:
-                self.notes.append(f"it has no {part}, which begins as the identity: {lacks.means}")
+                self.notes.append(f"a {part} is missing and was made as the identity ({lacks.means})")
             tensors |= {ours: first_value(ours, shapes[ours]) for ours in names}
         return tensors
 
