@@ -68,6 +68,11 @@ class Heading(Network):
         if sizes.body is None:
             raise InputError("This model puts a head on the model of another run: name the run, model.body=runs/bert")
         self.body = make_body(sizes.body, config.dropout)
+        if config.layers > self.body.depth - 1:
+            raise InputError(
+                f"model.layers={config.layers} of the body's last layers should learn, and it has "
+                f"{self.body.depth - 1}. Leave model.layers out, and all of them learn."
+            )
         self.mix = LayerMix(self.body.depth) if config.mix else None
         layers = self.body.layers_of()
         for name, parameter in self.body.named_parameters():
