@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from segue.batches.batch import Batch
 from segue.batches.store import Columns
@@ -64,10 +64,6 @@ class FinetunedClassifier(Heading, NeuralClassifier):
                 "model.pooling=first with a body that reads from left to right: its first place has seen nothing. "
                 "Expected last or mean."
             )
-        self.drop = nn.Dropout(config.dropout)
-        self.head = nn.Linear(self.body.width, sizes.classes)
-        nn.init.normal_(self.head.weight, std=0.02)
-        nn.init.zeros_(self.head.bias)
 
     @property
     def pooling(self) -> str:

@@ -56,8 +56,8 @@ class LayerMix(nn.Module):
 
 
 class Heading(Network):
-    """A body with a head. A subclass says which states its head reads (`select`), and has a `head`; its Config has
-    body, frozen, mix, layers and dropout."""
+    """A body with a head, a linear layer. A subclass says which states its head reads (`select`); its Config has body,
+    frozen, mix, layers and dropout."""
 
     framed = True
     body: Any
@@ -77,6 +77,10 @@ class Heading(Network):
         layers = self.body.layers_of()
         for name, parameter in self.body.named_parameters():
             parameter.requires_grad_(self._learns(name, layers[name]))
+        self.drop = nn.Dropout(config.dropout)
+        self.head = nn.Linear(self.body.width, sizes.classes)
+        nn.init.normal_(self.head.weight, std=0.02)
+        nn.init.zeros_(self.head.bias)
 
     def _learns(self, name: str, layer: int) -> bool:
         """Whether a parameter of the body learns. What predicts tokens is not used, and so stays as it is."""
