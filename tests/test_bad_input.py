@@ -473,7 +473,8 @@ def test_what_was_imported_is_not_learnt_anew(call: Segue) -> None:
         refused(call(f"train --out {source}.run --resume train.steps=9"), says, f"train.init={source}.run")
         assert call(f"train --out {source}.run --resume").code == 0
     refused(call("generate folder.run --novelty"), "imported from folder", "Leave --novelty out")
-    modes = {path.stat().st_mode for path in (*Path("folder").iterdir(), *Path("folder.run").iterdir())}
+    written = [path for folder in ("folder", "folder.run") for path in Path(folder).rglob("*") if path.is_file()]
+    modes = {path.stat().st_mode for path in written}
     assert len(modes) == 1
 
 

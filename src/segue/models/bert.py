@@ -94,6 +94,8 @@ class Bert(Network, MaskedModel):
         """Dropout of embeddings, of attention weights and of each part's output: the share set to 0."""
         next_sentence: bool = False
         """Learn also whether the second of two chunks follows the first (BERT); RoBERTa leaves it out."""
+        embeddings: str = ""
+        """Begin with the vectors of a word2vec run or file, rescaled (train.freeze=vectors keeps them fixed)."""
 
         def __post_init__(self) -> None:
             if self.size != "own":

@@ -92,7 +92,7 @@ def take_vectors(model: Any, config: Any, tokenizer: Tokenizer, progress: Progre
             table.weight.detach()[tokenizer.unk + 1 : tokenizer.vocab_size],
             vectors,
             places,
-            model.task in ("lm", "seq2seq"),
+            model.task in ("lm", "masked_lm", "seq2seq"),
         )
     model.vectors_given()
     progress(f"{int((places >= 0).sum()):,} of {len(names):,} tokens begin with a vector from {path}.", 0.0)
