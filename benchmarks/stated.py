@@ -269,6 +269,11 @@ ELSEWHERE = {
     "sound_reading.py": "seconds, against transformers",
     "spoken_digits.py": "budgets in seconds: two cores with nothing else on them, for an hour",
     "sources_grammar.py": "half an hour of two cores",
+    "glue_small.py": "a GPU",
+    "bert_speed.py": "a GPU",
+    "finetune_speed.py": "seconds, also on a GPU",
+    "sentences.py": "seconds, also on a GPU",
+    "pretraining_worth.py": "half an hour of two cores",
 }
 """What the other figures need: run the script itself."""
 

@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from segue.batches.codec import Sizes
+from segue.batches.store import columns_of
 from segue.batches.windows import in_windows
+from segue.tasks import task
 
 START = 5000
 
@@ -69,3 +71,9 @@ def test_neighbours_overlap_by_a_quarter_or_more(length: int) -> None:
     parts = row.reshape(-1, 18)[:, 1:-1]
     for one, other in pairwise(parts):
         assert len(set(one.tolist()) & set(other.tolist())) >= 4
+
+
+def test_a_pair_that_is_cut_has_as_many_segments_as_tokens() -> None:
+    ids_T, segments_T = in_windows(sizes_of(16), ids(4), ids(4, 7))
+    batch = task("classify").collate(columns_of(text=[ids_T], segments=[segments_T]), 6)
+    assert batch.segments_BT.tolist() == [[0, 0, 0, 0, 0, 0]] and batch.tokens_BT.shape == (1, 6)

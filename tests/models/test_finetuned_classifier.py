@@ -51,7 +51,18 @@ def test_without_a_body_it_says_what_to_name() -> None:
 
 
 @pytest.mark.parametrize("kind", BODIES)
-@pytest.mark.parametrize("pooling", ["auto", "first", "last", "mean"])
+def test_what_a_body_cannot_do_is_refused(kind: str) -> None:
+    if kind != "bert":
+        with pytest.raises(InputError, match="has seen nothing"):
+            made(kind, pooling="first")
+    with pytest.raises(InputError, match=r"model\.layers=3 .* it has 2\."):
+        made(kind, layers=3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "pooling"),
+    [("bert", "first"), *((kind, pooling) for kind in BODIES for pooling in ("auto", "last", "mean"))],
+)
 def test_pooling_as_its_equation(kind: str, pooling: Any) -> None:
     model = made(kind, pooling=pooling)
     batch = batch_of(model, 3, 9)

@@ -11,6 +11,7 @@ from torch import nn
 
 from segue.batches.codec import Sizes
 from segue.errors import InputError
+from segue.models.bert import Bert
 from segue.models.network import Network
 from segue.training.optimizers import Optimizer
 from segue.training.rates import Config, gradient_norm, optimizer, rate_at
@@ -173,6 +174,12 @@ def test_a_layer_learns_at_a_share_of_the_rate_of_the_one_above(name: Any) -> No
     shares = {key: float(moved[0.5][key] / moved[1.0][key]) for key in moved[1.0]}
     expected = {"vectors.weight": 0.125, "blocks.0.weight": 0.25, "blocks.1.bias": 0.5, "head.weight": 1.0}
     assert {key: shares[key] for key in expected} == pytest.approx(expected, rel=1e-3)
+
+
+def test_the_bias_of_the_output_learns_as_fast_as_the_head() -> None:
+    model = Bert(Bert.Config(layers=2, width=8, heads=2), Sizes(5, marks=("start", "mask")))
+    layers = model.layers_of()
+    assert layers["bias"] == layers["transform.weight"] == 3 and layers["vectors.weight"] == layers["norm.bias"] == 0
 
 
 def test_layer_decay_needs_layers() -> None:

@@ -48,7 +48,8 @@ class Batch:
     places_BK: Any = None
     """Masked language models: the places that are predicted, with targets (B, K)."""
     follows_B: Any = None
-    """Next sentence: 1 if the second chunk of a row follows the first in the text, 0 if it is from elsewhere."""
+    """Next sentence: 1 if the second chunk of a row follows the first in the text, 0 if it is from elsewhere; IGNORE:
+    not asked."""
     firsts_BW: Any = None
     """Tagging by pieces of words: the place of each word, with targets (B, W): that of its first piece or, of a causal
     body, of its last. IGNORE where there is no word."""

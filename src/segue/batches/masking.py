@@ -124,8 +124,8 @@ class MaskedRows(Batches):
 
     def _chunk_pairs(self, rings: Rings, draw: np.random.Generator) -> tuple[Ints, Ints, Ints]:
         """Return ids, segments, and whether the second chunk follows the first: in half of the rows it is text from at
-        least a row's length away. Where a unit ends between the two, the second counts as not next. In a text too short
-        to have an elsewhere the answer is IGNORE."""
+        least a row's length away. The answer is IGNORE, not asked, where a unit ends at the border, since no text goes
+        on there (so that of what is asked exactly half is true), and in a text too short to have an elsewhere."""
         rows, length = len(rings.firsts_B), self.room + 3
         border_B = draw.integers(self.room // 4, self.room - self.room // 4, rows, endpoint=True).clip(1)
         elsewhere_B = rings.sizes_B - 2 * length
@@ -136,10 +136,10 @@ class MaskedRows(Batches):
         offsets_BT = within_T - 1 - after_BT + np.where(after_BT, jump_B[:, None], 0)
         ids_BT = self._taken(rings, offsets_BT)
         around_B2 = self._taken(rings, border_B[:, None] + [-1, 0])  # the last of the first chunk, and what follows it
-        follows_B = ~away_B & (around_B2 != self.sizes.stop).all(1)
+        asked_B = (around_B2 != self.sizes.stop).all(1) & (elsewhere_B > 0)
         ids_BT[:, 0], ids_BT[:, -1] = self.sizes.start, self.sizes.stop
         ids_BT[np.arange(rows), border_B + 1] = self.sizes.stop
-        return ids_BT, after_BT.astype(np.int64), np.where(elsewhere_B > 0, follows_B, IGNORE)
+        return ids_BT, after_BT.astype(np.int64), np.where(asked_B, ~away_B, IGNORE)
 
 
 class Rings(NamedTuple):

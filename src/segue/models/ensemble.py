@@ -30,6 +30,7 @@ from segue.batches.batch import Batch
 from segue.batches.collate import mask_of, pad
 from segue.batches.encode import encode_texts
 from segue.batches.windows import encode_framed
+from segue.data.config import Config as Data
 from segue.data.example import Example
 from segue.errors import InputError
 from segue.linear.features import Rows, rows_of_lengths
@@ -125,7 +126,8 @@ class _Part:
         if cls.task != "classify" or sizes.label != "class":
             raise InputError(f"{name} does not give each row one class; an ensemble is of classifiers that do.")
         self.labels = config["labels"]
-        self.limit = int(tomllib.loads(files["recipe.toml"].decode())["batches"]["length"])
+        recipe = tomllib.loads(files["recipe.toml"].decode())
+        self.limit, self.pairs = int(recipe["batches"]["length"]), Data(columns=recipe["data"]["columns"]).pairs
         make: Callable[[], Any] = partial(cls, config_of(cls.Config, config["config"]), sizes)
         with tempfile.TemporaryDirectory(prefix="segue-") as folder:
             tokenizer, weights = Path(folder) / "tokenizer.json", Path(folder) / "model.safetensors"
@@ -155,9 +157,8 @@ class _Part:
             said: Floats = self.model.rows_logprobs(rows_of_lengths(column.flat, column.lengths(), self.limit))
             return np.maximum(said, LEAST)
         if self.model.framed:
-            pairs = any(text.target for text in texts)
-            columns = encode_framed(texts, self.tokenizer, self.model.sizes, pairs)
-            rows, segments = columns["text"].rows(), columns["segments"].rows() if pairs else []
+            columns = encode_framed(texts, self.tokenizer, self.model.sizes, self.pairs)
+            rows, segments = columns["text"].rows(), columns["segments"].rows() if self.pairs else []
         else:
             rows, segments = column.rows(self.limit), []
         parts = [slice(i, i + _ROWS) for i in range(0, len(rows), _ROWS)]

@@ -15,10 +15,11 @@ from typing import Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from segue.batches.batch import Batch
 from segue.batches.store import Columns
+from segue.errors import InputError
 from segue.models.base import ModelConfig, Sizes
 from segue.models.heading import Heading
 from segue.models.neural_classifier import NeuralClassifier, Objective, check_shares
@@ -41,7 +42,7 @@ class FinetunedClassifier(Heading, NeuralClassifier):
         layers: int = 0
         """The last layers of the body that learn; 0: all, and the token vectors."""
         pooling: Literal["auto", "first", "last", "mean"] = "auto"
-        """One vector for a text: its first place (bert: through its pooler), its last one or the mean of all places."""
+        """A text's vector: its first or last place, or the mean; auto: bert's pooler (frozen: the mean), else last."""
         dropout: float = 0.1
         """Dropout of a text's vector, before the head, and inside the body, if it learns: the share set to 0."""
         loss: Objective = field(default_factory=Objective)
@@ -58,10 +59,11 @@ class FinetunedClassifier(Heading, NeuralClassifier):
 
     def __init__(self, config: Config, sizes: Sizes) -> None:
         super().__init__(config, sizes)
-        self.drop = nn.Dropout(config.dropout)
-        self.head = nn.Linear(self.body.width, sizes.classes)
-        nn.init.normal_(self.head.weight, std=0.02)
-        nn.init.zeros_(self.head.bias)
+        if config.pooling == "first" and self.body.causal:
+            raise InputError(
+                "model.pooling=first with a body that reads from left to right: its first place has seen nothing. "
+                "Expected last or mean."
+            )
 
     @property
     def pooling(self) -> str:

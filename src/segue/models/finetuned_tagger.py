@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from segue.batches.batch import Batch
 from segue.batches.store import Columns
-from segue.models.base import ModelConfig, Sizes
+from segue.models.base import ModelConfig
 from segue.models.heading import Heading
 from segue.models.neural_tagger import NeuralTagger
 
@@ -56,13 +56,6 @@ class FinetunedTagger(Heading, NeuralTagger):
                 raise ValueError(f"layers = {self.layers} learn, and frozen = true lets none learn: leave one out")
 
     config: Config
-
-    def __init__(self, config: Config, sizes: Sizes) -> None:
-        super().__init__(config, sizes)
-        self.drop = nn.Dropout(config.dropout)
-        self.head = nn.Linear(self.body.width, sizes.classes)
-        nn.init.normal_(self.head.weight, std=0.02)
-        nn.init.zeros_(self.head.bias)
 
     @property
     def window(self) -> int:

@@ -56,8 +56,8 @@ class LayerMix(nn.Module):
 
 
 class Heading(Network):
-    """A body with a head. A subclass says which states its head reads (`select`), and has a `head`; its Config has
-    body, frozen, mix, layers and dropout."""
+    """A body with a head, a linear layer. A subclass says which states its head reads (`select`); its Config has body,
+    frozen, mix, layers and dropout."""
 
     framed = True
     body: Any
@@ -68,10 +68,19 @@ class Heading(Network):
         if sizes.body is None:
             raise InputError("This model puts a head on the model of another run: name the run, model.body=runs/bert")
         self.body = make_body(sizes.body, config.dropout)
+        if config.layers > self.body.depth - 1:
+            raise InputError(
+                f"model.layers={config.layers} of the body's last layers should learn, and it has "
+                f"{self.body.depth - 1}. Leave model.layers out, and all of them learn."
+            )
         self.mix = LayerMix(self.body.depth) if config.mix else None
         layers = self.body.layers_of()
         for name, parameter in self.body.named_parameters():
             parameter.requires_grad_(self._learns(name, layers[name]))
+        self.drop = nn.Dropout(config.dropout)
+        self.head = nn.Linear(self.body.width, sizes.classes)
+        nn.init.normal_(self.head.weight, std=0.02)
+        nn.init.zeros_(self.head.bias)
 
     def _learns(self, name: str, layer: int) -> bool:
         """Whether a parameter of the body learns. What predicts tokens is not used, and so stays as it is."""

@@ -146,14 +146,16 @@ class Network(Model, Scorer, nn.Module):
 
     def layers_of(self) -> dict[str, int]:
         """Return the layer of each parameter, by its name: 0 for what stands before the first layer (token vectors),
-        then from 1 on; what stands behind the last one is a layer more."""
+        then from 1 on; what stands behind the last one, and the head, is a layer more."""
         layers: dict[str, int] = {}
         highest = 0
         for name, _ in self.named_parameters():
             found = _LAYER.search(name)
             highest = max(highest, int(found[1]) + 1 if found else 0)
             layers[name] = int(found[1]) + 1 if found else highest + bool(highest)
-        return layers
+        # A module's own parameters, as the bias of the output, come before those of its layers.
+        head = [name for name in layers if name.startswith(self.head_names)]
+        return layers | dict.fromkeys(head, highest + bool(highest))
 
     @property
     def token_tables(self) -> list[tuple[nn.Embedding, bool]]:

@@ -46,19 +46,22 @@ class Kept(NamedTuple):
 
 
 def rate_for(recipe: Recipe) -> float:
-    """Return the learning rate that suits the body of a run, from the rate of its recipe."""
+    """Return the learning rate that suits the body of a run, from the rate of its recipe. The body is another run's
+    model or, with train.init, stands in that run."""
     rate: float = recipe.train.optimizer.rate
-    if not recipe.model.body or recipe.train.init:
+    if not recipe.model_class.framed:
         return rate
     if recipe.model.frozen:
         return rate * HEAD
-    width = files.check_run(Path(recipe.model.body))["config"].get("width", WIDTH)
+    init = recipe.train.init
+    body = files.check_run(Path(init))["sizes"].get("body") if init else files.check_run(Path(recipe.model.body))
+    width = body["config"].get("width", WIDTH) if body else WIDTH
     return float(f"{rate * min(1.0, (WIDTH / width) ** POWER):.2g}")
 
 
 def with_rate(recipe: Recipe, rate: float) -> Recipe:
     """Set the learning rate of a run with a body, unless the user has named one."""
-    if not recipe.model.body or "train.optimizer.rate" in recipe.train.named.split(","):
+    if not recipe.model_class.framed or "train.optimizer.rate" in recipe.train.named.split(","):
         return recipe
     return recipe.with_values("train", optimizer=dataclasses.replace(recipe.train.optimizer, rate=rate))
 

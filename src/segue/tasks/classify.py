@@ -187,7 +187,7 @@ class Classify(Task):
         text = columns["text"].rows(limit)
         read: dict[str, Any] = {}  # of framed rows
         if "segments" in columns:
-            read["segments_BT"] = pad(columns["segments"].rows())
+            read["segments_BT"] = pad(columns["segments"].rows(limit))
         if "hidden" in columns:
             read["hidden_BND"] = pad(columns["hidden"].rows(), dtype=np.float32)
         if "label" not in columns:

@@ -56,7 +56,7 @@ class Tokens(NamedTuple):
 
 def read_tokens(folder: Folder, style: Style) -> Tokens:
     """Read the tokenizer of a folder, whichever of the two kinds it is."""
-    about = folder.json("tokenizer_config.json") if (folder.path / "tokenizer_config.json").exists() else {}
+    about = folder.about_tokens()
     names = _special_names(folder, about, style)
     if _has_wordpieces(folder):
         path, pieces, normalizer = _read_wordpieces(folder, about, names["unk"])
