@@ -118,7 +118,7 @@ def check_back(theirs: Path, ours: Path) -> None:
 def test_what_comes_in_is_the_same_and_goes_out_as_it_came(name: str, tmp_path: Path) -> None:
     model, tokenizer = write_theirs(tmp_path / "hf", name)
     notes = import_run(tmp_path / "hf", tmp_path / "run")
-    assert ("no masked head" in " ".join(notes)) == name.endswith("Model")
+    assert ("masked head is missing" in " ".join(notes)) == name.endswith("Model")
     assert ("pooler is missing" in " ".join(notes)) == name.endswith("MaskedLM")
     origin = origin_of(tmp_path / "run")
     assert origin is not None
