@@ -20,9 +20,8 @@ from pathlib import Path
 
 DATA = Path(os.environ["SEGUE_DATA"])
 BODY = (
-    *("tokens.kind=wordpiece", "tokens.lowercase=true", "tokens.vocab_size=8000", "model.norm=pre"),
-    *("model.position=rotary", "model.layers=4", "model.width=192", "model.heads=6", "model.context=128"),
-    *("batches.length=64", "batches.size=32", "batches.share=0.25", "train.plan=none"),
+    *("tokens.kind=wordpiece", "tokens.lowercase=true", "model.context=64", "batches.length=64", "train.plan=none"),
+    *("train.patience=0", "train.every=1000000", "train.validate_tokens=10000"),
 )
 ROWS, SEEDS = 2000, 5
 

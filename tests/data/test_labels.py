@@ -11,6 +11,7 @@ import pytest
 from segue.data.corpus import Config, Corpus, Example
 from segue.data.shapes import LABELLED
 from segue.errors import InputError
+from segue.recipe import load_recipe
 
 
 def read(path: Path, text: str, **settings: Any) -> list[Example]:
@@ -109,6 +110,24 @@ def test_three_columns_are_a_pair(columns: str, text: str, tmp_path: Path) -> No
     (row,) = read(tmp_path / "a.tsv", text, columns=columns)
     assert (row.label, row.text, row.target) == ("yes", "eins", "zwei")
     assert Config(columns=columns).pairs and not Config(columns="label,text").pairs
+
+
+def test_a_file_that_names_two_texts_is_read_as_pairs(tmp_path: Path) -> None:
+    """Without data.columns the second text would be left out in silence; who names the columns has what he names."""
+    rows = {"a.tsv": "text\ttext2\tlabel\nb\tc\ty\n", "b.jsonl": '{"label": "y", "text": "b", "text2": "c"}\n'}
+    for name, text in rows.items():
+        path = tmp_path / name
+        path.write_text(text)
+        assert load_recipe("naive_bayes", [f"data.path={path}"]).data.columns == "label,text,text2"
+        assert not load_recipe("naive_bayes", [f"data.path={path}", "data.columns=label,text"]).data.pairs
+    (tmp_path / "c.tsv").write_text("label\ttext\tother\nyes\teins\tzwei\n")
+    assert not load_recipe("naive_bayes", [f"data.path={tmp_path / 'c.tsv'}"]).data.pairs
+
+
+def test_two_columns_of_texts_are_refused_with_the_setting_for_a_pair(tmp_path: Path) -> None:
+    rows = [f"{i % 2}\tthe first text {i} of a row\tand {i} is the second\n" for i in range(30)]
+    told = refusal(tmp_path / "a.tsv", "gold\tpremise\thypothesis\n" + "".join(rows))
+    assert "data.columns=gold,premise;" in told and "data.columns=gold,premise,hypothesis" in told
 
 
 def test_pairs_in_jsonl_and_their_overlap(tmp_path: Path) -> None:

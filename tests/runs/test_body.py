@@ -66,6 +66,8 @@ def test_a_run_stands_alone(bodies: Path, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "body")
     moved = run.path.rename(tmp_path / "moved")
     assert list(segue.load(moved, device="cpu").predict(texts)) == said
+    with pytest.raises(InputError, match="has a head already"):
+        train(moved, tmp_path / "twice")
     assert [next(iter(run.predict([text]))).label for text in texts] == [one.label for one in said]
 
 

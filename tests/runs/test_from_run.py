@@ -13,6 +13,7 @@ from segue.data.shapes import LABELLED, PARALLEL, TAGGED, TEXT, Shape
 from segue.errors import InputError
 from segue.recipe import read_recipe
 from segue.runs.from_run import from_run, is_run, named_settings, with_settings
+from segue.runs.pretrained import pretraining
 
 
 @pytest.fixture
@@ -86,10 +87,21 @@ def test_names_of_models_come_before_folders(place: Path) -> None:
         assert not is_run(name)
     run_of("gpt")
     assert is_run("runs/gpt") and is_run("runs/gpt/") and is_run("./gpt")
-    assert is_run("runs/missing")  # so that the message is about runs
+    Path("old").mkdir()
+    assert is_run("runs/missing") and is_run("old/missing")  # so that the message is about runs
+    assert not is_run("gpt/missing") and not is_run("nowhere/missing")
     assert not is_run("lstm") and not is_run("runs.toml") and not is_run("my/own.py")
     with pytest.raises(InputError, match="There is no run folder runs/missing"):
         from_run("runs/missing", TEXT, [])
+
+
+def test_how_long_a_run_was_trained_is_not_known_of_an_imported_one(place: Path) -> None:
+    path = Path(run_of("bert"))
+    (path / "result.json").write_text('{"train_seconds": 2.5}', encoding="utf-8")
+    assert pretraining(str(path))["seconds"] == 2.5
+    config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    (path / "config.json").write_text(json.dumps(config | {"imported": "bert-base"}), encoding="utf-8")
+    assert pretraining(str(path))["seconds"] is None
 
 
 @pytest.mark.parametrize(

@@ -149,8 +149,16 @@ class _Search:
         but = f", but not {' or '.join(missing)} (data.columns={self.config.columns})"[:200] if missing else ""
         return InputError(
             f"{self.where}: the {what} are {shown}{but}. Expected {' and '.join(fields)} in every row; say which to "
-            f"read{'' if what == 'keys' else ', by name or number'}, for example {self.example(by_name)}."
+            f"read{'' if what == 'keys' else ', by name or number'}, for example {self.example(by_name)}"
+            f"{self.pair(by_name)}."
         )
+
+    def pair(self, by_name: bool) -> str:
+        """The setting that reads two texts, where just two columns may hold one and just one the label."""
+        texts, labels = ([at for at, kind in enumerate(self.kinds) if kind == one] for one in ("text", "label"))
+        if not self.shape.optional or self.asked or len(texts) != 2 or len(labels) != 1:
+            return ""
+        return f"; both texts as a pair: {_typed(self.names, [*labels, *texts], by_name)}"
 
     def example(self, by_name: bool) -> str:
         """The setting that reads the columns that are most likely meant."""

@@ -130,6 +130,13 @@ def json_object(line: str) -> dict[str, Any] | str:
     return found if isinstance(found, dict) else "is not a JSON object"
 
 
+def optional_named(shape: Shape, extension: str, lines: list[str]) -> str:
+    """The data.columns of a file whose header or keys name all columns of a shape, the optional ones too; else ""."""
+    columns = (*shape.keys, *shape.optional)
+    names = [name.strip() for name in _names(extension, lines)]
+    return ",".join(columns) if shape.optional and all(names.count(name) == 1 for name in columns) else ""
+
+
 def _names(extension: str, lines: list[str]) -> list[str]:
     """The keys of the first JSON object, or the cells of a table's first row, which may be a header."""
     if not lines:
@@ -212,12 +219,13 @@ def _labelled_example(values: Values, config: Config) -> Example | str:
         return Example(text, ",".join(names), tags=names, target=second)
     if not label:
         return "has no label"
-    if config.label == "number" and not _is_number(label):
+    if config.label == "number" and not is_number(label):
         return f"has the label '{label[:60]}', which is no number below 1e18 (data.label=number)"
     return Example(text, label, target=second)
 
 
-def _is_number(label: str) -> bool:
+def is_number(label: str) -> bool:
+    """Whether data.label=number can read a label."""
     if "_" in label:  # Python would read 1_000 as 1000
         return False
     try:

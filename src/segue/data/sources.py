@@ -21,7 +21,7 @@ from segue.data.example import Example
 from segue.data.files import blocks, describe_file, extension, lines
 from segue.data.ledger import Ledger
 from segue.data.readers import Reader
-from segue.data.shapes import ANY_OTHER, PARALLEL, TEXT, Shape, guess
+from segue.data.shapes import ANY_OTHER, PARALLEL, TEXT, Shape, guess, optional_named
 from segue.data.tables import PEEKED_ROWS, is_conll, is_fasttext
 from segue.data.units import units
 from segue.errors import InputError, nearest
@@ -167,6 +167,15 @@ def guess_shape(path: str, form: Format = "auto", encoding: str = "utf-8") -> Sh
     files = {extension(file) if form == "auto" else f".{form}": file for file in reversed(found)}
     shapes = [guess(kind, _first_lines(file, encoding)) for kind, file in files.items()]
     return shapes[0] if all(shape is shapes[0] for shape in shapes) else TEXT
+
+
+def optional_columns(path: str, shape: Shape, form: Format = "auto", encoding: str = "utf-8") -> str:
+    """The data.columns of a file that names the optional columns of a shape as well (label,text,text2); else ""."""
+    try:
+        file = _find(path, shape, Config(path), Ledger())[0]
+        return optional_named(shape, extension(file) if form == "auto" else f".{form}", _first_lines(file, encoding))
+    except (InputError, OSError, ValueError):  # the reader of the file will say what is wrong
+        return ""
 
 
 def with_source(config: Config) -> Config:

@@ -43,7 +43,7 @@ def export_zip(run: Path, path: Path) -> None:
 def import_zip(path: Path, out: Path) -> None:
     """Unpack an exported run into a new folder; refuse an incomplete one, and leave nothing behind."""
     if not path.is_file():
-        raise InputError(f"There is no file {path}. Expected what `segue export RUN --to zip PATH` wrote.")
+        raise InputError(f"There is no file or folder {path}. `segue import --help` says what is read.")
     if out.exists():
         raise InputError(f"{out} exists already; nothing is overwritten. Choose another --out.")
     with atomic_folder(out) as beside:

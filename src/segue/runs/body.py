@@ -82,7 +82,13 @@ def check_body(recipe: Recipe, store: Path) -> None:
             f"{recipe.kind} puts a head on the model of another run: name that run, model.body=runs/bert. Train one "
             "on text first: segue train bert book.txt"
         )
-    kind = files.check_run(Path(recipe.model.body))["kind"]
+    run = files.check_run(Path(recipe.model.body))
+    kind = run["kind"]
+    if run["sizes"].get("body"):
+        raise InputError(
+            f"model.body={recipe.model.body} is a {kind}, which has a head already. Name the run under it, or go "
+            f"on with this one: segue train {kind} DATA train.init={recipe.model.body}"
+        )
     if kind.endswith(".py") or not issubclass(model_class(kind), Body):
         raise InputError(
             f"model.body={recipe.model.body} is a {kind}, which has no hidden states to put a head on. Expected a run "

@@ -54,8 +54,12 @@ def is_run(what: str) -> bool:
     """Whether a model is named by a run folder: not a kind or a recipe, but a folder, or a path that should be one."""
     if what in (*models.kinds(), *recipe_names()) or what.endswith((".toml", ".py")):
         return False
-    there = any((Path(what) / name).exists() for name in ("recipe.toml", "config.json"))
-    return there or what.startswith(("runs/", "./", "../", "/"))
+    if any((Path(what) / name).exists() for name in ("recipe.toml", "config.json")):
+        return True
+    folder = Path(what).parent  # of old/bert, where old is a folder and no kind of model
+    return what.startswith(("runs/", "./", "../", "/")) or (
+        "/" in what and folder.is_dir() and what.partition("/")[0] not in models.kinds()
+    )
 
 
 def from_run(run: str, shape: Shape, lines: Sequence[str], trust: bool = False) -> FromRun:

@@ -169,7 +169,7 @@ def _prepare(begun: Begun, world: World, progress: Progress, store: Path) -> Pre
         corpus.ledger.unknown_rate = held_out.unknown_rate
     _note_vectors(recipe, corpus)
     if body is not None and body.weights:
-        corpus.ledger.note(f"the body under its head, sha256 {body.sha256}", recipe.model.body)
+        corpus.ledger.note(f"the head is put on a body, weights of sha256 {body.sha256}", recipe.model.body)
     write_ledger(corpus, path)
     begun.broadcast(world, codec.labels, held_out is not None)
     return Prepared(corpus, codec, encoded.store, held_out, body)

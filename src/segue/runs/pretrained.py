@@ -19,7 +19,10 @@ def pretraining(run: str) -> dict[str, Any]:
     as of a run that was imported."""
     try:
         result = read_json(Path(run) / "result.json")
+        imported = "imported" in read_json(Path(run) / "config.json")
     except InputError:
+        imported = True
+    if imported:
         return {"run": run, "seconds": None}
     before = result.get("pretrained") or {"seconds": 0.0}
     known = [result.get("train_seconds"), before["seconds"]]

@@ -25,7 +25,8 @@ from segue.data.config import Config as Data
 from segue.data.config import Label as LabelKind
 from segue.data.corpus import Corpus
 from segue.data.example import Example
-from segue.data.shapes import LABELLED, Shape
+from segue.data.shapes import LABELLED, Shape, is_number
+from segue.data.sources import optional_columns
 from segue.errors import InputError
 from segue.inference import metrics
 from segue.inference.by_length import batches_by_length, windows
@@ -134,6 +135,12 @@ class Classify(Task):
         return LABELLED
 
     def defaults(self, values: Values, model: type[Model]) -> None:
+        """Read pairs where the file names its columns label, text and text2."""
+        data = values["data"]
+        if "path" in data and "columns" not in data:
+            how = {ours: str(data[key]) for ours, key in (("form", "format"), ("encoding", "encoding")) if key in data}
+            if columns := optional_columns(str(data["path"]), LABELLED, **how):  # type: ignore[arg-type]
+                data["columns"] = columns
         if issubclass(model, Counted) and not values["batches"].get("length"):
             values["batches"]["length"] = WHOLE
 
@@ -160,11 +167,7 @@ class Classify(Task):
         else:
             check_two(labels, data.path)
         if len(labels) > max(MANY_LABELS, sum(corpus.counts.values()) / 2):
-            raise InputError(
-                f"{data.path} has {len(labels):,} different labels, one for every row or two, such as "
-                f"'{labels[0][:60]}'. Expected each label many times: is the text where the label should be? "
-                f"data.columns={_swapped(data.columns)} reads them the other way round."
-            )
+            raise InputError(_too_many(labels, data))
         check_test(corpus, labels, of)
         _check_positive(labels, data)
         return labels
@@ -389,6 +392,17 @@ def _targets(group: Sequence[Example], codec: Codec) -> NDArray[Any]:
     if label == "number":
         return np.array([float(example.label) for example in group], _STORED[label])
     return np.array([index_of(index, example.label, example) for example in group], _STORED[label])
+
+
+def _too_many(labels: Sequence[str], data: Data) -> str:
+    """Say that there is almost a label for every row, and what may be meant: numbers, or the text of each row."""
+    found = f"{data.path} has {len(labels):,} different labels, one for every row or two, such as '{labels[0][:60]}'. "
+    if all(map(is_number, labels)):
+        return f"{found}Expected each label many times. Are they numbers to be learnt? data.label=number says so."
+    return (
+        f"{found}Expected each label many times: is the text where the label should be? "
+        f"data.columns={_swapped(data.columns)} reads them the other way round."
+    )
 
 
 def _swapped(columns: str) -> str:

@@ -305,6 +305,9 @@ def test_a_label_that_plainly_stands_second_is_read_there_unless_columns_are_nam
     Path("named.tsv").write_text("\n".join(["review\tgood", *rows]))
     with pytest.raises(segue.InputError, match=r"data\.columns=good,review reads them the other way round"):
         segue.train("bow", "named.tsv", "r", {"data.columns": "review,good"})
+    Path("stars.tsv").write_text("\n".join(f"{i / 7:.2f}\ta film of the year {i}" for i in range(60)))
+    with pytest.raises(segue.InputError, match=r"60 different labels.*data\.label=number"):
+        segue.train("bow", "stars.tsv", "r")
     run = segue.train("bow", "reviews.tsv", "r", {"train.steps": 2})
     assert run.labels == ("0", "1") and any("(data.columns=2,1)" in note for note in run.ledger_summary())
 

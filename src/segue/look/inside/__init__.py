@@ -41,7 +41,7 @@ def look(
     `view` is one of `views()`, by default the first that applies. `target` is what a source is translated into.
     """
     if view and view not in views():
-        raise InputError(f"There is no view '{view}'.{nearest(view, views())} There are: {', '.join(views())}.")
+        raise InputError(f"There is no view '{view}'.{nearest(view, views())} `segue look --help` explains them.")
     if not view:
         view = _default(opened.model)
     given = {**({"target": target} if target else {}), **options}
