@@ -171,8 +171,8 @@ def test_the_rate_of_the_recipe_suits_the_body(bodies: Path, tmp_path: Path) -> 
     assert rate_for(load_recipe("finetuned_classifier", wide)) == pytest.approx(3e-5, rel=0.1)
     config["sizes"]["body"] = {"config": {"width": 768}}
     (tmp_path / "wide" / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    going_on = load_recipe("finetuned_classifier", [f"train.init={tmp_path / 'wide'}"])
-    assert rate_for(going_on) == pytest.approx(3e-5, 0.1)
+    goes_on = load_recipe("finetuned_classifier", [f"train.init={tmp_path / 'wide'}"])
+    assert rate_for(goes_on) == pytest.approx(3e-5, rel=0.1)
     named = load_recipe("finetuned_classifier", [*wide, "train.optimizer.rate=0.02"])
     assert with_rate(named, 3e-5).train.optimizer.rate == 0.02
 
