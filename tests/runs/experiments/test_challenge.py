@@ -36,7 +36,7 @@ def made_run(
         path=Path("runs/made"),
         task=tasks.task("classify"),
         sizes=SimpleNamespace(label="class"),
-        tokenizer=SimpleNamespace(kind="word"),
+        tokenizer=SimpleNamespace(kind="word", row=lambda text: text),
         recipe=SimpleNamespace(name="made", data=SimpleNamespace(pairs=False)),
         labels=tuple(labels),
         unknown=lambda text: [word for word in re.findall(r"[\w']+", text) if not known(word)],

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from segue.batches.batch import IGNORE, Batch
 from segue.batches.masking import masked
-from segue.inference.masked import window_of
 from segue.inference.opened import Opened
 from segue.look.inside.reading import MOST_TOKENS, check_some, names_of
 from segue.look.inside.view import View
@@ -62,6 +61,8 @@ class _Drawn(NamedTuple):
 
 
 def _drawn(opened: Opened, text: str, seed: int) -> _Drawn:
+    from segue.inference.masked import window_of  # it imports torch, and views are listed without
+
     check_some(text)
     codec = opened.codec
     ids = codec.tokenizer.encode(text).astype(np.int64)[: min(MOST_TOKENS, window_of(opened)) - 2]
