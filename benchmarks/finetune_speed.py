@@ -113,6 +113,7 @@ def cpu(folder: Path, body: Path | None) -> None:
     if body is None:
         body, text = folder / "body", Path(os.environ["SEGUE_DATA"]) / "wikitext-2" / "train.txt.xz"
         shape = ("model.layers=6", "model.width=256", "model.heads=4", "model.dropout=0.1", "tokens.kind=wordpiece")
+        shape += ("model.norm=post", "model.position=learned")  # as Hugging Face's BERT has them
         segue("train", "bert", str(text), *shape, "train.seconds=30", "--threads", "2", "--out", str(body))
     segue("export", str(body), "--to", "hf", str(folder / "theirs"))
     for seed in range(3):
