@@ -138,7 +138,9 @@ def test_states_of_a_frozen_body_are_computed_once(
 def test_several_labels_and_numbers_of_pairs(bodies: Path, tmp_path: Path, label: str) -> None:
     lines = [f"{i % 7 if label == 'number' else 'ab'[i % 2]}\t{a}\t{b}\n" for i, (b, a) in enumerate(rows_of())]
     (tmp_path / "pairs.tsv").write_text("".join(lines), encoding="utf-8")
-    run = train(bodies / "bert", tmp_path / "run", tmp_path / "pairs.tsv", data__label=label, data__columns="1,2,3")
+    data = {"data__label": label, "data__columns": "1,2,3"}
+    # At the first place the second text changes a body this small by less than a float32 can hold.
+    run = train(bodies / "bert", tmp_path / "run", tmp_path / "pairs.tsv", model__pooling="mean", **data)
     one, two = run.predict(["a cow\tmy lake", "a cow\tthe old cow sees a red barn near my lake and eats"])
     assert one.number != two.number if label == "number" else one.probabilities != two.probabilities
 
