@@ -1,6 +1,6 @@
 """What 15 minutes of pre-training on two cores are worth: 2,000 rows of SST-2, from the body and from nothing.
 
-    SEGUE_DATA=folder PYTHONPATH=src python3 benchmarks/pretraining_worth.py OUT [SECONDS]
+    SEGUE_DATA=folder PYTHONPATH=src python3 benchmarks/pretraining_worth.py OUT [SECONDS [THREADS]]
 
 Pre-trains a small BERT on WikiText-2 and puts heads on it and on the same body with random weights, five seeds each,
 with `segue compare`: its verdict counts chance in the test rows and in training. The rows are drawn from SST-2's
@@ -53,17 +53,18 @@ def rows(name: str) -> list[str]:
 
 
 def main() -> None:
-    out, seconds = Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "900"
+    out = Path(sys.argv[1])
+    seconds, threads = sys.argv[2] if len(sys.argv) > 2 else "900", sys.argv[3] if len(sys.argv) > 3 else "2"
     out.mkdir(parents=True, exist_ok=True)
     text, held_out = (DATA / "wikitext-2" / f"{name}.txt.xz" for name in ("train", "valid"))
     if not (out / "body" / "result.json").exists():
-        given = (f"data.validation={held_out}", *BODY, f"train.seconds={seconds}", "--threads", "2")
+        given = (f"data.validation={held_out}", *BODY, f"train.seconds={seconds}", "--threads", threads)
         print(segue("train", "bert", str(text), *given, "--out", str(out / "body")))
         make_random(out)
     (out / "train.tsv").write_text("\n".join(random.Random(0).sample(rows("train"), ROWS)))
     (out / "dev.tsv").write_text("\n".join(rows("dev")))
     models = f"{out / 'body'},{out / 'random'},nbsvm"
-    given = ("--models", models, "--seeds", str(SEEDS), f"data.test={out / 'dev.tsv'}", "--threads", "2")
+    given = ("--models", models, "--seeds", str(SEEDS), f"data.test={out / 'dev.tsv'}", "--threads", threads)
     print(segue("compare", str(out / "train.tsv"), *given, "--out", str(out / "compare")))
     body = json.loads((out / "body" / "result.json").read_text())
     print({name: body.get(name) for name in ("parameters", "steps", "epochs", "wall_seconds", "masked_perplexity")})

@@ -41,9 +41,9 @@ def view(opened: Opened, text: str, seed: int = 0) -> View:
         names[place] = f"{name}→{names[place]}" if way == "changed" else names[place]
     counts = ", ".join(f"{ways.count(way)} {way}" for way in _SHADES)
     note = (
-        f"{len(ways)} of {len(names)} tokens are predicted: {counts}. Over many texts these are 15 % of the tokens: "
-        "12 % are read as the mask, 1.5 % as a random token (here behind the arrow), 1.5 % as they are.\n"
-        "Tokens without a shade have no loss."
+        f"{len(ways)} of {len(names)} tokens are predicted: {counts}. Over many texts these are 15 % of the tokens, as "
+        "in BERT (batches.share of a recipe may say another share): 12 % are read as the mask, 1.5 % as a random token "
+        "(here behind the arrow), 1.5 % as they are.\nTokens without a shade have no loss."
     )
     shown = View("text", "What training reads", note, ("text",), ("way",), tuple(names), shades[None, None])
     return shown._replace(beside=(_guesses(opened, drawn, true),) if ways else ())
