@@ -204,7 +204,7 @@ def test_twenty_kills_at_random_moments(stable: Stable, text: Path, whole: Whole
 
 def test_killed_at_every_touch_of_the_disk(stable: Stable, text: Path, tmp_path: Path) -> None:
     """One kill after the other: at the first touch, then at the second, and so on, to the last that a run makes."""
-    small = {"steps": 8, "every": 2}
+    small = {"steps": 6, "every": 2}
     whole = tmp_path / "whole"
     finish(stable, *command(text, whole, **small))
     kills = finished = in_saving = 0
