@@ -129,6 +129,13 @@ def kept_body(store: Path) -> Kept | None:
     return Kept(spec, weights if "sha256" in found else None, found.get("sha256", ""), found["pretrained"])
 
 
+def inputs_of(recipe: Recipe, sizes: Sizes) -> tuple[str, ...]:
+    """List the optional fields of Batch that the model of a run reads, or the body under its head: letters."""
+    own: tuple[str, ...] = recipe.model_class.inputs_of(recipe.model)
+    read = () if sizes.body is None else model_class(sizes.body.kind).inputs
+    return (*own, *(name for name in read if name == "chars_BTC" and name not in own))
+
+
 def with_body(sizes: Sizes, body: Kept | None, length: int) -> Sizes:
     """Add a body to the sizes of a run: its marks and separators, and windows of `length` tokens at the most."""
     if body is None:
