@@ -69,9 +69,8 @@ def take_letters(text: Column, words: Sequence[str], first: int) -> tuple[Column
     in order, 0 after each."""
     rows = [spelt([words[i - first] for i in row[row >= first].tolist()]) for row in text.rows()]
     letters = Column.of(rows)
-    return Column(np.where(text.flat >= first, UNK, text.flat), text.ends), letters._replace(
-        flat=letters.flat.astype(np.uint32)
-    )
+    ids = np.where(text.flat >= first, UNK, text.flat)
+    return Column(ids, text.ends), Column(letters.flat.astype(np.uint32), letters.ends)
 
 
 def place_letters(unknown_BT: NDArray[np.bool_], rows: Sequence[NDArray[Any]]) -> NDArray[np.int64]:

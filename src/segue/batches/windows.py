@@ -41,7 +41,7 @@ def encode_framed(
     if letters:
         words = unknown_words([text for side in sides for text in side], tokenizer)
         columns["text"], columns["letters"] = take_letters(columns["text"], words, sizes.ids)
-    columns["text"] = columns["text"]._replace(flat=columns["text"].flat.astype(id_dtype(sizes.ids)))
+    columns["text"] = Column(columns["text"].flat.astype(id_dtype(sizes.ids)), ends)
     if pairs:
         columns["segments"] = Column(np.concatenate([segments for _, segments in rows]).astype(np.uint8), ends)
     return columns

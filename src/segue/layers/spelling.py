@@ -73,7 +73,7 @@ class Spelling(nn.Module):
 
     def forward(self, tokens_BT: Tensor, chars_BTC: Tensor | None = None) -> Tensor:
         """x_BTD. `chars_BTC`: the letters of words that are not in the vocabulary, 0 elsewhere."""
-        if tokens_BT.is_cuda:  # every place is read, so that all shapes are fixed
+        if tokens_BT.device.type != "cpu":  # every place is read, so that all shapes are fixed
             letters_BTC = self.letters_VC[tokens_BT]
             if chars_BTC is not None:
                 letters_BTC = torch.where(chars_BTC[:, :, :1] > 0, framed(chars_BTC), letters_BTC)

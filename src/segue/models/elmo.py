@@ -102,6 +102,11 @@ class Elmo(Network, LanguageModel, Body):
     def spell(self, words: Sequence[str]) -> None:
         self.words.spell(words)
 
+    def layers_of(self) -> dict[str, int]:
+        parts = {name: name.split(".") for name, _ in self.named_parameters()}
+        of = {"words": lambda _: 0, "head": lambda _: self.depth}
+        return {name: of.get(part[0], lambda part: 1 + int(part[2]))(part) for name, part in parts.items()}
+
     # The forward half, a language model
 
     def forward(self, batch: Batch, state: RecurrentState | None = None) -> tuple[Tensor, RecurrentState]:

@@ -1,6 +1,6 @@
 """Fine-tuning: a new head on a body, which is another run's model that reads the text (model.body).
 
-The body is any model with hidden states: bert, gpt, rnn_lm. Its weights are the run's own, under `body.`; the body's
+The body is any model with hidden states: bert, elmo, gpt, rnn_lm. Its weights are the run's own, under `body.`; that
 run is read once, when training begins. With `frozen` the body stays as it is, and its states are computed once for each
 row; with `layers` only its last layers learn (gradual unfreezing, Howard and Ruder 2018, in one step).
 

@@ -92,7 +92,7 @@ def check_body(recipe: Recipe, store: Path) -> None:
     if kind.endswith(".py") or not issubclass(model_class(kind), Body):
         raise InputError(
             f"model.body={recipe.model.body} is a {kind}, which has no hidden states to put a head on. Expected a run "
-            "of bert, gpt or rnn_lm."
+            "of bert, elmo, gpt or rnn_lm."
         )
 
 

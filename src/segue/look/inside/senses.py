@@ -2,7 +2,7 @@
 
     h_i      the state of a layer at the word in sentence i: the mean over its tokens; of a causal body at the last one,
              since the others have not seen the whole word
-    groups   h_i / |h_i| in k groups, each around its mean, so that the squared distances are least (k-means: Lloyd 1982)
+    groups   h_i / |h_i| in k groups, each around its mean, the squared distances least (k-means: Lloyd 1982)
 
 One vector a word would lie on one point. Where the word has two senses, and the model tells them by what stands around
 it, the points fall apart.
