@@ -13,8 +13,8 @@ from segue.data.example import Example
 from segue.errors import InputError
 from segue.look.inside.senses import Seen, in_groups, sentences_with
 
-MONEY = ("money", "loan", "credit", "cash", "account")
-RIVER = ("river", "water", "boat", "fish", "shore")
+MONEY = (("money", "loan", "credit", "cash"), ("lends", "pays"))
+RIVER = (("river", "water", "boat", "fish"), ("floods", "slopes"))
 
 
 def planted(count: int, seed: int = 0) -> tuple[list[str], list[int]]:
@@ -23,8 +23,9 @@ def planted(count: int, seed: int = 0) -> tuple[list[str], list[int]]:
     lines, senses = list[str](), list[int]()
     for _ in range(count):
         sense = int(draw.integers(2))
-        before, after = draw.choice((MONEY, RIVER)[sense], 2)
-        lines.append(f"the {before} of the bank and the {after} .")
+        nouns, verbs = (MONEY, RIVER)[sense]
+        before, after = draw.choice(nouns, 2)
+        lines.append(f"the {before} of the bank {draw.choice(verbs)} the {after} .")
         senses.append(sense)
     return lines, senses
 
@@ -35,10 +36,10 @@ def agreement(groups: Any, senses: list[int]) -> float:
     return max(same, 1 - same)
 
 
-SETTINGS = {"data.unit": "line", "train.steps": 60, "batches.size": 16, "batches.length": 16}
+SETTINGS = {"data.unit": "line", "train.steps": 150, "batches.size": 16, "batches.length": 16}
 BODIES = {
     "elmo": {"model.width": 24, "model.filters": "16,16", "tokens.kind": "space"},
-    "bert": {"model.width": 32, "model.layers": 1, "tokens.kind": "wordpiece", "tokens.vocab_size": 120},
+    "bert": {"model.width": 32, "model.layers": 1, "train.steps": 300},
     "rnn_lm": {"model.width": 48, "tokens.kind": "space"},
 }
 
@@ -62,13 +63,13 @@ def test_planted_senses_fall_apart(run: segue.Run) -> None:
 
 
 def test_one_vector_a_word_does_not_fall_apart(run: segue.Run) -> None:
-    lines, senses = planted(60, 2)
+    lines, _ = planted(60, 2)
     spread = [np.ptp(run.look("bank", "senses", sentences=lines, layer=layer).values_PRC[0, :, :2]) for layer in (0, 1)]
     assert spread[0] < 0.2 * spread[1]  # layer 0 is the word's own vector (bert: without its position)
 
 
 def test_sentences_come_from_the_training_text_or_from_a_file(run: segue.Run, tmp_path: Any) -> None:
-    assert run.look("bank", "senses").title == "'bank' in 49 sentences"  # 2 x 5 x 5 - 1 that was not drawn, or 50
+    assert run.look("bank", "senses").title == "'bank' in 64 sentences"  # 2 x 4 x 2 x 4, each once
     (tmp_path / "more.txt").write_text("\n".join(planted(20, 3)[0]) + "\n")
     shown = run.look("Bank", "senses", data=str(tmp_path / "more.txt"))
     assert json.loads(shown.json())["rows"] and shown.svg().startswith("<svg") and "<html" in shown.html()

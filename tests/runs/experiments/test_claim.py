@@ -101,6 +101,8 @@ def test_all_the_lectures_claims_are_there_and_are_no_recipes() -> None:
         "forget",
         "funnel",
         "labelled-rows",
+        "frozen-or-tuned",
+        "directions",
         "layernorm",
         "masks-15-40",
         "masks-static-dynamic",
