@@ -1,9 +1,9 @@
-"""ELMo trains on words with their letters at 1.3 times the words per second of a plain torch loop of the same layers, or
+"""ELMo trains on words with their letters at 1.3 times the speed of a plain torch loop of the same layers, or
 more, in the same run: on a GPU if there is one, else on two cores.
 
     PYTHONPATH=src python3 benchmarks/elmo_speed.py
 
-The plain loop has the letters of every word of a batch as a tensor, nn.Embedding, nn.Conv1d, highways of nn.Linear, four
+The plain loop has the letters of every word of a batch as a tensor, nn.Embedding, nn.Conv1d, highways of nn.Linear, 4
 nn.LSTM with the residual, one output layer for both directions, cross-entropy, clipping, AdamW and carried state: as
 the papers' own code reads every place. Ours goes the whole way of a run, with its reading of the store. Text, words and
 letters are those of pydoc, and the sizes those of the recipe (on a GPU: of elmo/gpu).
@@ -60,7 +60,7 @@ class Bare(nn.Module):
         self.head = nn.Linear(width, words)
 
     def forward(self, chars: Tensor, state: list[tuple[Tensor, Tensor]] | None) -> tuple[list[Tensor], list]:
-        rows, length, most = chars.shape
+        rows, length, _ = chars.shape
         letters = self.letters(chars.flatten(0, 1)).transpose(1, 2)
         x = torch.cat([conv(F.pad(letters, (0, conv.kernel_size[0] - 1))).amax(2).relu() for conv in self.convs], 1)
         for highway in self.highways:
