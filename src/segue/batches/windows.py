@@ -30,9 +30,8 @@ def encode_framed(
     the unknown words of each row."""
     sides = [[tokenizer.row(example.text) for example in group]]
     sides += [[tokenizer.row(example.target) for example in group]] if pairs else []
-    flat, lengths = tokenizer.encode_many([text for side in sides for text in side])
-    if letters:
-        flat = number_unknown(flat, sizes.ids)
+    encoded, lengths = tokenizer.encode_many([text for side in sides for text in side])
+    flat: Ids = number_unknown(encoded, sizes.ids) if letters else encoded
     texts = np.split(flat, np.cumsum(lengths)[:-1])
     firsts, seconds = texts[: len(group)], texts[len(group) :] if pairs else [None] * len(group)
     rows = [in_windows(sizes, first, second) for first, second in zip(firsts, seconds, strict=True)]

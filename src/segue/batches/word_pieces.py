@@ -37,8 +37,8 @@ def encode_pieces(
     word each of them is, counted over all sentences."""
     room = window - FRAME
     words = [word for sentence in sentences for word in sentence]
-    ids, lengths = codec.tokenizer.encode_words(words)
-    ids = number_unknown(ids, codec.sizes.ids) if codec.letters else ids
+    encoded, lengths = codec.tokenizer.encode_words(words)
+    ids: NDArray[Any] = number_unknown(encoded, codec.sizes.ids) if codec.letters else encoded
     ends = np.cumsum([0, *lengths])
     text, firsts, own, numbers = list[Any](), list[Any](), list[Any](), list[Any]()
     for before, end in pairwise(np.cumsum([0, *map(len, sentences)]).tolist()):
@@ -75,7 +75,7 @@ def collate_pieces(columns: Columns, limit: int, tags: Sequence[NDArray[Any]] | 
     if "letters" in columns and hidden is None:
         chars_BTC = place_letters(tokens_BT == UNK, columns["letters"].rows())
     hidden_BND = None if hidden is None else pad(hidden.rows(), dtype=np.float32)
-    given = {"firsts_BW": firsts_BW, "hidden_BND": hidden_BND, "chars_BTC": chars_BTC}
+    given: dict[str, Any] = {"firsts_BW": firsts_BW, "hidden_BND": hidden_BND, "chars_BTC": chars_BTC}
     return Batch(tokens_BT, targets, mask_of(text), **given)
 
 

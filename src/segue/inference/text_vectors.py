@@ -189,7 +189,7 @@ def _states(opened: Opened, rows: Sequence[_Row], layer: int | None) -> tuple[An
     segments_BT = pad([row.segments for row in rows]) if any(row.segments.any() for row in rows) else None
     letters = [row.letters for row in rows]
     chars_BTC = place_letters(ids_BT == sizes.unk, letters) if opened.codec.letters else None
-    given = {"segments_BT": segments_BT, "chars_BTC": chars_BTC, "unpadded": bool(mask_BT.all())}
+    given: dict[str, Any] = {"segments_BT": segments_BT, "chars_BTC": chars_BTC, "unpadded": bool(mask_BT.all())}
     batch = Batch(ids_BT, None, mask_BT, **given, right_padded=True)
     with torch.inference_mode():
         there, body = batch.to(opened.device), _body(opened.model)

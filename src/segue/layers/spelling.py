@@ -77,7 +77,7 @@ class Spelling(nn.Module):
             letters_BTC = self.letters_VC[tokens_BT]
             if chars_BTC is not None:
                 letters_BTC = torch.where(chars_BTC[:, :, :1] > 0, framed(chars_BTC), letters_BTC)
-            return self.vectors(letters_BTC.flatten(0, 1)).unflatten(0, tokens_BT.shape)
+            return self.vectors(letters_BTC.flatten(0, 1)).view(*tokens_BT.shape, -1)
         ids_U, of_BT = torch.unique(tokens_BT, return_inverse=True)
         letters_UC = self.letters_VC[ids_U]
         if chars_BTC is not None:
@@ -102,8 +102,8 @@ class Spelling(nn.Module):
         x_NDC = self.letter(letters_NC).transpose(1, 2)
         behind_N1C = (letters_NC == 0)[:, None]
         found = []
-        for conv in self.filters:
-            c_NFC = conv(F.pad(x_NDC, (0, conv.kernel_size[0] - 1)))  # type: ignore[index,operator]
+        for reach, conv in enumerate(self.filters):
+            c_NFC = conv(F.pad(x_NDC, (0, reach)))
             found.append(c_NFC.masked_fill(behind_N1C, 0.0).amax(2).relu())
         m_NF = torch.cat(found, 1)
         for highway in self.highways:

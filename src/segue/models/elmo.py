@@ -104,8 +104,8 @@ class Elmo(Network, LanguageModel, Body):
 
     def layers_of(self) -> dict[str, int]:
         parts = {name: name.split(".") for name, _ in self.named_parameters()}
-        of = {"words": lambda _: 0, "head": lambda _: self.depth}
-        return {name: of.get(part[0], lambda part: 1 + int(part[2]))(part) for name, part in parts.items()}
+        ends = {"words": 0, "head": self.depth}
+        return {name: ends[part[0]] if part[0] in ends else 1 + int(part[2]) for name, part in parts.items()}
 
     # The forward half, a language model
 

@@ -373,8 +373,8 @@ class Run:
     def _score(self, texts: Iterable[str], carry: bool) -> Iterator[Line]:
         read, ahead, spelt = tee(map(self._pieces_of, texts), 3)
         streams = (np.append(ids, self.sizes.stop) for _, ids, _ in ahead)
-        unknown = (self.codec.unknown_words(text, ids) for text, ids, _ in spelt)
-        scored = texts_logprobs(self.model, streams, self.sizes.vocab_size, self.device, carry, unknown)
+        letters = (self.codec.unknown_words(text, ids) for text, ids, _ in spelt)
+        scored = texts_logprobs(self.model, streams, self.sizes.vocab_size, self.device, carry, letters)
         for number, found in enumerate(scored):
             text, ids, surfaces = next(read)
             logp = found.tolist()
