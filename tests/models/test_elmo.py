@@ -254,3 +254,59 @@ def test_streams_carry_the_letters_of_unknown_words(tmp_path: Path) -> None:
 def test_subwords_are_refused(lines: list[str], tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"bpe.*word"):
         segue.train("elmo", lines, tmp_path / "run", settings={**FEW, "tokens.kind": "bpe"})
+
+
+class KilledError(Exception):
+    """What ends a run in the middle."""
+
+
+def test_a_killed_run_resumes_bit_for_bit(lines: list[str], tmp_path: Path) -> None:
+    """With the letters of unknown words, some of them hidden, dropout, and the state of the forward half."""
+    path = tmp_path / "lines.txt"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    settings = {**FEW, "model.dropout": 0.2, "train.steps": 12, "train.every": 4, "train.log_every": 2}
+
+    def killed(what: str, share: float, note: str = "") -> None:
+        if note.startswith("step 10"):
+            raise KilledError
+
+    segue.train("elmo", str(path), tmp_path / "once", settings, device="cpu")
+    with pytest.raises(KilledError):
+        segue.train("elmo", str(path), tmp_path / "twice", settings, device="cpu", progress=killed)
+    segue.train(None, out=tmp_path / "twice", resume=True, device="cpu")
+    once, twice = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("once", "twice"))
+    assert once == twice
+
+
+def test_frozen_under_a_tagger_it_keeps_its_weights_and_reads_new_words(run: segue.Run, tmp_path: Path) -> None:
+    rows = [(["the", f"{noun}s", "see", "it"], ["D", "N", "V", "P"]) for noun in ("yak", "gnu", "emu")] * 20
+    settings = {"model.body": str(run.path), "model.frozen": True, "model.mix": True, "train.epochs": 10}
+    tagger = segue.train("finetuned_tagger", rows, tmp_path / "tags", {**settings, "data.validation": 0.1})
+    for name, weight in run.model.state_dict().items():
+        assert torch.equal(weight, tagger.model.body.state_dict()[name])
+    weights = tagger.model.mix.scores.softmax(0)
+    assert len(weights) == 3 and not torch.allclose(weights, weights.mean())  # how much each layer counts was learnt
+    (said,) = tagger.predict(["the zebus see it"])
+    assert said.tags == ("D", "N", "V", "P")
+
+
+def test_several_corpora_carry_their_letters(tmp_path: Path) -> None:
+    from segue.batches.batches import Config as Batches
+    from segue.batches.encode import encode_mixed
+    from segue.batches.streams import Streams
+
+    tokenizer = Tokenizer.train(Tokens(kind="space", min_count=1), [TEXT])
+    texts = [[Example("the gnu eats grass and gnus eat"), Example("yaks")], [Example("zebras eat green grass")]]
+    store = encode_mixed(texts, None, tokenizer, tmp_path, letters=True).store
+    streams = Streams(store, Batches(size=2, length=4), 0)
+    seen = set()
+    for step in range(20):
+        for part in streams.at(step):
+            assert ((part.chars_BTC > 0).any(2) == (part.tokens_BT == 1)).all()
+            seen |= {"".join(chr(c - 1) for c in row[row > 0]) for row in part.chars_BTC[part.tokens_BT == 1]}
+    assert seen == {"gnu", "gnus", "eat", "yaks", "zebras"}
+
+
+def test_a_neural_cache_is_not_made_of_states_that_look_ahead(run: segue.Run, lines: list[str]) -> None:
+    found = segue.evaluate(run, lines[:40], cache=True, validation=None)
+    assert not any("neural" in name for name in found["weights"])
