@@ -49,6 +49,7 @@ class Elmo(Network, LanguageModel, Body):
     records = True
     inputs = ("fresh_B", "chars_BTC")
     tokens = ("word", "space")
+    training_names = ("backward_half.",)
 
     @dataclass(frozen=True)
     class Config(ModelConfig):
