@@ -310,3 +310,4 @@ def test_only_the_forward_half_costs_operations_where_it_writes() -> None:
     letters = LETTERS * (4 * 1 * 3 + 4 * 2 * 5) + 8 * 16 + 8 * 6  # filters at every letter, highway, projection
     assert found.dense == 2 * (letters + 2 * (4 * 6 * 6 + 4 * 6 * 6)) and found.head == 2 * 6 * 50
     assert found.state == 2 * 2 * 6
+    assert found.beside == 2 * 2 * (4 * 6 * 6 + 4 * 6 * 6) + found.head  # in training, the backward half too

@@ -85,6 +85,8 @@ class Costs:
     """Numbers that training keeps of each token for the way back, about; 0 where that is not known."""
     tied: bool
     """Whether the tokens' vectors are the output weights too."""
+    beside: int = 0
+    """Operations of a token that training does beside these: those of a second half with the same output layer."""
 
     @property
     def parameters(self) -> int:
@@ -111,6 +113,7 @@ def costs(cls: Any, config: Any, sizes: Sizes) -> Costs:
     matrices = [(name, p) for name, p in model.named_parameters() if p.dim() >= 2]
     apart = (*model.head_names, *model.training_names)
     inside = [p for name, p in matrices if not name.startswith(apart) and id(p) not in looked_up]
+    other = [p.numel() for name, p in matrices if name.startswith(model.training_names or "-")]
     filters = {id(module.weight) for module in model.modules() if isinstance(module, nn.Conv1d)}
     layers = [layer for name, layer in model.named_modules() if not name.startswith(model.training_names or "-")]
     output = [p.numel() for name, p in matrices if name.startswith(model.head_names)]
@@ -126,6 +129,7 @@ def costs(cls: Any, config: Any, sizes: Sizes) -> Costs:
         state=sum(_state(layer) for layer in layers if isinstance(layer, Recurrent)),
         active=_active(config, sizes) if isinstance(config, Gpt.Config) else 0,
         tied=model.tied,
+        beside=2 * (sum(other) + sum(output)) if other else 0,
     )
 
 
@@ -244,7 +248,10 @@ def _operations(found: Costs, context: int) -> Section:
     if found.attention:
         even = f"as many as the layers' when {found.dense / found.attention:,.0f} are seen"
         rows.append((f"attention, seeing {context:,} tokens", f"{found.attention * context:,}", even))
-    rows.append(("in training", f"{3 * found.token(context):,}", "forward, and twice as many backward"))
+    if found.beside:
+        rows.append(("the other half", f"{found.beside:,}", "in training alone: layers, and the output layer again"))
+    total = 3 * (found.token(context) + found.beside)
+    rows.append(("in training", f"{total:,}", "forward, and twice as many backward"))
     return Section("Operations of a token", rows)
 
 
