@@ -83,8 +83,9 @@ def test_a_shipped_recipe_says_what_it_is_and_its_values_arrive(name: str) -> No
 
 
 def merged(values: dict[str, Any], entries: dict[str, Any]) -> dict[str, Any]:
-    """`entries` with each group filled up with the other keys of the group."""
-    return {key: {**values[key], **value} if isinstance(value, dict) else value for key, value in entries.items()}
+    """`entries` with each group filled up with the other keys of the group, and lists as a recipe has them."""
+    plain = {key: tuple(value) if isinstance(value, list) else value for key, value in entries.items()}
+    return {key: {**values[key], **value} if isinstance(value, dict) else value for key, value in plain.items()}
 
 
 @pytest.mark.parametrize("kind", KINDS)

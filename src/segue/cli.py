@@ -617,9 +617,15 @@ def look(
     view: Annotated[
         str, typer.Option(help=f"What to show: {', '.join(views())}; by default the first that applies.")
     ] = "",
-    layer: Annotated[int | None, typer.Option(help="attention, alignment, gates: the layer, counted from 1.")] = None,
+    layer: Annotated[
+        int | None, typer.Option(help="attention, alignment, gates, senses: the layer, counted from 1.")
+    ] = None,
     head: Annotated[int | None, typer.Option(help="attention, alignment: the head, counted from 1.")] = None,
-    top: Annotated[int | None, typer.Option(help="How many tokens, words or units to show.")] = None,
+    top: Annotated[int | None, typer.Option(help="How many tokens, words, units or senses to show.")] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="senses: the text with the word; by default what the run was trained on."),
+    ] = None,
     other: Annotated[str | None, typer.Option("--with", metavar="RUN", help="Show a second run beside it.")] = None,
     html: Annotated[str | None, typer.Option(metavar="FILE", help="Write a page with the picture.")] = None,
     svg: Annotated[str | None, typer.Option(metavar="FILE", help="Write the picture alone.")] = None,
@@ -640,6 +646,8 @@ def look(
 
     segue look runs/ngram-book "The cows" --with runs/rnn_lm-book
 
+    segue look runs/elmo-book bank --view senses
+
     segue look runs/transformer-pairs "the cow eats" --target "die Kuh frisst" --view alignment
 
     segue look runs/rnn_seq2seq-clips clip.wav --html heard.html    (when each word was heard; of a picture, where seen)
@@ -655,9 +663,9 @@ def look(
     reads_text = not opened[0].sizes.frame
     if reads_text:
         refuse_file_name(text, f'Give what is in it: "$(cat {text})".')
-    shown = opened[0].look(text, view, opened[1] if other else None, **options)
+    shown = opened[0].look(text, view, opened[1] if other else None, data, **options)
     for one in opened:
-        if reads_text and isinstance(one.model, LanguageModel) and view != "sentence_map":
+        if reads_text and isinstance(one.model, LanguageModel) and view not in ("sentence_map", "senses"):
             _warn_unknown(one, text.partition("\t")[0])
     if json:
         typer.echo(shown.json())

@@ -287,9 +287,10 @@ def _settle(values: dict[str, dict[str, Any]], model: type[Model]) -> None:
     if values["tokens"].get("kind", "auto") == "auto":
         values["tokens"]["kind"] = model.tokens[0] if model.tokens else task.tokens
     if model.tokens and values["tokens"]["kind"] not in model.tokens:
+        itself = " and cuts them itself" if len(model.tokens) == 1 else ""
         raise InputError(
-            f"tokens.kind={values['tokens']['kind']} is not for this model: it reads {model.tokens[0]} tokens and cuts "
-            "them itself. Leave it out."
+            f"tokens.kind={values['tokens']['kind']} is not for this model: it reads {' or '.join(model.tokens)} "
+            f"tokens{itself}. Leave it out."
         )
     label = str(values["data"].get("label", "class"))
     if label not in model.labels and label in typing.get_args(Label):

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from segue.batches.spelled_words import UnknownWords
     from segue.tokens.spelling import Speller
     from segue.tokens.tokenizer import Tokenizer
 
@@ -128,9 +129,22 @@ class Codec(NamedTuple):
     """Optional fields of Batch that the model reads (Model.inputs_of)."""
 
     @property
+    def letters(self) -> bool:
+        """Whether the model reads unknown words by their letters."""
+        return "chars_BTC" in self.inputs
+
+    @property
     def source_tokenizer(self) -> Tokenizer:
         """The tokenizer of sources: their own, or that of both sides."""
         return (self.own_source or self.tokenizer).source_side
+
+    def unknown_words(self, text: str, ids: Ids) -> UnknownWords | None:
+        """Return the unknown words of a text, `ids = tokenizer.encode(text)`, if the model reads their letters."""
+        if not self.letters:
+            return None
+        from segue.batches.spelled_words import UnknownWords
+
+        return UnknownWords.of_text(self.tokenizer, text, ids)
 
     def frame(self, first: Ids, second: Ids | None = None) -> tuple[Ints, Ints]:
         """Frame a text, or a pair, as a body reads it: start first STOP [second STOP]; return ids and segments."""

@@ -7,10 +7,12 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from segue.batches.spelled_words import unknown_words, word_column
 from segue.batches.store import Column, Columns, Store, StoreWriter, id_dtype
 from segue.data.corpus import Corpus, Example
 from segue.errors import InputError
@@ -22,6 +24,8 @@ STOP_BYTES = {"line": 1, "paragraph": 2, "document": 0}
 _IDS = ("source", "text")
 """The columns that are text."""
 _GROUP = 1 << 20
+_LETTERS = {"letters": "uint32", "unknown": "int64"}
+"""The columns of unknown words (spelled_words.py)."""
 
 
 class Encoded(NamedTuple):
@@ -73,17 +77,32 @@ def encode_text(
     tokenizer: Tokenizer,
     folder: Path,
     done: Callable[[int], None] = lambda rows: None,
+    letters: bool = False,
 ) -> Encoded:
-    """Write running text: w1 … wn STOP w1 …, one stream."""
-    writer = StoreWriter(folder, {"text": id_dtype(tokenizer.vocab_size)})
+    """Write running text: w1 … wn STOP w1 …, one stream. `letters`: also those of its unknown words."""
+    writer = StoreWriter(folder, {"text": id_dtype(tokenizer.vocab_size), **(_LETTERS if letters else {})})
     unknown = rows = 0
     for group in grouped(examples):
-        flat, _ = tokenizer.encode_many([example.text for example in group], group[0].ends)
+        texts = [example.text for example in group]
+        flat, _ = tokenizer.encode_many(texts, group[0].ends)
         unknown += int((flat == tokenizer.unk).sum()) if tokenizer.closed else 0
+        if letters:
+            _append_letters(writer, tokenizer, texts, flat)
         writer.append("text", flat)
         rows += len(group)
         done(rows)
     return Encoded(writer.close(), writer.sizes["text"], unknown, 0)
+
+
+def _append_letters(
+    writer: StoreWriter, tokenizer: Tokenizer, texts: Sequence[str], flat: NDArray[Any], most: int = sys.maxsize
+) -> None:
+    """Write the letters of the unknown words of some texts, and where they stand, before their ids are written; of the
+    first `most` tokens."""
+    places = np.flatnonzero(flat[:most] == tokenizer.unk)
+    column = word_column(unknown_words(texts, tokenizer)[: len(places)] if len(places) else [])
+    writer.append("letters", column.flat, column.lengths())
+    writer.append("unknown", writer.sizes["text"] + places)
 
 
 def encode_texts(group: Sequence[Example], tokenizer: Tokenizer) -> Column:
@@ -105,17 +124,22 @@ def encode_mixed(
     tokenizer: Tokenizer,
     folder: Path,
     done: Callable[[int], None] = lambda rows: None,
+    letters: bool = False,
 ) -> Encoded:
     """Write running text of several corpora, one after the other: row i of the column `text` is corpus i, and `weight`
     has the proportions in which they are drawn, in whole numbers; without weights, by their tokens."""
-    writer = StoreWriter(folder, {"text": id_dtype(tokenizer.vocab_size), "weight": "int64"})
+    more = _LETTERS if letters else {}
+    writer = StoreWriter(folder, {"text": id_dtype(tokenizer.vocab_size), "weight": "int64", **more})
     unknown = rows = 0
     sizes = []
     for text in texts:
         begun = writer.sizes["text"]
         for group in grouped(text):
-            flat, _ = tokenizer.encode_many([example.text for example in group], group[0].ends)
+            units = [example.text for example in group]
+            flat, _ = tokenizer.encode_many(units, group[0].ends)
             unknown += int((flat == tokenizer.unk).sum()) if tokenizer.closed else 0
+            if letters:
+                _append_letters(writer, tokenizer, units, flat)
             writer.append("text", flat)
             rows += len(group)
             done(rows)
@@ -160,13 +184,20 @@ class HeldOutText(NamedTuple):
 
 
 def encode_split(
-    corpus: Corpus, split: str, tokenizer: Tokenizer, speller: Speller | None, folder: Path, limit: int = 0
+    corpus: Corpus,
+    split: str,
+    tokenizer: Tokenizer,
+    speller: Speller | None,
+    folder: Path,
+    limit: int = 0,
+    letters: bool = False,
 ) -> HeldOutText:
-    """Encode a split of running text, all its corpora; a limit is shared in proportion to their sizes."""
+    """Encode a split of running text, all its corpora; a limit is shared in proportion to their sizes. `letters`: also
+    those of its unknown words."""
     shares = corpus.shares(split) if limit else [0.0] * len(corpus.parts_of(split))
     limits = [math.ceil(limit * share) for share in shares]
     texts = zip(corpus.texts(split), limits, strict=True)
-    held_out = encode_held_out(texts, tokenizer, speller, corpus.config.unit, folder)
+    held_out = encode_held_out(texts, tokenizer, speller, corpus.config.unit, folder, letters)
     return held_out._replace(carry=corpus.config.carry)
 
 
@@ -176,10 +207,12 @@ def encode_held_out(
     speller: Speller | None,
     unit: str,
     folder: Path,
+    letters: bool = False,
 ) -> HeldOutText:
     """Encode running text, with the bytes of every token (`bytes`): texts one after the other, each with its limit of
     about so many tokens (0: all of them)."""
-    writer = StoreWriter(folder, {"text": id_dtype(tokenizer.vocab_size), "bytes": "uint32"})
+    more = _LETTERS if letters else {}
+    writer = StoreWriter(folder, {"text": id_dtype(tokenizer.vocab_size), "bytes": "uint32", **more})
     spelled: dict[int, float] = {}
     ends: list[int] = []
     total, cut = 0, False
@@ -195,6 +228,8 @@ def encode_held_out(
             if tokenizer.closed and speller is not None:
                 words = zip(np.flatnonzero(ids == tokenizer.unk), tokenizer.unknown(example.text, ids), strict=True)
                 spelled |= {begun + int(place): speller.bits(word) for place, word in words if place < left}
+            if letters:
+                _append_letters(writer, tokenizer, [example.text], ids, left)
             if example.ends:
                 ids, sizes = np.append(ids, tokenizer.stop), np.append(sizes, STOP_BYTES[unit])
             writer.append("text", ids[:left])

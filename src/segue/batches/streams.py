@@ -24,6 +24,7 @@ from segue.batches.batches import Batches, Config
 from segue.batches.corpus_mix import STRETCH, CorpusMix
 from segue.batches.noise import blank_places
 from segue.batches.order import stream_offset
+from segue.batches.spelled_words import UnknownWords
 from segue.batches.store import Store
 from segue.tokens.file_format import UNK
 
@@ -50,6 +51,7 @@ class Streams(Batches):
         steps = math.ceil(self.columns / (config.length * MEAN if config.vary else config.length))
         self.per_epoch = min(steps, self.columns)  # a step has one column or more
         self.mix = self._make_mix(store) if "weight" in store.columns else None
+        self.unknown = UnknownWords.of(store.columns)
         self.on_device: Any = None
         """The text as a tensor on the device, if it is kept there."""
 
@@ -64,9 +66,9 @@ class Streams(Batches):
         """Keep the text of one corpus on the device if it fits well; a step then sends only where its rows begin."""
         import torch
 
-        size = self.store.tokens.nbytes if self.mix is None else 0
+        size = self.store.tokens.nbytes if self.mix is None and self.unknown is None else 0
         free = torch.cuda.mem_get_info(device)[0] if device.startswith("cuda") else 0
-        if 0 < size < free / 10 or device == "cpu":
+        if 0 < size < free / 10 or (device == "cpu" and self.unknown is None):
             self.on_device = torch.from_numpy(np.asarray(self.store.tokens).astype(np.int32)).to(device)
 
     def at(self, step: int) -> list[Batch]:
@@ -147,10 +149,13 @@ class Streams(Batches):
         tokens = self.store.tokens
         targets = tokens[places].astype(np.int64)
         inputs = np.where(first, 0, tokens[places - 1].astype(np.int64))
+        chars = None if self.unknown is None else self.unknown.chars(places - 1, inputs == UNK)
         if blank is not None:
             inputs[blank] = UNK
+            if chars is not None:
+                chars[blank] = 0
         mask = np.ones_like(inputs, dtype=bool)
-        whole = Batch(inputs, targets, mask, fresh, unpadded=True, count=targets.size)
+        whole = Batch(inputs, targets, mask, fresh, chars_BTC=chars, unpadded=True, count=targets.size)
         return [whole.rows(part) for part in self._parts()]
 
     def _parts(self) -> list[Ints]:

@@ -20,6 +20,7 @@ from segue.batches.batch import IGNORE, Batch
 from segue.batches.batches import Batches, Config
 from segue.batches.noise import blank_places
 from segue.batches.order import MULTIPLE, TokenBatches
+from segue.batches.spelled_words import UnknownWords
 from segue.batches.store import Store
 from segue.tokens.file_format import STOP, UNK
 
@@ -57,6 +58,7 @@ class UnitRows(Batches):
         begins, widths, counts = _by_width(store, config.length)
         self.token_batches = TokenBatches(begins, widths[:, None], counts, config.size * config.length, seed)
         self.per_epoch = len(self.token_batches)
+        self.unknown = UnknownWords.of(store.columns)
 
     @property
     def shapes(self) -> int | None:
@@ -78,12 +80,16 @@ class UnitRows(Batches):
         stops = own == STOP
         real = inside & (np.cumsum(stops, 1) - stops == 0)  # nothing behind the row's own STOP
         before = np.where(places == 0, STOP, np.asarray(tokens[places - 1], np.int64))
+        chars = None if self.unknown is None else self.unknown.chars(places - 1, real & (before == UNK))
         if self.config.noise != "none":
-            before[blank_places(self.config.share, self.seed, epoch, place, before.shape)] = UNK
+            blank = blank_places(self.config.share, self.seed, epoch, place, before.shape)
+            before[blank] = UNK
+            if chars is not None:
+                chars[blank] = 0
         fresh = np.ones(len(begins), dtype=bool)
         whole = bool(real.all())
         inputs, targets = np.where(real, before, 0), np.where(real, own, IGNORE)
-        return Batch(inputs, targets, real, fresh, unpadded=whole, right_padded=True)
+        return Batch(inputs, targets, real, fresh, chars_BTC=chars, unpadded=whole, right_padded=True)
 
 
 def _by_width(store: Store, length: int) -> tuple[Ints, Ints, Ints]:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segue.batches.codec import Sizes
+from segue.batches.spelled_words import number_unknown, take_letters, unknown_words
 from segue.batches.store import Column, Columns, id_dtype
 from segue.data.example import Example
 from segue.tokens.tokenizer import Tokenizer
@@ -22,23 +23,27 @@ from segue.tokens.tokenizer import Tokenizer
 Ids = NDArray[np.integer[Any]]
 
 
-def encode_framed(group: Sequence[Example], tokenizer: Tokenizer, sizes: Sizes, pairs: bool) -> Columns:
-    """Encode texts, or pairs of them, as framed rows, and of pairs the segment of each token."""
-    firsts = _rows([example.text for example in group], tokenizer)
-    seconds: list[Ids | None] = [None] * len(group)
-    if pairs:
-        seconds = [*_rows([example.target for example in group], tokenizer)]
+def encode_framed(
+    group: Sequence[Example], tokenizer: Tokenizer, sizes: Sizes, pairs: bool, letters: bool = False
+) -> Columns:
+    """Encode texts, or pairs of them, as framed rows, and of pairs the segment of each token. `letters`: also those of
+    the unknown words of each row."""
+    sides = [[tokenizer.row(example.text) for example in group]]
+    sides += [[tokenizer.row(example.target) for example in group]] if pairs else []
+    encoded, lengths = tokenizer.encode_many([text for side in sides for text in side])
+    flat: Ids = number_unknown(encoded, sizes.ids) if letters else encoded
+    texts = np.split(flat, np.cumsum(lengths)[:-1])
+    firsts, seconds = texts[: len(group)], texts[len(group) :] if pairs else [None] * len(group)
     rows = [in_windows(sizes, first, second) for first, second in zip(firsts, seconds, strict=True)]
     ends = np.cumsum([len(ids) for ids, _ in rows], dtype=np.int64)
-    columns = {"text": Column(np.concatenate([ids for ids, _ in rows]).astype(id_dtype(sizes.ids)), ends)}
+    columns = {"text": Column(np.concatenate([ids for ids, _ in rows]), ends)}
+    if letters:
+        words = unknown_words([text for side in sides for text in side], tokenizer)
+        columns["text"], columns["letters"] = take_letters(columns["text"], words, sizes.ids)
+    columns["text"] = Column(columns["text"].flat.astype(id_dtype(sizes.ids)), ends)
     if pairs:
         columns["segments"] = Column(np.concatenate([segments for _, segments in rows]).astype(np.uint8), ends)
     return columns
-
-
-def _rows(texts: Sequence[str], tokenizer: Tokenizer) -> list[Ids]:
-    flat, lengths = tokenizer.encode_many([tokenizer.row(text) for text in texts])
-    return np.split(flat, np.cumsum(lengths)[:-1])
 
 
 def in_windows(sizes: Sizes, first: Ids, second: Ids | None = None) -> tuple[Ids, Ids]:

@@ -20,7 +20,9 @@ from numpy.typing import NDArray
 from segue.batches.batch import IGNORE, Batch
 from segue.batches.codec import Codec
 from segue.batches.collate import mask_of, pad
+from segue.batches.spelled_words import number_unknown, place_letters, take_letters
 from segue.batches.store import Column, Columns, id_dtype
+from segue.tokens.file_format import UNK
 
 FRAME = 2
 """Places that the frame of a row takes."""
@@ -31,9 +33,12 @@ def encode_pieces(
 ) -> tuple[Columns, NDArray[np.int64]]:
     """Encode sentences as rows of at most `window` places. Columns: `text`, the framed pieces; `firsts`, the place of
     each word, that of its `last` piece or of its first; `own`, 1 for a word that belongs to this row and 0 for one that
-    is only context here. Return also which word each of them is, counted over all sentences."""
+    is only context here; `letters`, those of the unknown pieces of each row, if the model reads them. Return also which
+    word each of them is, counted over all sentences."""
     room = window - FRAME
-    ids, lengths = codec.tokenizer.encode_words([word for words in sentences for word in words])
+    words = [word for sentence in sentences for word in sentence]
+    encoded, lengths = codec.tokenizer.encode_words(words)
+    ids: NDArray[Any] = number_unknown(encoded, codec.sizes.ids) if codec.letters else encoded
     ends = np.cumsum([0, *lengths])
     text, firsts, own, numbers = list[Any](), list[Any](), list[Any](), list[Any]()
     for before, end in pairwise(np.cumsum([0, *map(len, sentences)]).tolist()):
@@ -47,6 +52,10 @@ def encode_pieces(
             numbers.append(word)
     columns = {"text": (text, id_dtype(codec.sizes.ids)), "firsts": (firsts, "uint32"), "own": (own, "uint8")}
     made = {name: (Column.of(rows), dtype) for name, (rows, dtype) in columns.items()}
+    if codec.letters:
+        unknown = [name for word in words for name in codec.tokenizer.unknown_in(word)]
+        ids_column, letters = take_letters(made["text"][0], unknown, codec.sizes.ids)
+        made |= {"text": (ids_column, made["text"][1]), "letters": (letters, "uint32")}
     return {n: Column(c.flat.astype(dtype), c.ends) for n, (c, dtype) in made.items()}, np.concatenate(numbers)
 
 
@@ -62,8 +71,12 @@ def collate_pieces(columns: Columns, limit: int, tags: Sequence[NDArray[Any]] | 
         own = [row[: len(places)] for row, places in zip(columns["own"].rows(), firsts, strict=True)]
         targets[pad(own) == 0] = IGNORE
     hidden = columns.get("hidden")
+    tokens_BT, chars_BTC = pad(text), None
+    if "letters" in columns and hidden is None:
+        chars_BTC = place_letters(tokens_BT == UNK, columns["letters"].rows())
     hidden_BND = None if hidden is None else pad(hidden.rows(), dtype=np.float32)
-    return Batch(pad(text), targets, mask_of(text), firsts_BW=firsts_BW, hidden_BND=hidden_BND)
+    given: dict[str, Any] = {"firsts_BW": firsts_BW, "hidden_BND": hidden_BND, "chars_BTC": chars_BTC}
+    return Batch(tokens_BT, targets, mask_of(text), **given)
 
 
 class Window(NamedTuple):

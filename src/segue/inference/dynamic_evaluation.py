@@ -18,7 +18,8 @@ in Adafactor (Shazeer and Stern 2018): without it a rate that suits an LSTM is f
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -112,7 +113,11 @@ class Text:
             self.state, self.before_BT = None, self.before_BT[:, :0]
         tokens_BT, targets_BT = (x_BT[:, batch.mask_BT[0]] for x_BT in (batch.tokens_BT, batch.targets))
         longest = self.longest if self.window or self.carries else max(1, tokens_BT.shape[1])
-        for new_BT, next_BT in zip(tokens_BT.split(longest, 1), targets_BT.split(longest, 1), strict=True):
+        letters: Iterable[Any] = repeat(None)
+        if batch.chars_BTC is not None:
+            letters = batch.chars_BTC[:, batch.mask_BT[0]].split(longest, 1)
+        parts = zip(tokens_BT.split(longest, 1), targets_BT.split(longest, 1), letters, strict=False)
+        for new_BT, next_BT, chars_BTC in parts:
             if not new_BT.shape[1]:
                 return
             room = max(0, self.window - new_BT.shape[1])
@@ -120,7 +125,8 @@ class Text:
             whole_BT = torch.cat([before_BT, new_BT], 1)
             self.before_BT = whole_BT if self.window else before_BT
             aims_BT = torch.cat([torch.full_like(before_BT, IGNORE), next_BT], 1)
-            yield Batch(whole_BT, aims_BT, torch.ones_like(whole_BT, dtype=torch.bool)), before_BT.shape[1]
+            mask_BT = torch.ones_like(whole_BT, dtype=torch.bool)
+            yield Batch(whole_BT, aims_BT, mask_BT, chars_BTC=chars_BTC), before_BT.shape[1]
 
     def placed(self, batch: Batch, parts: Sequence[Tensor]) -> Floats:
         """What was found for the real tokens, in the shape of the batch; 0 elsewhere."""

@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import accumulate, pairwise
+from functools import partial
+from itertools import accumulate, pairwise, repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,8 +21,9 @@ from numpy.typing import NDArray
 from segue.batches.batch import IGNORE, Batch
 from segue.batches.encode import HeldOutText
 from segue.batches.scorer import CARRIED
+from segue.batches.spelled_words import UnknownWords
 from segue.batches.unit_rows import SPAN, unit_borders
-from segue.tokens.file_format import STOP
+from segue.tokens.file_format import STOP, UNK
 
 BLOCK = 2048
 """Bytes of raw text in a block, the piece that intervals and paired tests count."""
@@ -194,6 +196,7 @@ class Reading:
         self, model: Any, held_out: HeldOutText, vocab_size: int, device: str = "cpu", row: int = LONG_ROW
     ) -> None:
         self.model, self.held_out, self.vocab_size, self.device, self.row = model, held_out, vocab_size, device, row
+        self.unknown = UnknownWords.of(held_out.store.columns)
         self.budget = max(16, min(_TOGETHER, _CELLS // vocab_size))
         """Tokens of a batch: their logits must fit into memory."""
         self.rows = 1
@@ -215,7 +218,8 @@ class Reading:
                 for begin, end in pairwise(borders.tolist()):
                     yield from self._stream(begin, end)
             else:
-                yield first, self._side_by_side(np.asarray(tokens[first:last], np.int64), borders - first)
+                unknown = self.unknown and self.unknown.after(first)
+                yield first, self._side_by_side(np.asarray(tokens[first:last], np.int64), borders - first, unknown)
 
     @property
     def way(self) -> str:
@@ -234,17 +238,17 @@ class Reading:
         one_row = _window(self.model) or self.model.in_order
         rows = 1 if one_row else max(1, min(64, (end - begin) // self.row))
         self.rows = max(self.rows, rows)
-        tokens = self.held_out.store.tokens[begin:end]
-        for firsts, logp, real in stream_logprobs(self.model, tokens, rows, self.vocab_size, self.device):
+        tokens, unknown = self.held_out.store.tokens[begin:end], self.unknown and self.unknown.after(begin)
+        for firsts, logp, real in stream_logprobs(self.model, tokens, rows, self.vocab_size, self.device, unknown):
             for first, logs, seen in zip(firsts, logp, real, strict=True):
                 yield begin + first, logs[seen]
 
-    def _side_by_side(self, text: Ints, borders: Ints) -> Floats:
+    def _side_by_side(self, text: Ints, borders: Ints, unknown: UnknownWords | None) -> Floats:
         """Compute log p of the tokens of some units, each a row; units of about the same length share a batch."""
         found = np.zeros(len(text))
         before = np.concatenate(([STOP], text[:-1]))
         before[borders[:-1]] = STOP  # also where the corpus before was cut and has none
-        read = self._read_windows if _window(self.model) else self._read_rows
+        read = self._read_windows if _window(self.model) else partial(self._read_rows, unknown)
         begins, lengths, firsts = _pieces(borders, _window(self.model))
         order = np.argsort(-lengths, kind="stable")
         done = 0
@@ -255,7 +259,15 @@ class Reading:
             done += together
         return found
 
-    def _read_rows(self, text: tuple[Ints, Ints], begins: Ints, lengths: Ints, firsts: Ints, found: Floats) -> None:
+    def _read_rows(
+        self,
+        unknown: UnknownWords | None,
+        text: tuple[Ints, Ints],
+        begins: Ints,
+        lengths: Ints,
+        firsts: Ints,
+        found: Floats,
+    ) -> None:
         """Read one batch of units, the longest first; long ones in several steps, with the state carried on."""
         state: Any = None
         longest, width = int(lengths[0]), min(_WIDEST, self.budget)
@@ -266,8 +278,9 @@ class Reading:
             fresh, last = np.full(len(begins), begin == 0), begin + width >= longest
             batch = _units(text, begins, columns, real)
             batch = replace(batch, mask_BT=mask, fresh_B=fresh, unpadded=bool(mask.all()), right_padded=last)
-            logp, state = self.model.logprobs(batch.to(self.device) if _is_network(self.model) else batch, state)
             places = begins[:, None] + columns
+            batch = with_letters(batch, unknown, places - 1)
+            logp, state = self.model.logprobs(batch.to(self.device) if _is_network(self.model) else batch, state)
             found[places[real]] = np.asarray(logp.cpu() if _is_network(self.model) else logp, np.float64)[real]
 
     def _read_windows(self, text: tuple[Ints, Ints], begins: Ints, lengths: Ints, firsts: Ints, found: Floats) -> None:
@@ -314,30 +327,50 @@ def _units(text: tuple[Ints, Ints], begins: Ints, columns: Ints, real: Bools) ->
     return Batch(before, own, real, unpadded=bool(real.all()))
 
 
+def with_letters(batch: Batch, unknown: UnknownWords | None, places_BT: Ints) -> Batch:
+    """Give a batch of the tokens at some places of a text the letters of its unknown words, if they were kept."""
+    if unknown is None:
+        return batch
+    return replace(batch, chars_BTC=unknown.chars(places_BT, batch.mask_BT & (batch.tokens_BT == UNK)))
+
+
 def texts_logprobs(
-    model: Any, texts: Iterable[NDArray[Any]], vocab_size: int, device: str, carry: bool
+    model: Any,
+    texts: Iterable[NDArray[Any]],
+    vocab_size: int,
+    device: str,
+    carry: bool,
+    unknown: Iterable[UnknownWords | None] = repeat(None),
 ) -> Iterator[Floats]:
-    """Yield log p of the tokens of each text: by itself, or with `carry` read on from the texts before."""
+    """Yield log p of the tokens of each text: by itself, or with `carry` read on from the texts before. `unknown`: the
+    unknown words of each, for a model that reads letters."""
     state: Any = None
-    for text in texts:
+    for text, words in zip(texts, unknown, strict=False):
         if not carry:
-            parts = stream_logprobs(model, text, 1, vocab_size, device)
+            parts = stream_logprobs(model, text, 1, vocab_size, device, words)
             yield np.concatenate([rows[0][real[0]] for _, rows, real in parts])
             continue
         found = []
         width = max(16, min(_WIDEST, _CELLS // vocab_size))
         for begin in range(0, len(text), width):
             cut = _cut(text, begin, min(begin + width, len(text)))[None]
-            batch = _batch(cut, cut[:, 1:], state is None, 1)
+            places = np.arange(begin - 1, begin + cut.shape[1] - 2)[None]
+            batch = with_letters(_batch(cut, cut[:, 1:], state is None, 1), words, places)
             logp, state = model.logprobs(batch.to(device) if _is_network(model) else batch, state)
             found.append(np.asarray(logp.cpu() if _is_network(model) else logp, np.float64)[0])
         yield np.concatenate(found)
 
 
 def stream_logprobs(
-    model: Any, tokens: NDArray[Any], rows: int, vocab_size: int, device: str = "cpu"
+    model: Any,
+    tokens: NDArray[Any],
+    rows: int,
+    vocab_size: int,
+    device: str = "cpu",
+    unknown: UnknownWords | None = None,
 ) -> Iterator[tuple[list[int], Floats, NDArray[np.bool_]]]:
-    """Yield, batch by batch, (place of each row's first token, log p of each row's next tokens, which are real)."""
+    """Yield, batch by batch, (place of each row's first token, log p of each row's next tokens, which are real).
+    `unknown`: the unknown words of the text, for a model that reads letters."""
     if rows == 1 and _window(model):
         yield from _windows(model, tokens, vocab_size, device)
         return
@@ -352,6 +385,7 @@ def stream_logprobs(
                 [_cut(tokens, f + begin, f + end) if f else np.zeros(end - begin + 1, np.int64) for f in firsts]
             )
             batch = _batch(warm, np.full(warm[:, 1:].shape, IGNORE), begin == -_WARM, rows)
+            batch = with_letters(batch, unknown, np.array(firsts)[:, None] + np.arange(begin, end) - 1)
             state = model.logprobs(batch.to(device) if _is_network(model) else batch, state)[1]
     for begin in range(0, length, window):
         end = min(length, begin + window)
@@ -359,6 +393,7 @@ def stream_logprobs(
         real = np.array([np.arange(f + begin, f + end) < min(f + length, len(tokens)) for f in firsts])
         fresh = begin == 0
         batch = _batch(cut, np.where(real, cut[:, 1:], IGNORE), fresh, rows)
+        batch = with_letters(batch, unknown, np.array(firsts)[:, None] + np.arange(begin, end) - 1)
         if fresh and rows > 1:  # only the first row begins a text
             batch.fresh_B[1:] = False
         logp, state = model.logprobs(batch.to(device) if _is_network(model) else batch, state)

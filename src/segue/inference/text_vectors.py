@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 
 from segue.batches.batch import Batch
 from segue.batches.collate import mask_of, pad
+from segue.batches.spelled_words import number_unknown, place_letters, take_letters, unknown_words
+from segue.batches.store import Column
 from segue.data.atomic import atomic_file
 from segue.data.example import Example
 from segue.errors import InputError, nearest
@@ -39,6 +41,7 @@ _LONGEST = 4096
 """Tokens of a window where the model has none."""
 _SOURCES = 64
 """Sources of one batch of a translator."""
+_NONE = Column.of([[]])
 _FIRST = 256
 """Texts of the first window of texts."""
 
@@ -79,8 +82,8 @@ def _check(model: Any, pooling: str, layer: int | None) -> None:
     kind, body = type(model).__module__.rpartition(".")[2], _body(model)
     if not gives_vectors(model):
         raise InputError(
-            f"{kind} has no hidden states, and so no vectors of texts. Expected a run of bert, gpt or rnn_lm, of a "
-            "model that was fine-tuned from one, or of a translator."
+            f"{kind} has no hidden states, and so no vectors of texts. Expected a run of bert, elmo, gpt or rnn_lm, of "
+            "a model that was fine-tuned from one, or of a translator."
         )
     if pooling not in get_args(Pooling):
         raise InputError(f"pooling={pooling} is not known.{nearest(pooling, get_args(Pooling))}")
@@ -106,6 +109,8 @@ class _Row(NamedTuple):
     """The number of its text."""
     ids: Ids
     segments: Ids
+    letters: Ids
+    """Those of its unknown words, if the model reads them."""
 
 
 def _of_states(opened: Opened, examples: Sequence[Example], pooling: str, layer: int | None) -> Vectors:
@@ -131,6 +136,11 @@ def _rows(opened: Opened, number: int, example: Example, pooling: str) -> Iterat
     elif codec.sizes.body is not None:  # as its rows are read in training
         texts = [codec.tokenizer.row(text) for text in texts]
     sides = [codec.tokenizer.encode(text).astype(np.int64) for text in texts]
+    words: list[str] = []
+    if codec.letters:  # numbered, so that they are known again after the text is cut
+        words = unknown_words(texts, codec.tokenizer)
+        flat = number_unknown(np.concatenate(sides), codec.sizes.ids)
+        sides = np.split(flat, np.cumsum([len(side) for side in sides])[:-1])
     if isinstance(opened.model, LanguageModel):
         start = [codec.sizes.start] * opened.decode.starts(sides[0].tolist())
         frame: Callable[..., tuple[Ids, Ids]] = partial(_begun, start)
@@ -144,7 +154,9 @@ def _rows(opened: Opened, number: int, example: Example, pooling: str) -> Iterat
     else:
         cut = [sides]
     for one in cut:
-        yield _Row(number, *frame(*one))
+        ids, segments = frame(*one)
+        text, letters = take_letters(Column.of([ids]), words, codec.sizes.ids) if words else (Column.of([ids]), _NONE)
+        yield _Row(number, text.flat, segments, letters.flat)
 
 
 def _begun(start: list[int], *sides: Ids) -> tuple[Ids, Ids]:
@@ -157,22 +169,48 @@ def _pooled(opened: Opened, rows: Sequence[_Row], pooling: str, layer: int | Non
     """The sum of the states of each row that count, and their number."""
     import torch
 
-    sizes, ids = opened.codec.sizes, [row.ids for row in rows]
-    ids_BT, mask_BT = pad(ids), mask_of(ids)
-    counts_BT = (ids_BT > sizes.stop) & (ids_BT < sizes.vocab_size)
+    hidden_BTD, counts_BT = _states(opened, rows, layer)
     some_B = np.asarray(counts_BT.any(1))
     if pooling != "mean":
         place_B = counts_BT.shape[1] - 1 - counts_BT[:, ::-1].argmax(1) if pooling == "last" else 0
         counts_BT = (np.arange(counts_BT.shape[1]) == np.reshape(place_B, (-1, 1))) & some_B[:, None]
-    segments_BT = pad([row.segments for row in rows]) if any(row.segments.any() for row in rows) else None
-    unpadded = bool(mask_BT.all())
-    batch = Batch(ids_BT, None, mask_BT, segments_BT=segments_BT, unpadded=unpadded, right_padded=True)
     with torch.inference_mode():
-        there, body = batch.to(opened.device), _body(opened.model)
-        hidden_BTD = body.last_layer(there) if layer is None else body.encode(there)[layer]
         weights_BT = torch.from_numpy(counts_BT).to(hidden_BTD)
         sums_BD = torch.einsum("btd,bt->bd", hidden_BTD.float(), weights_BT.float()).cpu().numpy()
     return sums_BD, counts_BT.sum(1).astype(np.float32)
+
+
+def _states(opened: Opened, rows: Sequence[_Row], layer: int | None) -> tuple[Any, NDArray[np.bool_]]:
+    """The states of a layer, hidden_BTD, and which of them are of the text's own tokens."""
+    import torch
+
+    sizes, ids = opened.codec.sizes, [row.ids for row in rows]
+    ids_BT, mask_BT = pad(ids), mask_of(ids)
+    segments_BT = pad([row.segments for row in rows]) if any(row.segments.any() for row in rows) else None
+    letters = [row.letters for row in rows]
+    chars_BTC = place_letters(ids_BT == sizes.unk, letters) if opened.codec.letters else None
+    given: dict[str, Any] = {"segments_BT": segments_BT, "chars_BTC": chars_BTC, "unpadded": bool(mask_BT.all())}
+    batch = Batch(ids_BT, None, mask_BT, **given, right_padded=True)
+    with torch.inference_mode():
+        there, body = batch.to(opened.device), _body(opened.model)
+        hidden_BTD = body.last_layer(there) if layer is None else body.encode(there)[layer]
+    return hidden_BTD, (ids_BT > sizes.stop) & (ids_BT < sizes.vocab_size)
+
+
+def token_states(opened: Opened, texts: Sequence[str], layer: int | None = None) -> Iterator[Vectors]:
+    """Compute, for each text, the states of a layer at its tokens, (tokens, D); of a text longer than the window, at
+    those of its first window."""
+    _check(opened.model, "mean", layer)
+    opened.model.eval()
+    rows = [next(_rows(opened, number, Example(text), "first")) for number, text in enumerate(texts)]
+    found: list[Vectors] = [np.empty(0, np.float32)] * len(rows)
+    tokens = _TOKENS if opened.device == "cpu" else _TOKENS_GPU
+    for places in batches_by_length([len(row.ids) for row in rows], tokens):
+        hidden_BTD, counts_BT = _states(opened, [rows[place] for place in places], layer)
+        hidden = hidden_BTD.float().cpu().numpy()
+        for place, states_TD, own_T in zip(places, hidden, counts_BT, strict=True):
+            found[place] = states_TD[own_T]
+    yield from found
 
 
 # A translator's sources

@@ -151,6 +151,10 @@ class Model(ABC):
     def begin(self, labels: Array | None) -> None:  # noqa: B027
         """Read the labels of the training rows before the first step, for example for class weights."""
 
+    def spell(self, words: Sequence[str]) -> None:  # noqa: B027
+        """Take the tokens of the vocabulary as they are written, in the order of their ids, before the first step: for
+        models that read letters."""
+
 
 class Counted(Model):
     """A model that trains itself, without the trainer: mostly by counting."""

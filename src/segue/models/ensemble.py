@@ -29,6 +29,8 @@ from numpy.typing import NDArray
 from segue.batches.batch import Batch
 from segue.batches.collate import mask_of, pad
 from segue.batches.encode import encode_texts
+from segue.batches.spelled_words import place_letters
+from segue.batches.store import Columns
 from segue.batches.windows import encode_framed
 from segue.data.config import Config as Data
 from segue.data.example import Example
@@ -156,23 +158,32 @@ class _Part:
         if isinstance(self.model, CountedClassifier):
             said: Floats = self.model.rows_logprobs(rows_of_lengths(column.flat, column.lengths(), self.limit))
             return np.maximum(said, LEAST)
+        columns: Columns = {"text": column}
         if self.model.framed:
-            columns = encode_framed(texts, self.tokenizer, self.model.sizes, self.pairs)
-            rows, segments = columns["text"].rows(), columns["segments"].rows() if self.pairs else []
-        else:
-            rows, segments = column.rows(self.limit), []
-        parts = [slice(i, i + _ROWS) for i in range(0, len(rows), _ROWS)]
-        logp_BC: Floats = np.concatenate([self._forward(rows[part], segments[part]) for part in parts])
+            letters = "chars_BTC" in type(self.model.body).inputs
+            columns = encode_framed(texts, self.tokenizer, self.model.sizes, self.pairs, letters)
+        parts = [np.arange(i, min(i + _ROWS, len(texts))) for i in range(0, len(texts), _ROWS)]
+        logp_BC: Floats = np.concatenate([self._forward(taken(columns, part)) for part in parts])
         return np.maximum(logp_BC, LEAST)
 
-    def _forward(self, rows: list[NDArray[Any]], segments: list[NDArray[Any]]) -> Floats:
+    def _forward(self, columns: Columns) -> Floats:
         import torch
 
         with torch.inference_mode():
-            second = pad(segments) if segments else None
-            batch = Batch(pad(rows), np.zeros(len(rows), np.int64), mask_of(rows), segments_BT=second)
+            rows = columns["text"].rows(None if self.model.framed else self.limit)
+            tokens_BT, read = pad(rows), dict[str, Any]()
+            if "segments" in columns:
+                read["segments_BT"] = pad(columns["segments"].rows())
+            if "letters" in columns:
+                read["chars_BTC"] = place_letters(tokens_BT == self.tokenizer.unk, columns["letters"].rows())
+            batch = Batch(tokens_BT, np.zeros(len(rows), np.int64), mask_of(rows), **read)
             logits, _ = self.model(batch.to("cpu"))
             return logits.double().log_softmax(-1).numpy()  # type: ignore[no-any-return]
+
+
+def taken(columns: Columns, rows: NDArray[np.int64]) -> Columns:
+    """Some rows of every column."""
+    return {name: column.take(rows) for name, column in columns.items()}
 
 
 def pooled(logp_PBC: Floats, weights: Floats) -> Floats:

@@ -1,6 +1,6 @@
 """Fine-tuning: a new head on a body, which is another run's model that reads the text (model.body).
 
-The body is any model with hidden states: bert, gpt, rnn_lm. Its weights are the run's own, under `body.`; the body's
+The body is any model with hidden states: bert, elmo, gpt, rnn_lm. Its weights are the run's own, under `body.`; that
 run is read once, when training begins. With `frozen` the body stays as it is, and its states are computed once for each
 row; with `layers` only its last layers learn (gradual unfreezing, Howard and Ruder 2018, in one step).
 
@@ -160,13 +160,14 @@ def _windows(batch: Batch, count: int, window: int) -> Batch:
     """Lay out each window as a row of its own. One that is padding alone gets a real token, or attention to nothing
     would give NaN."""
 
-    def laid_out(array_BT: Any) -> Any:
-        room = count * window - array_BT.shape[1]
-        return F.pad(array_BT, (0, room)).reshape(-1, window)
+    def laid_out(array: Any) -> Any:
+        room = count * window - array.shape[1]
+        return F.pad(array, (*[0] * (2 * array.dim() - 4), 0, room)).reshape(-1, window, *array.shape[2:])
 
     mask = laid_out(batch.mask_BT)
     mask[:, 0] = True
     segments = None if batch.segments_BT is None else laid_out(batch.segments_BT)
     tokens = laid_out(batch.tokens_BT)
-    inner = replace(batch, tokens_BT=tokens, mask_BT=mask, segments_BT=segments, unpadded=False)
+    chars = None if batch.chars_BTC is None else laid_out(batch.chars_BTC)
+    inner = replace(batch, tokens_BT=tokens, mask_BT=mask, segments_BT=segments, chars_BTC=chars, unpadded=False)
     return replace(inner, targets=tokens.new_zeros(len(tokens)), count=len(tokens))

@@ -119,6 +119,9 @@ class Network(Model, Scorer, nn.Module):
     head_names: ClassVar[tuple[str, ...]] = ("head.",)
     """First parts of the names of the head's parameters: with train.init they may have another shape, and Muon leaves
     them to AdamW."""
+    training_names: ClassVar[tuple[str, ...]] = ()
+    """First parts of the names of parameters that a language model learns by, or gives to a head, and does not predict
+    the next token with."""
     compiled: tuple[int, int] | None = None
     """The shape of batches that `regions` are compiled for; other batches run eagerly."""
 

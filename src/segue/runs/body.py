@@ -92,7 +92,7 @@ def check_body(recipe: Recipe, store: Path) -> None:
     if kind.endswith(".py") or not issubclass(model_class(kind), Body):
         raise InputError(
             f"model.body={recipe.model.body} is a {kind}, which has no hidden states to put a head on. Expected a run "
-            "of bert, gpt or rnn_lm."
+            "of bert, elmo, gpt or rnn_lm."
         )
 
 
@@ -127,6 +127,13 @@ def kept_body(store: Path) -> Kept | None:
     spec = BodySpec(found["kind"], found["config"], Sizes.of(found["sizes"]))
     weights = store / _WEIGHTS
     return Kept(spec, weights if "sha256" in found else None, found.get("sha256", ""), found["pretrained"])
+
+
+def inputs_of(recipe: Recipe, sizes: Sizes) -> tuple[str, ...]:
+    """List the optional fields of Batch that the model of a run reads, or the body under its head: letters."""
+    own: tuple[str, ...] = recipe.model_class.inputs_of(recipe.model)
+    read = () if sizes.body is None else model_class(sizes.body.kind).inputs
+    return (*own, *(name for name in read if name == "chars_BTC" and name not in own))
 
 
 def with_body(sizes: Sizes, body: Kept | None, length: int) -> Sizes:

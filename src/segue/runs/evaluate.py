@@ -109,7 +109,8 @@ class Mixing:
         if adapted and self.cache:
             from segue.ngrams.cache import CacheLm
 
-            parts += [_neural_cache(run) for run in self.runs if isinstance(run.model, Body)]
+            # The states of a body that is not causal have seen what comes next: they may not look it up.
+            parts += [_neural_cache(run) for run in self.runs if isinstance(run.model, Body) and run.model.causal]
             parts.append(_Part("cache", CacheLm(self.runs[0].sizes.vocab_size), way="a cache"))
         return parts
 

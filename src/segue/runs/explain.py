@@ -215,8 +215,12 @@ def _heading(recipe: Any, sizes: Sizes, known: Path) -> list[Any]:
 
 
 def _published(config: Any) -> list[Any]:
-    """What is known of published models, beside a size of gpt that is one of them."""
+    """What is known of published models, beside a size of gpt that is one of them; what ELMo added to six tasks."""
+    from segue.look.explain import increases
     from segue.look.explain.llms import sections
+    from segue.models.elmo import Elmo
     from segue.models.gpt import Gpt
 
+    if isinstance(config, Elmo.Config):
+        return increases.sections()
     return sections(config.size) if isinstance(config, Gpt.Config) and config.size != "own" else []

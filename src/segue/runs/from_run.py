@@ -93,7 +93,7 @@ def _no_head(run: str, kind: str, cls: type[Model], task: Task) -> str:
             f"{run} is of the kind {kind}, which has vectors of words and no hidden states for a head. A network can "
             f"begin with them: {other} model.embeddings={run}"
         )
-    wanted = "Expected a run that reads text into hidden states, as of bert, gpt or rnn_lm. " if task.head else ""
+    wanted = "Expected a run that reads text into hidden states, as of bert, elmo, gpt or rnn_lm. " if task.head else ""
     return f"{run} is of the kind {kind}, and {task.shape.name} data cannot train it further. {wanted}Or train: {other}"
 
 

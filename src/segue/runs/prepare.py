@@ -22,7 +22,7 @@ from segue.inference.evaluation import Evaluation
 from segue.models.base import Counted
 from segue.recipe import Recipe
 from segue.runs import folder as files
-from segue.runs.body import Kept, keep_body, kept_body, with_body
+from segue.runs.body import Kept, inputs_of, keep_body, kept_body, with_body
 from segue.runs.leaks import leak, trained_runs, write_hashes
 from segue.runs.resume import Begun
 from segue.runs.run import Run
@@ -201,7 +201,7 @@ def _codec(
         sizes = replace(sizes, source=recipe.data.source, frame=width)
     if source:
         sizes = replace(sizes, source_vocab_size=source.vocab_size)
-    inputs = recipe.model_class.inputs_of(recipe.model)
+    inputs = inputs_of(recipe, sizes)
     return Codec(tokenizer, labels, recipe.data, sizes, speller, source, recipe.tokens.dropout, inputs)
 
 

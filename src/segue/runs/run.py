@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from itertools import tee
+from itertools import islice, tee
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,7 @@ from segue.models import check_trust, fingerprint
 from segue.models.base import Counted, LanguageModel, TrainConfig
 from segue.recipe import Recipe, decode_section, load_recipe, make, read_recipe
 from segue.runs import folder as files
+from segue.runs.body import inputs_of
 from segue.runs.display import Answers, Challenge, Figures, History, card, described
 from segue.runs.leaks import leak, trained_runs
 from segue.runs.questions import STANDARD_INPUT, QuestionFile
@@ -93,7 +94,7 @@ class Run:
         (tokenizer, source), speller = load_sides(path), path / "speller.json"
         sizes = _sizes(config, path, recipe, tokenizer, source)
         spelled = Speller.load(speller) if speller.exists() else None
-        inputs = recipe.model_class.inputs_of(recipe.model)
+        inputs = inputs_of(recipe, sizes)
         codec = Codec(tokenizer, tuple(config["labels"]), recipe.data, sizes, spelled, source, inputs=inputs)
         model = _load_model(path / "model.safetensors", recipe, sizes)
         chosen = "cpu" if isinstance(model, Counted) else pick_device(device)
@@ -173,16 +174,30 @@ class Run:
     def speller(self) -> Speller | None:
         return self.codec.speller
 
-    def look(self, text: str = "", view: str = "", other: Run | None = None, **options: Any) -> View:
-        """Show what the model does with a text; `segue.look.inside.views()` lists the views."""
-        from segue.look.inside import look
+    def look(self, text: str = "", view: str = "", other: Run | None = None, data: Any = None, **options: Any) -> View:
+        """Show what the model does with a text; `segue.look.inside.views()` lists the views. `data`: the text that
+        sentences are taken from (senses), by default what the run was trained on."""
+        from segue.look.inside import look, takes
 
+        if takes(view, "sentences") and "sentences" not in options and "\n" not in text:
+            options["sentences"] = self._sentences(text, data)
+        elif data is not None:
+            raise InputError("data= names the text that sentences are taken from, for the view senses. Leave it out.")
         if other is None:
             return look(self.opened, view, text, **options)
         shown = look(self.opened, view, text, other=other.opened, **options)
         (second,) = shown.beside
         named = second._replace(title=f"{other.path}: {second.title}")
         return shown._replace(title=f"{self.path}: {shown.title}", beside=(named,))
+
+    def _sentences(self, word: str, data: Any) -> list[str]:
+        """Take lines that hold a word from a file, or from the text that the run was trained on."""
+        from segue.look.inside.senses import MOST, sentences_with
+
+        if data is None:
+            return list(islice(sentences_with(word, self._own_corpus(silent).examples("train")), MOST))
+        with self.corpus_for(data, silent, []) as (corpus, split):
+            return list(islice(sentences_with(word, corpus.examples(split)), MOST))
 
     def ledger_summary(self) -> list[str]:
         """Summarise what was skipped, cut or unknown, in sentences."""
@@ -262,7 +277,7 @@ class Run:
         with tempfile.TemporaryDirectory(prefix="segue-") as folder:
             if path is not None:
                 with self.corpus_for(path, progress) as (corpus, split):
-                    yield encode_split(corpus, split, self.tokenizer, self.speller, Path(folder), limit)
+                    yield encode_split(corpus, split, *self._encoding(Path(folder), limit))
                 return
             corpus = self._own_corpus(progress)
             if not corpus.counts["validation"]:
@@ -270,7 +285,10 @@ class Run:
                     f"The run in {self.path} kept no validation text back to find weights on. Give some: --validation "
                     "FILE"
                 )
-            yield encode_split(corpus, "validation", self.tokenizer, self.speller, Path(folder), limit)
+            yield encode_split(corpus, "validation", *self._encoding(Path(folder), limit))
+
+    def _encoding(self, folder: Path, limit: int) -> tuple[Any, ...]:
+        return self.tokenizer, self.speller, folder, limit, self.codec.letters
 
     def _own_corpus(self, progress: Progress) -> Corpus:
         corpus = Corpus(self.recipe.data, self.recipe.shape, progress)
@@ -353,9 +371,10 @@ class Run:
         return sorted((line if end else line.without_end() for line in scored), key=lambda line: line.bits)
 
     def _score(self, texts: Iterable[str], carry: bool) -> Iterator[Line]:
-        read, ahead = tee(map(self._pieces_of, texts))
+        read, ahead, spelt = tee(map(self._pieces_of, texts), 3)
         streams = (np.append(ids, self.sizes.stop) for _, ids, _ in ahead)
-        scored = texts_logprobs(self.model, streams, self.sizes.vocab_size, self.device, carry)
+        letters = (self.codec.unknown_words(text, ids) for text, ids, _ in spelt)
+        scored = texts_logprobs(self.model, streams, self.sizes.vocab_size, self.device, carry, letters)
         for number, found in enumerate(scored):
             text, ids, surfaces = next(read)
             logp = found.tolist()

@@ -147,6 +147,7 @@ def _network(recipe: Recipe, prepared: Prepared, device: str, world: World, prog
     setup.check_size(lambda: cls(recipe.model, codec.sizes))
     torch.manual_seed(train.seed)
     model: Network = cls(recipe.model, codec.sizes)
+    model.spell([codec.tokenizer.name(i) for i in range(codec.tokenizer.vocab_size)])
     setup.take_vectors(model, recipe.model, codec.tokenizer, progress)
     setup.take_body(model, prepared.body and prepared.body.weights)
     setup.take_weights(model, train.init)

@@ -19,6 +19,7 @@ from segue.batches.batches import Config as BatchConfig
 from segue.batches.codec import Codec
 from segue.batches.collate import mask_of, pad
 from segue.batches.encode import Encoded, encode_texts
+from segue.batches.spelled_words import place_letters
 from segue.batches.store import Column, Columns, Store
 from segue.batches.windows import encode_framed
 from segue.data.config import Config as Data
@@ -54,6 +55,7 @@ from segue.tasks.labels import (
     sorted_labels,
     yes_and_no,
 )
+from segue.tokens.file_format import UNK
 from segue.tokens.tokenizer import with_blank
 
 WHOLE = 1 << 24
@@ -174,7 +176,7 @@ class Classify(Task):
 
     def encode(self, group: Sequence[Example], codec: Codec, labelled: bool = True) -> Columns:
         if codec.sizes.body is not None:
-            columns = encode_framed(group, codec.tokenizer, codec.sizes, codec.data.pairs)
+            columns = encode_framed(group, codec.tokenizer, codec.sizes, codec.data.pairs, codec.letters)
         else:
             columns = {"text": encode_texts(group, codec.tokenizer)}
         if labelled:
@@ -190,6 +192,8 @@ class Classify(Task):
             read["segments_BT"] = pad(columns["segments"].rows(limit))
         if "hidden" in columns:
             read["hidden_BND"] = pad(columns["hidden"].rows(), dtype=np.float32)
+        elif "letters" in columns:
+            read["chars_BTC"] = place_letters(pad(text) == UNK, columns["letters"].rows())
         if "label" not in columns:
             return Batch(pad(text), np.full(len(text), IGNORE), mask_of(text), **read)
         label = columns["label"].flat

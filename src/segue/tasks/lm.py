@@ -87,8 +87,8 @@ class RunningText(Task):
         done: Callable[[int], None] = lambda rows: None,
     ) -> Encoded:
         if len(corpus.parts) == 1:
-            return encode_text(corpus.examples(split), codec.tokenizer, folder, done)
-        return encode_mixed(corpus.texts(split), corpus.weights, codec.tokenizer, folder, done)
+            return encode_text(corpus.examples(split), codec.tokenizer, folder, done, codec.letters)
+        return encode_mixed(corpus.texts(split), corpus.weights, codec.tokenizer, folder, done, codec.letters)
 
 
 class Lm(RunningText):
@@ -139,7 +139,7 @@ class Lm(RunningText):
         )
 
     def held_out(self, corpus: Corpus, split: str, codec: Codec, folder: Path, limit: int) -> HeldOut:
-        held_out = encode_split(corpus, split, codec.tokenizer, codec.speller, folder, limit)
+        held_out = encode_split(corpus, split, codec.tokenizer, codec.speller, folder, limit, codec.letters)
         return HeldOut(held_out, len(held_out.spelled) / max(1, len(held_out.store.tokens)))
 
     def batches(
@@ -174,7 +174,8 @@ class Lm(RunningText):
         lossless = codec.tokenizer.lossless
         normalised = opened.model.normalised if normalised is None else normalised
         with tempfile.TemporaryDirectory(prefix="segue-") as folder:
-            held_out = encode_split(corpus, split, codec.tokenizer, codec.speller, Path(folder), limit)
+            given = codec.tokenizer, codec.speller, Path(folder), limit, codec.letters
+            held_out = encode_split(corpus, split, *given)
             scored = score_held_out(opened.model, held_out, codec.sizes.vocab_size, opened.device, LONG_ROW, done)
             first = document_blocks(held_out) if corpus.config.unit == "document" else None
         evaluation = of_scored(scored, lossless, normalised, first)

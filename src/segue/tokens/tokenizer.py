@@ -220,6 +220,12 @@ class Tokenizer(ABC):
         empty = np.flatnonzero(lengths == 0)
         return np.insert(ids, np.cumsum(lengths)[empty], UNK), np.maximum(lengths, 1)
 
+    def unknown_in(self, word: str) -> list[str]:
+        """Return the names of the unknown tokens of a word that is encoded by `encode_words`; only for words."""
+        text = with_blank(word, self.kind)
+        ids = self.encode(text)
+        return self.unknown_names(text, ids) if len(ids) else [word]
+
     def fold_words(self, words: Sequence[str]) -> Ids:
         """Encode each word ignoring case: the first id of a word with the same lower case; only for `space` tokens."""
         raise TypeError(f"Words that are given one by one need space tokens, not {self.kind}.")
@@ -271,6 +277,11 @@ class Tokenizer(ABC):
         if not (ids == UNK).any():
             return []
         return [surface for surface, i in zip(self._surfaces(text), ids, strict=True) if i == UNK]
+
+    def unknown_names(self, text: str, ids: Ids) -> list[str]:
+        """Return the same tokens as `name` would if they were known: with the blank that belongs to a word, also at the
+        beginning of a line; only for words."""
+        raise TypeError(f"Words need word or space tokens, not {self.kind}.")
 
 
 class _Characters(Tokenizer):
@@ -356,6 +367,9 @@ class _Spaces(Tokenizer):
         ids = np.fromiter(map(self._vocabulary.__getitem__, words), np.int32, len(words))
         return ids, np.ones(len(words), np.int64)
 
+    def unknown_in(self, word: str) -> list[str]:
+        return [] if word in self._vocabulary else [word]
+
     @cached_property
     def _folded(self) -> _Vocabulary:
         found = _Vocabulary()
@@ -365,6 +379,9 @@ class _Spaces(Tokenizer):
 
     def fold_words(self, words: Sequence[str]) -> Ids:
         return np.fromiter((self._folded[word.lower()] for word in words), np.int32, len(words))
+
+    def unknown_names(self, text: str, ids: Ids) -> list[str]:
+        return [word for word, i in zip(blank_words(text), ids, strict=True) if i == UNK]
 
     def decode(self, ids: Iterable[int]) -> str:
         return " ".join(REPLACEMENT if i == UNK else self._names[i] for i in ids if i != STOP)
@@ -402,6 +419,9 @@ class _Words(_Split):
 
     def _surfaces(self, text: str) -> list[str]:
         return list(without_line_blanks(self._pieces(text), text))
+
+    def unknown_names(self, text: str, ids: Ids) -> list[str]:
+        return [piece for piece, i in zip(self._pieces(text), ids, strict=True) if i == UNK]
 
     @cached_property
     def _of_letters(self) -> tuple[frozenset[int], frozenset[int]]:

@@ -299,3 +299,15 @@ def test_explain_of_a_run_takes_its_own_vocabulary(tmp_path: Any, capsys: pytest
     assert f"{run.sizes.vocab_size} tokens (the run's own)" in said
     assert f"{sum(p.numel() for p in run.model.parameters()):,}" in said
     assert dataclasses.asdict(run.recipe.model)["width"] == 16
+
+
+def test_only_the_forward_half_costs_operations_where_it_writes() -> None:
+    from segue.look.explain.costs import LETTERS, costs
+    from segue.models.base import Sizes
+    from segue.models.elmo import Elmo
+
+    found = costs(Elmo, Elmo.Config(width=6, layers=2, letter=4, filters=(3, 5), highways=1), Sizes(50))
+    letters = LETTERS * (4 * 1 * 3 + 4 * 2 * 5) + 8 * 16 + 8 * 6  # filters at every letter, highway, projection
+    assert found.dense == 2 * (letters + 2 * (4 * 6 * 6 + 4 * 6 * 6)) and found.head == 2 * 6 * 50
+    assert found.state == 2 * 2 * 6
+    assert found.beside == 2 * 2 * (4 * 6 * 6 + 4 * 6 * 6) + found.head  # in training, the backward half too

@@ -40,6 +40,7 @@ RUNS: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
     "lstm": ("rnn_lm", TEXTS, SMALL | {"model.width": 8, "model.embedding": 8, "model.layers": 2}),
     "gru": ("rnn_lm", TEXTS, SMALL | {"model.width": 8, "model.embedding": 8, "model.cell": "gru"}),
     "elman": ("rnn_lm", TEXTS, SMALL | {"model.width": 8, "model.embedding": 8, "model.cell": "elman"}),
+    "elmo": ("elmo", TEXTS, SMALL | {"model.width": 8, "model.filters": "4,4", "tokens.min_count": 1}),
     "bow": ("bow", REVIEWS, {"train.steps": 20, "data.validation": 0}),
     "bayes": ("naive_bayes", REVIEWS, {"data.validation": 0}),
     "rnn": ("rnn_classifier", REVIEWS, SMALL | {"model.width": 8}),
@@ -58,13 +59,14 @@ RUNS: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
 APPLY = {
     "ngram": ["next", "counts", "evidence", "surprisal"],
     "scores": ["next", "counts", "evidence"],
-    "gpt": ["next", "attention", "positions", "surprisal"],
-    "relative": ["next", "attention", "positions", "surprisal"],
-    "placeless": ["next", "attention", "surprisal"],
-    "bert": ["attention", "fill", "masks", "positions"],
-    "lstm": ["next", "gates", "surprisal"],
-    "gru": ["next", "gates", "surprisal"],
-    "elman": ["next", "gates", "surprisal"],
+    "gpt": ["next", "attention", "positions", "senses", "surprisal"],
+    "relative": ["next", "attention", "positions", "senses", "surprisal"],
+    "placeless": ["next", "attention", "senses", "surprisal"],
+    "bert": ["attention", "fill", "masks", "positions", "senses"],
+    "lstm": ["next", "gates", "senses", "surprisal"],
+    "gru": ["next", "gates", "senses", "surprisal"],
+    "elman": ["next", "gates", "senses", "surprisal"],
+    "elmo": ["next", "gates", "senses", "surprisal"],
     "bow": ["leave_one_out"],
     "bayes": ["leave_one_out"],
     "rnn": ["gates", "leave_one_out"],
@@ -89,6 +91,8 @@ TEXT = {
     "transformer": "the cow\tdie Kuh",
 }
 SOURCES = "the cow | a dog | the dog | a cow"
+SENTENCES = "cows\nthe cows eat grass\ncows eat hay\nthe dog sees cows\ngreen cows"
+GIVEN = {"sentence_map": SOURCES, "senses": SENTENCES}
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +126,7 @@ def test_which_views_apply(runs: dict[str, Run], name: str) -> None:
 
 @pytest.mark.parametrize(("name", "view"), [(name, view) for name, found in APPLY.items() for view in found])
 def test_every_view_can_be_drawn_and_sent(runs: dict[str, Run], name: str, view: str) -> None:
-    shown = checked(runs[name].look(SOURCES if view == "sentence_map" else text_of(name), view))
+    shown = checked(runs[name].look(GIVEN.get(view, text_of(name)), view))
     assert json.loads(shown.json(), parse_constant=lambda word: pytest.fail(word))["rows"] == list(shown.rows)
     for drawn in (shown.terminal(), shown.terminal(60, colour=True), shown.html(), shown._repr_html_()):
         assert drawn.strip()
@@ -532,7 +536,9 @@ def test_two_runs_side_by_side(runs: dict[str, Run]) -> None:
 
 
 def test_what_does_not_apply_is_said(runs: dict[str, Run]) -> None:
-    with pytest.raises(InputError, match=r"'attention' does not apply to rnn_lm. Views that do: next, gates, surpris"):
+    with pytest.raises(
+        InputError, match=r"'attention' does not apply to rnn_lm. Views that do: next, gates, senses, surpris"
+    ):
         runs["lstm"].look("the", "attention")
     with pytest.raises(InputError, match=r"no view 'atention'.*attention"):
         runs["gpt"].look("the", "atention")
@@ -562,7 +568,7 @@ def test_the_command_line(
     assert main(["look", lstm, "the cow", "--view", "gates", "--top", "3"]) == 0
     assert "forget gate f" in capsys.readouterr().out
     assert main(["look", lstm, "the cow", "--view", "attention"]) == 2
-    assert "Views that do: next, gates, surprisal." in capsys.readouterr().err
+    assert "Views that do: next, gates, senses, surprisal." in capsys.readouterr().err
     assert main(["look", "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert ", ".join(views()) in shown

@@ -13,6 +13,7 @@ The model is laid out on torch's device that holds nothing, so that 175 G parame
     while generating                   the weights, and 2 · L · H · K for each token seen: its keys and values
 
 A recurrent network has no second kind of operation and keeps a state of one size, however long the text.
+Filters over the letters of a word are applied at each of them; a word is reckoned with 8, its begin and end included.
 """
 
 from __future__ import annotations
@@ -60,6 +61,8 @@ PAPER_TOKENS = 37_000
 """Of the vocabulary that Vaswani et al. 2017 share between English and German."""
 _GUESSED = {"char": 100, "byte": 258, "space": 10_000, "word": 50_000}
 """Different tokens of a kind, where no text has been read yet; 8,000 of the others."""
+LETTERS = 8
+"""Letters of a word on average, with its begin and its end."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,8 @@ class Costs:
     """Numbers that training keeps of each token for the way back, about; 0 where that is not known."""
     tied: bool
     """Whether the tokens' vectors are the output weights too."""
+    beside: int = 0
+    """Operations of a token that training does beside these: those of a second half with the same output layer."""
 
     @property
     def parameters(self) -> int:
@@ -106,20 +111,25 @@ def costs(cls: Any, config: Any, sizes: Sizes) -> Costs:
     tables = (nn.Embedding, nn.EmbeddingBag)
     looked_up = {id(p) for module in model.modules() if isinstance(module, tables) for p in module.parameters()}
     matrices = [(name, p) for name, p in model.named_parameters() if p.dim() >= 2]
-    inside = [p for name, p in matrices if not name.startswith(model.head_names) and id(p) not in looked_up]
+    apart = (*model.head_names, *model.training_names)
+    inside = [p for name, p in matrices if not name.startswith(apart) and id(p) not in looked_up]
+    other = [p.numel() for name, p in matrices if name.startswith(model.training_names or "-")]
+    filters = {id(module.weight) for module in model.modules() if isinstance(module, nn.Conv1d)}
+    layers = [layer for name, layer in model.named_modules() if not name.startswith(model.training_names or "-")]
     output = [p.numel() for name, p in matrices if name.startswith(model.head_names)]
     if model.tied:
         output = [sizes.vocab_size * model.token_tables[0][0].embedding_dim]
     inner = sum(layer.heads * layer.head_width for layer in model.modules() if isinstance(layer, SelfAttention))
     return Costs(
         parts,
-        dense=2 * sum(p.numel() for p in inside),
+        dense=2 * sum(p.numel() * (LETTERS if id(p) in filters else 1) for p in inside),
         head=2 * sum(output),
         attention=4 * inner,
         kept=2 * inner,
-        state=sum(_state(layer) for layer in model.modules() if isinstance(layer, Recurrent)),
+        state=sum(_state(layer) for layer in layers if isinstance(layer, Recurrent)),
         active=_active(config, sizes) if isinstance(config, Gpt.Config) else 0,
         tied=model.tied,
+        beside=2 * (sum(other) + sum(output)) if other else 0,
     )
 
 
@@ -238,7 +248,10 @@ def _operations(found: Costs, context: int) -> Section:
     if found.attention:
         even = f"as many as the layers' when {found.dense / found.attention:,.0f} are seen"
         rows.append((f"attention, seeing {context:,} tokens", f"{found.attention * context:,}", even))
-    rows.append(("in training", f"{3 * found.token(context):,}", "forward, and twice as many backward"))
+    if found.beside:
+        rows.append(("the other half", f"{found.beside:,}", "in training alone: layers, and the output layer again"))
+    total = 3 * (found.token(context) + found.beside)
+    rows.append(("in training", f"{total:,}", "forward, and twice as many backward"))
     return Section("Operations of a token", rows)
 
 

@@ -49,6 +49,11 @@ def look(
     return shown if other is None else shown._replace(beside=(_one(other, view, text, given),))
 
 
+def takes(view: str, option: str) -> bool:
+    """Whether a view has such an option."""
+    return view in views() and option in inspect.signature(_module(view).view).parameters
+
+
 def _default(model: Any) -> str:
     found = views_of(model)
     if not found:

@@ -10,6 +10,7 @@ from segue.batches.batch import Batch
 from segue.errors import InputError
 from segue.inference.fill import framed
 from segue.inference.opened import Opened
+from segue.inference.score import with_letters
 from segue.models.base import Counted, LanguageModel, MaskedModel
 
 MOST_TOKENS = 128
@@ -54,7 +55,9 @@ def _batch(opened: Opened, text: str) -> tuple[Batch, int]:
         ids = np.array(opened.fed(text))
         row = ids[None, : min(MOST_TOKENS, window)]
         batch = Batch(row, np.zeros_like(row), np.ones_like(row, dtype=bool), np.ones(1, dtype=bool))
-        return batch, len(ids)
+        own = codec.tokenizer.encode(text)
+        places = np.arange(row.shape[1])[None] - (len(ids) - len(own))  # behind the start mark
+        return with_letters(batch, codec.unknown_words(text, own), places), len(ids)
     check_some(text)
     if isinstance(opened.model, MaskedModel):
         ids, segments = framed(text, codec)

@@ -25,7 +25,8 @@ def view(opened: Opened, text: str) -> View:
         text = " ".join(text.split())
     ids, surfaces = codec.tokenizer.pieces(text)
     stream = np.append(ids, codec.sizes.stop)
-    parts = stream_logprobs(opened.model, stream, 1, codec.sizes.vocab_size, opened.device)
+    unknown = codec.unknown_words(text, ids)
+    parts = stream_logprobs(opened.model, stream, 1, codec.sizes.vocab_size, opened.device, unknown)
     logp = np.concatenate([rows[0][real[0]] for _, rows, real in parts])
     bits = -logp / math.log(2)
     note = f"{bits.sum():.2f} bits in all, {bits.mean():.2f} a token; the end of the text is a token too."
