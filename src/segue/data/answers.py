@@ -23,7 +23,7 @@ ALSO = (("query",), ("text", "passage", "paragraph", "document"), ("answer",))
 """For each field, other names that columns and keys usually have for it."""
 START = "answer_start"
 """The column or key with the place of a single answer."""
-_NESTED = re.compile(r'"paragraphs"\s*:\s*\[\s*\{\s*"(?:context|qas)"')
+_NESTED = re.compile(r'"paragraphs"\s*:\s*\[\s*\{\s*"(?:context|qas)"|"qas"\s*:\s*\[\s*\{')
 _SHOWN = 40
 Values = list[Any]
 
@@ -137,10 +137,8 @@ def placed(context: str, text: str, start: str) -> Answer | str:
     if not start:
         if times == 1:
             return Answer(context.index(text), text)
-        where = f"stands {times} times" if times else "does not stand"
-        return f"has the answer '{text[:_SHOWN]}', which {where} in the text: expected an answer of the text's own " + (
-            f"words, and {START}, the place of its first character" if times else "words"
-        )
+        said = f"has the answer '{text[:_SHOWN]}', which "
+        return said + (f"stands {times} times in the text: add {START}" if times else "does not stand in the text")
     place = int(start) if start.isdecimal() and len(start) < 16 else -1
     if place < 0:
         return f"has {START} '{start[:_SHOWN]}', which is no place in a text (a whole number from 0)"
