@@ -32,8 +32,8 @@ def test_windows_hold_the_whole_text(length: int, question: int, window: int, se
     rows = asked.columns["text"].rows(), asked.columns["asked"].rows(), asked.columns["segments"].rows()
     for one, row, may, segments in zip(asked.windows, *rows, strict=True):
         assert len(row) <= window and row[-1] == 0 and row[0] == BYTES.vocab_size
-        tokens = range(one.first, one.first + one.count)
-        assert [row[one.place(token)] for token in tokens] == ids[one.first : one.first + one.count].tolist()
+        tokens = range(one.first, one.first + one.size)
+        assert [row[one.place(token)] for token in tokens] == ids[one.first : one.first + one.size].tolist()
         assert [one.token(one.place(token)) for token in tokens] == list(tokens)
         none = len(row) - 1 if causal else 0
         assert np.flatnonzero(may).tolist() == sorted([*(one.place(token) for token in tokens), none])
@@ -43,7 +43,7 @@ def test_windows_hold_the_whole_text(length: int, question: int, window: int, se
     room = window - 2 - separators
     assert asked.cut == max(0, question + 1 - room // 2)
     for left, right in zip(asked.windows, asked.windows[1:], strict=False):
-        assert left.first + left.count - right.first >= min(left.count, right.count) // 4
+        assert left.first + left.size - right.first >= min(left.size, right.size) // 4
 
 
 @given(st.data())
@@ -60,7 +60,7 @@ def test_targets_are_the_places_of_the_answer(data: Any) -> None:
     assert text[slice(*tokens.characters(text, first, last))] == text[begin:end].strip()
     spans = spans_of([row], asked, causal=False).flat.reshape(-1, 2).tolist()
     for window, (one, two) in zip(asked.windows, spans, strict=True):
-        whole = window.first <= first and last < window.first + window.count
+        whole = window.first <= first and last < window.first + window.size
         assert (one, two) == ((window.place(first), window.place(last)) if whole else (0, 0))
 
 

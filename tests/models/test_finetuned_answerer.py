@@ -58,19 +58,16 @@ def test_the_loss_is_the_mean_of_two_cross_entropies(body: str) -> None:
     one = opened(body)
     batch = batch_of(one, *ROWS)
     with torch.no_grad():
-        x_BTD = one.model.body.encode(batch)[-1]
+        logits_BT2 = one.model.head(one.model.body.encode(batch)[-1])
     nats = []
     for row in range(len(ROWS)):
         may = torch.nonzero(batch.answers_BT[row])[:, 0].tolist()
         for border in range(2):
-            scores = {
-                t: float(one.model.head.weight[border].detach() @ x_BTD[row, t] + one.model.head.bias[border])
-                for t in may
-            }
+            scores = {t: float(logits_BT2[row, t, border]) for t in may}
             target = int(batch.targets[row, border])
             nats.append(np.log(np.exp(list(scores.values())).sum()) - scores[target])
     [term] = one.model.loss(batch).terms
-    assert float(term.total) / int(term.count) == pytest.approx(np.mean(nats)) and int(term.count) == 6
+    assert float(term.total.detach()) / int(term.count) == pytest.approx(np.mean(nats)) and int(term.count) == 6
     assert one.model.counts(batch) == {"cross_entropy": 6}
 
 
@@ -146,8 +143,8 @@ def test_n_best_are_those_of_all_windows_by_brute_force() -> None:
         p_B2T = one.model(TASK.collate(columns, 24).to("cpu"))[0].softmax(-1)
     for window, p_2T in zip(asked.windows, p_B2T, strict=True):
         nones.append(float(p_2T[0, 0] * p_2T[1, 0]))
-        for i in range(window.count):
-            for j in range(i, min(window.count, i + 6)):
+        for i in range(window.size):
+            for j in range(i, min(window.size, i + 6)):
                 score = float(p_2T[0, window.head + i] * p_2T[1, window.head + j])
                 place = asked.tokens[0].characters(example.target, window.first + i, window.first + j)
                 if place[0] < place[1]:

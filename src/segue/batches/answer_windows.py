@@ -57,7 +57,7 @@ class Window(NamedTuple):
     """The number of its example."""
     first: int
     """The first token of the text that it has."""
-    count: int
+    size: int
     """How many of them it has."""
     head: int
     """The place of that token in the row."""
@@ -136,7 +136,7 @@ def spans_of(group: Sequence[Example], asked: Asked, causal: bool) -> Column:
         found = asked.tokens[window.row].places(answers[0]) if answers else None
         if found is None:
             spans.append((IGNORE, IGNORE) if answers else (none, none))
-        elif window.first <= found[0] and found[1] < window.first + window.count:
+        elif window.first <= found[0] and found[1] < window.first + window.size:
             spans.append((window.place(found[0]), window.place(found[1])))
         else:
             spans.append((none, none))

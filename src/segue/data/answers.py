@@ -86,9 +86,9 @@ def _listed(given: Any, start: Any) -> tuple[list[str], list[str]] | str:
         texts, starts = given.get("text"), given.get(START)
         if isinstance(texts, str):
             texts, starts = [texts], [starts]
-        pairs = list(zip(texts, starts, strict=False)) if isinstance(texts, list) and isinstance(starts, list) else None
-        if pairs is None or len(pairs) != len(texts) or len(pairs) != len(starts):
+        if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
             return f"has '{ANSWERS}' without as many places ({START}) as texts (text)"
+        pairs = list(zip(texts, starts, strict=True))
     elif isinstance(given, list):
         whole = all(isinstance(one, dict) for one in given)
         if not whole and not all(isinstance(one, str) for one in given):
