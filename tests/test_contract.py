@@ -142,14 +142,14 @@ def store_of(task: str, folder: Path) -> Store:
 
 
 def segments_of(row: np.ndarray, asked: bool = False) -> np.ndarray:
-    """A question of one word; an answer may stand anywhere behind it, and the first place says that there is none."""
-    segments = (np.arange(len(row)) > 1).astype(np.uint8)
+    """An answer may stand anywhere but at the first place, which says that there is none."""
+    segments = (np.arange(len(row)) > 0).astype(np.uint8)
     return segments | (np.arange(len(row)) == 0) if asked else segments
 
 
 def span_of(row: np.ndarray) -> tuple[int, int]:
     """An answer that the first word decides: its place is that word's number, and it goes on to the end."""
-    return (0, 0) if len(row) < 3 else (2 + int(row[0]) % (len(row) - 2), len(row) - 1)
+    return (0, 0) if len(row) < 2 else (1 + int(row[0]) % (len(row) - 1), len(row) - 1)
 
 
 def batch_of(task: Any, lengths: tuple[int, ...] = (5, 2, 7), seed: int = 3, wider: int = 0) -> Batch:
@@ -252,7 +252,7 @@ def dense(model: Any, batch: Batch, state: Any = None) -> np.ndarray:
     """log p of everything that could be predicted, last axis, at every real place; 0 elsewhere."""
     outcomes = CLASSES if model.task not in OF_TOKENS else VOCAB
     if batch.answers_BT is not None:  # places
-        outcomes = int(batch.mask_BT.sum(1).max())
+        outcomes = min(7, batch.tokens_BT.shape[1])
     asked = [dataclasses.replace(batch, targets=np.where(real(batch), v, IGNORE)) for v in range(outcomes)]
     return np.stack([logprobs(model, one, state)[0] for one in asked], axis=-1)
 
