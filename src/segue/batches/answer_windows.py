@@ -143,9 +143,9 @@ def spans_of(group: Sequence[Example], asked: Asked, causal: bool) -> Column:
     return Column(np.array(spans, np.int32).ravel(), np.arange(2, 2 * len(spans) + 1, 2))
 
 
-def collate_asked(columns: Columns) -> Batch:
-    """Make a batch of such rows; targets (B, 2) are begin and end."""
-    text = columns["text"].rows()
+def collate_asked(columns: Columns, limit: int | None = None) -> Batch:
+    """Make a batch of such rows; targets (B, 2) are begin and end. `limit`: cut rows there, only to look at them."""
+    text = columns["text"].rows(limit)
     targets = np.full((len(text), 2), IGNORE, np.int64)
     if "span" in columns:
         targets = columns["span"].flat.reshape(-1, 2).astype(np.int64)
@@ -154,7 +154,7 @@ def collate_asked(columns: Columns) -> Batch:
         pad(text),
         targets,
         mask_of(text),
-        segments_BT=pad(columns["segments"].rows()),
-        answers_BT=pad(columns["asked"].rows(), dtype=bool),
+        segments_BT=pad(columns["segments"].rows(limit)),
+        answers_BT=pad(columns["asked"].rows(limit), dtype=bool),
         hidden_BND=None if hidden is None else pad(hidden.rows(), dtype=np.float32),
     )

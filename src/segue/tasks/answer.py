@@ -136,8 +136,8 @@ class AnswerTask(Task):
         return asked.columns | spans
 
     def collate(self, columns: Columns, limit: int) -> Batch:
-        """Make a batch. Targets: the places of begin and end, (B, 2). Rows are windows already, and are not cut."""
-        return collate_asked(columns)
+        """Make a batch. Targets: the places of begin and end, (B, 2). Rows are windows, which no limit of a run cuts."""
+        return collate_asked(columns, limit)
 
     def store(
         self,
