@@ -136,7 +136,7 @@ class AnswerTask(Task):
         return asked.columns | spans
 
     def collate(self, columns: Columns, limit: int) -> Batch:
-        """Make a batch. Targets: the places of begin and end, (B, 2). Rows are windows, which no limit of a run cuts."""
+        """Make a batch. Targets: the places of begin and end, (B, 2). Rows are windows: no run cuts them."""
         return collate_asked(columns, limit)
 
     def store(
