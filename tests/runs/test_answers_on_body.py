@@ -10,6 +10,7 @@ import pytest
 
 import segue
 from segue.cli import main
+from segue.data.example import Answer, Example
 from segue.data.grammar import sentences
 from segue.errors import InputError
 
@@ -17,11 +18,8 @@ BODY = {"model.layers": 2, "model.width": 32, "model.heads": 2, "model.context":
 SMALL = {"train.steps": 4, "batches.size": 8, "train.optimizer.rate": 0.001}
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A body of words, and SQuAD's JSON with questions about the grammar's sentences."""
-    folder = tmp_path_factory.mktemp("body")
-    made = list(sentences("answers", 1200))
+def squad(rows: list[Example]) -> str:
+    """SQuAD's JSON, a question a paragraph."""
     paragraphs = [
         {
             "context": row.target,
@@ -34,35 +32,49 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 }
             ],
         }
-        for row in made
+        for row in rows
     ]
-    whole = {"version": "v2.0", "data": [{"title": "grammar", "paragraphs": paragraphs}]}
-    (folder / "squad.json").write_text(json.dumps(whole), encoding="utf-8")
+    return json.dumps({"version": "v2.0", "data": [{"title": "grammar", "paragraphs": paragraphs}]})
+
+
+def in_one_sentence(row: Example) -> Example:
+    """The same question about the sentence with its answer alone, who or what: where it stands is soon learnt."""
+    [answer] = row.answers
+    cut = row.target.index(" . ") + 3
+    if answer.begin < cut:
+        return row._replace(target=row.target[: cut - 1])
+    return row._replace(target=row.target[cut:], answers=(Answer(answer.begin - cut, answer.text),))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A body of words, and questions about the grammar's sentences: all of them, and those with an answer in one."""
+    folder = tmp_path_factory.mktemp("body")
+    made = list(sentences("answers", 600))
+    (folder / "all.json").write_text(squad(made), encoding="utf-8")
+    (folder / "easy.json").write_text(squad([in_one_sentence(row) for row in made if row.answers]), encoding="utf-8")
     text = [f"{row.text} {row.target}" for row in made]
     settings = {**BODY, "tokens.kind": "space", "train.steps": 1, "data.validation": 0.0}
     segue.train("bert", text, folder / "bert", settings, device="cpu")
     return folder
 
 
-def train(folder: Path, out: Path, settings: dict[str, Any]) -> Any:
+def train(folder: Path, out: Path, settings: dict[str, Any], data: str = "all.json") -> Any:
     settings = SMALL | {"model.body": str(folder / "bert")} | settings
-    return segue.train("finetuned_answerer", str(folder / "squad.json"), out, settings, device="cpu")
+    return segue.train("finetuned_answerer", str(folder / data), out, settings, device="cpu")
 
 
 def test_answers_are_learnt_from_files_to_figures(folder: Path, tmp_path: Path, capsys: Any) -> None:
-    """A body with hardly more than random weights, one pass over 1,080 rows: where answers stand is learnt."""
-    settings = {"train.steps": 400, "batches.size": 32, "train.optimizer.rate": 0.003, "model.dropout": 0.0}
-    run = train(folder, tmp_path / "run", settings)
-    assert run.labels == ("begin", "end", "none") and run.result["f1"] > 0.8
-    assert run.result["has_answer_exact"] > 0.75 and run.result["reachable"] == 1.0
+    """On a body with hardly more than random weights, the best possible score is reached within a hair."""
+    settings = {"train.steps": 120, "batches.size": 32, "train.optimizer.rate": 0.005, "model.dropout": 0.0}
+    run = train(folder, tmp_path / "run", settings, "easy.json")
+    assert run.labels == ("begin", "end") and run.result["f1"] > 0.97 and run.result["reachable"] == 1.0
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert "token F1" in page and "begin and end right" in page
-    assert main(["predict", str(tmp_path / "run"), str(folder / "squad.json"), "--json"]) == 0
+    assert main(["predict", str(tmp_path / "run"), str(folder / "easy.json"), "--json"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert len(rows) == 1200 and rows[0]["id"] == "q1"
-    right = [row["answer"] == (row["answers"] or [{"text": ""}])[0]["text"] for row in rows]
-    assert sum(right) > 0.75 * 1200
-    assert all(row["context"][row["begin"] : row["end"]] == row["answer"] for row in rows if row["answer"])
+    assert rows[0]["id"] == "q1" and sum(row["answer"] == row["answers"][0]["text"] for row in rows) > 0.95 * len(rows)
+    assert all(row["context"][row["begin"] : row["end"]] == row["answer"] for row in rows)
 
 
 @pytest.mark.parametrize("values", [{}, {"model.frozen": True, "model.mix": True}], ids=["all learns", "frozen"])
@@ -75,8 +87,9 @@ def test_a_run_that_was_stopped_ends_in_the_same_bytes(folder: Path, tmp_path: P
 
 
 def test_a_run_where_a_model_is_named_puts_this_head_on_it(folder: Path, tmp_path: Path) -> None:
-    run = segue.train(str(folder / "bert"), str(folder / "squad.json"), tmp_path / "run", SMALL, device="cpu")
-    assert run.recipe.kind == "finetuned_answerer"
+    run = segue.train(str(folder / "bert"), str(folder / "all.json"), tmp_path / "run", SMALL, device="cpu")
+    assert run.recipe.kind == "finetuned_answerer" and run.labels == ("begin", "end", "none")
+    assert run.result["no_answer_questions"] > 0
 
 
 def test_long_questions_are_cut_and_counted(folder: Path, tmp_path: Path) -> None:
