@@ -173,7 +173,7 @@ def test_rows_that_are_given_in_python(tmp_path: Path) -> None:
 
 
 def test_an_answer_that_stands_once_needs_no_place() -> None:
-    assert placed(TEXT, "cat", "") == Answer(22, "cat") == placed(TEXT, "cat", "22")
+    assert placed(TEXT, "cat", "") == Answer(22, "cat") == placed(TEXT, "cat", "22") == placed(TEXT, "cat", "22.0")
 
 
 def test_the_checksum_of_a_split_knows_the_answers(tmp_path: Path) -> None:

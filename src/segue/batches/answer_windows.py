@@ -85,7 +85,7 @@ class Asked(NamedTuple):
 
 def lay_out(group: Sequence[Example], codec: Codec, causal: bool) -> Asked:
     """Frame questions and texts. `causal`: the body sees only what comes before a place."""
-    sizes, tokens = codec.sizes, _tokens(group, codec.tokenizer)
+    sizes, tokens = codec.sizes, tokens_of(group, codec.tokenizer)
     room = sizes.window - 2 - sizes.separators
     most = max(1, room // 2)
     asked, cut = list[tuple[Window, Ids, Ids, Ids]](), 0
@@ -106,8 +106,8 @@ def lay_out(group: Sequence[Example], codec: Codec, causal: bool) -> Asked:
     return Asked([one[0] for one in asked], tokens, columns, cut)
 
 
-def _tokens(group: Sequence[Example], tokenizer: Tokenizer) -> list[Tokens]:
-    """Encode the texts, each once: most have several questions."""
+def tokens_of(group: Sequence[Example], tokenizer: Tokenizer) -> list[Tokens]:
+    """Encode the texts of some questions, each once: most have several."""
     known = {text: Tokens(*tokenizer.offsets(text)) for text in dict.fromkeys(example.target for example in group)}
     return [known[example.target] for example in group]
 

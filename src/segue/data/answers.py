@@ -134,12 +134,13 @@ def placed(context: str, text: str, start: str) -> Answer | str:
     if not text.strip():
         return "has an empty answer (leave the answers empty where there is none)"
     times = context.count(text)
-    if not start:
+    if not start.strip():
         if times == 1:
             return Answer(context.index(text), text)
         said = f"has the answer '{text[:_SHOWN]}', which "
         return said + (f"stands {times} times in the text: add {START}" if times else "does not stand in the text")
-    place = int(start) if start.isdecimal() and len(start) < 16 else -1
+    whole = start.strip().removesuffix(".0")  # as tables write a column of numbers where some are missing
+    place = int(whole) if whole.isdecimal() and len(whole) < 16 else -1
     if place < 0:
         return f"has {START} '{start[:_SHOWN]}', which is no place in a text (a whole number from 0)"
     if context.startswith(text, place):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from segue.batches.answer_windows import Asked, collate_asked, lay_out, spans_of
+from segue.batches.answer_windows import Asked, collate_asked, lay_out, spans_of, tokens_of
 from segue.batches.batch import Batch
 from segue.batches.codec import Codec
 from segue.batches.encode import Encoded, encode
@@ -295,8 +295,8 @@ def _by_kind(judged: Any, truth: Sequence[Sequence[str]], predictions: Sequence[
 
 def _reachable(rows: Sequence[Example], codec: Codec) -> dict[str, float]:
     """Compute the share of right answers that stand between the borders of tokens, so that the model can give them."""
-    asked, reached, count = lay_out(rows, codec, causal_body(codec)), 0, 0
-    for row, tokens in zip(rows, asked.tokens, strict=True):
+    reached = count = 0
+    for row, tokens in zip(rows, tokens_of(rows, codec.tokenizer), strict=True):
         for answer in row.answers:
             places = tokens.places(answer)
             begin, end = tokens.characters(row.target, *places) if places else (0, 0)
