@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from segue.batches.answer_windows import Asked, collate_asked, lay_out, spans_of, tokens_of
+from segue.batches.answer_windows import Asked, Tokens, Window, collate_asked, lay_out, spans_of, tokens_of
 from segue.batches.batch import Batch
 from segue.batches.codec import Codec
 from segue.batches.encode import Encoded, encode
@@ -255,29 +255,31 @@ def _from_object(text: str, name: str) -> tuple[str, str]:
     return values[0], values[1]
 
 
-def _span(example: Example, tokens: Any, parts: Sequence[Any], opened: Opened) -> Span:
-    """Choose the answer over all windows of a text."""
+def _span(example: Example, tokens: Tokens, parts: Sequence[tuple[Window, Any]], opened: Opened) -> Span:
+    """Choose the answer over all windows of a text, each with what was found in it."""
     decode, none = opened.decode, min(best.none for _, best in parts)
-    ranked = sorted(
-        ((*one, number, window) for number, (window, best) in enumerate(parts, 1) for one in best.spans),
-        key=lambda one: (-one[0], one[3], one[1], one[2]),
-    )
-    found: dict[tuple[int, int], Candidate] = {}
-    for score, first, last, number, window in ranked:
-        begin, end = tokens.characters(example.target, window.token(first), window.token(last))
-        if begin < end and (begin, end) not in found:
-            found[begin, end] = Candidate(example.target[begin:end], begin, end, math.exp(score), number)
-            if len(found) == 1:
-                top = score
-            if len(found) == decode.n_best:
-                break
+    ranked = _ranked(example.target, tokens, parts, decode.n_best)
     can_be_none = NONE in opened.codec.labels
     no_answer = math.exp(none) if can_be_none else None
-    best = tuple(found.values()) if decode.n_best > 1 else ()
-    if not found or (can_be_none and top - none <= decode.threshold):
+    best = tuple(one for _, one in ranked) if decode.n_best > 1 else ()
+    if not ranked or (can_be_none and ranked[0][0] - none <= decode.threshold):
         return Span("", None, None, math.exp(none), 1, len(parts), no_answer, best)
-    first = next(iter(found.values()))
+    _, first = ranked[0]
     return Span(first.answer, first.begin, first.end, first.score, first.window, len(parts), no_answer, best)
+
+
+def _ranked(text: str, tokens: Tokens, parts: Sequence[tuple[Window, Any]], most: int) -> list[tuple[float, Candidate]]:
+    """Return the best different answers with their log scores; one that stands in two windows counts once."""
+    spans = ((score, i, j, number) for number, (_, best) in enumerate(parts) for score, i, j in best.spans)
+    found: dict[tuple[int, int], tuple[float, Candidate]] = {}
+    for score, i, j, number in sorted(spans, key=lambda span: (-span[0], span[3], span[1], span[2])):
+        window, _ = parts[number]
+        begin, end = tokens.characters(text, window.token(i), window.token(j))
+        if begin < end and (begin, end) not in found:
+            found[begin, end] = score, Candidate(text[begin:end], begin, end, math.exp(score), number + 1)
+            if len(found) == most:
+                break
+    return list(found.values())
 
 
 def _by_kind(judged: Any, truth: Sequence[Sequence[str]], predictions: Sequence[Span]) -> dict[str, float]:
