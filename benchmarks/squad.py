@@ -1,7 +1,7 @@
 """SQuAD 1.1's dev set after 11,877 training questions: a head on a pre-trained body, and on the same body untrained.
 
     SEGUE_DATA=folder PYTHONPATH=src python3 benchmarks/squad.py OUT            bodies of glue_small.py in OUT, one GPU
-    SEGUE_DATA=folder PYTHONPATH=src python3 benchmarks/squad.py OUT small      a small body made here, for two cores
+    SEGUE_DATA=folder PYTHONPATH=src python3 benchmarks/squad.py OUT small [SECONDS]   a small body made here, two cores
 
 First run `glue_small.py OUT pretrain`: it makes OUT/body and OUT/random, the same with random weights. `small` makes
 both itself from WikiText-2, in minutes. squad/train-part-v1.1.json.xz (44 articles, 2,430 texts) trains; the official
