@@ -112,6 +112,7 @@ def store_of(task: str, folder: Path) -> Store:
         "masked_lm": {},
         "classify": {"label": "int32"},
         "tag": {"tags": "int32"},
+        "answer": {"segments": "uint8", "asked": "uint8", "span": "int32"},
         "seq2seq": {"source": "uint16"},
     }
     columns["tag"] = columns["tag"] | {"letters": "uint32"}
@@ -125,6 +126,11 @@ def store_of(task: str, folder: Path) -> Store:
     writer.append("text", np.concatenate(text), lengths)
     if task == "classify":
         writer.append("label", np.array([row[0] % CLASSES for row in text]), np.ones(len(text), np.int64))
+    elif task == "answer":
+        writer.append("segments", np.concatenate([segments_of(row) for row in text]), lengths)
+        writer.append("asked", np.concatenate([segments_of(row, True) for row in text]), lengths)
+        spans = np.array([span_of(row) for row in text])
+        writer.append("span", spans.ravel(), np.full(len(text), 2))
     elif task == "tag":
         writer.append("tags", np.concatenate(text) % CLASSES, lengths)
         letters = [letters_of(row) for row in text]
@@ -133,6 +139,17 @@ def store_of(task: str, folder: Path) -> Store:
         source = rows([4, 6, 2, 5, 3, 1], 1)
         writer.append("source", np.concatenate(source), np.array([len(row) for row in source]))
     return writer.close()
+
+
+def segments_of(row: np.ndarray, asked: bool = False) -> np.ndarray:
+    """An answer may stand anywhere but at the first place, which says that there is none."""
+    segments = (np.arange(len(row)) > 0).astype(np.uint8)
+    return segments | (np.arange(len(row)) == 0) if asked else segments
+
+
+def span_of(row: np.ndarray) -> tuple[int, int]:
+    """An answer that the first word decides: its place is that word's number, and it goes on to the end."""
+    return (0, 0) if len(row) < 2 else (1 + int(row[0]) % (len(row) - 1), len(row) - 1)
 
 
 def batch_of(task: Any, lengths: tuple[int, ...] = (5, 2, 7), seed: int = 3, wider: int = 0) -> Batch:
@@ -144,6 +161,10 @@ def batch_of(task: Any, lengths: tuple[int, ...] = (5, 2, 7), seed: int = 3, wid
     elif task == "tag":
         letters = [letters_of(row) for row in text]
         columns = columns_of(text=text, tags=[row % CLASSES for row in labels], letters=letters)
+    elif task == "answer":
+        asked = [segments_of(row, True) for row in text]
+        spans = [np.array(span_of(row)) for row in labels]
+        columns = columns_of(text=text, segments=[segments_of(row) for row in text], asked=asked, span=spans)
     elif task == "seq2seq":
         columns = columns_of(source=rows([4, 1, 6][: len(text)], seed + 2), text=text)
     elif task == "masked_lm":  # no places are named: a token is predicted at each
@@ -168,6 +189,8 @@ def widened(batch: Batch, wider: int) -> Batch:
 
     fills = {"targets": IGNORE, "mask_BT": False, "source_mask": False}
     values = {f.name: pad(getattr(batch, f.name), fills.get(f.name, 0)) for f in dataclasses.fields(batch)}
+    if batch.answers_BT is not None:  # two places, however wide the batch is
+        values["targets"] = batch.targets
     return Batch(**values)
 
 
@@ -228,12 +251,14 @@ def logprobs(model: Any, batch: Batch, state: Any = None) -> tuple[np.ndarray, A
 def dense(model: Any, batch: Batch, state: Any = None) -> np.ndarray:
     """log p of everything that could be predicted, last axis, at every real place; 0 elsewhere."""
     outcomes = CLASSES if model.task not in OF_TOKENS else VOCAB
+    if batch.answers_BT is not None:  # places
+        outcomes = min(7, batch.tokens_BT.shape[1])
     asked = [dataclasses.replace(batch, targets=np.where(real(batch), v, IGNORE)) for v in range(outcomes)]
     return np.stack([logprobs(model, one, state)[0] for one in asked], axis=-1)
 
 
 def real(batch: Batch) -> np.ndarray:
-    return batch.mask_BT if batch.targets.ndim == 2 else np.ones(len(batch.targets), bool)
+    return batch.mask_BT if batch.targets.ndim == 2 and batch.answers_BT is None else np.ones(batch.targets.shape, bool)
 
 
 def close(a: Any, b: Any, error: float = 1e-6) -> None:
@@ -262,7 +287,7 @@ LEARNING = [case for case in CASES if learns(case.values[0][0])]
 
 
 def test_there_are_models_of_every_task() -> None:
-    assert {model_class(kind).task for kind in KINDS} == {"lm", "masked_lm", "classify", "tag", "seq2seq", "embed"}
+    assert {model_class(kind).task for kind in KINDS} == set(tasks.names())
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -563,6 +588,7 @@ DATA: dict[str, list[Any]] = {
     "lm": [WORDS[i % 9 :] for i in range(40)],
     "classify": [("ab"[i % 2], WORDS[i % 9 : 20 + i % 9]) for i in range(40)],
     "tag": [(WORDS.split()[i % 5 :], [str(len(w) % 2) for w in WORDS.split()[i % 5 :]]) for i in range(40)],
+    "answer": [("who eats grass ?", WORDS[i % 9 :], "old farmer" if i % 2 else "") for i in range(40)],
     "seq2seq": [(WORDS[i % 9 : 20], WORDS[i % 9 : 20][::-1]) for i in range(40)],
     "embed": [WORDS[i % 9 :] for i in range(40)],
     "masked_lm": [WORDS[i % 9 :] for i in range(40)],
@@ -600,6 +626,8 @@ def answer(run: segue.Run) -> Any:
         return [line.pseudo_log_likelihoods for line in run.score(["the old cow", "", "a lake"])]
     if run.task.name == "embed":
         return words_of(run.opened).nearest("cows")
+    if run.task.name == "answer":
+        return list(run.predict([("who sees ?", WORDS), ("where ?", "a red barn")]))
     return list(run.predict(["the old cow", "a red barn"]))
 
 

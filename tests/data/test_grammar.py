@@ -151,3 +151,21 @@ def test_clauses_are_sentences_with_and_between_them() -> None:
         assert all(grammar.logprob(f"{clause} .") > -math.inf for clause in clauses)
         assert Counter(back[word] for word in example.target.split(" ")) == Counter(example.text.split(" "))
     assert sorted(counts) == [1, 2, 3, 4] and min(counts.values()) > 90
+
+
+def test_questions_are_answered_by_one_sentence_or_by_none() -> None:
+    rows = list(grammar.sentences("answers", 500))
+    assert 0.1 < sum(not row.answers for row in rows) / 500 < 0.2
+    assert grammar.best("answers", rows) == {"f1": 1.0, "exact": 1.0}
+    for row in rows:
+        said = [sentence.strip().split() for sentence in row.target.split(".") if sentence.strip()]
+        word, *about, mark = row.text.split()
+        assert len(said) == 2 and word in ("who", "what") and mark == "?"
+        if word == "who":  # who sees the ball ?
+            found = [words[: -len(about)] for words in said if words[-len(about) :] == about]
+        else:  # what does the dog see ?
+            does, *subject, verb = about
+            verb = verb + "s" if does == "does" else verb
+            found = [words[len(subject) + 1 :] for words in said if words[: len(subject) + 1] == [*subject, verb]]
+        assert [" ".join(words) for words in found] == [answer.text for answer in row.answers]
+        assert all(row.target.startswith(answer.text, answer.begin) for answer in row.answers)

@@ -16,9 +16,10 @@ import segue.data
 from segue import tasks
 from segue.data import builtin, grammar
 from segue.data.config import Config, Format
-from segue.data.corpus import Corpus, Example
+from segue.data.corpus import Corpus
+from segue.data.example import Answer, Example
 from segue.data.from_list import guess_rows, write_rows
-from segue.data.shapes import LABELLED, PARALLEL, SHAPES, TAGGED, TEXT, Shape, guess
+from segue.data.shapes import ANSWERS, LABELLED, PARALLEL, SHAPES, TAGGED, TEXT, Shape, guess
 from segue.data.sources import guess_shape
 from segue.errors import InputError
 from segue.models.base import TaskName
@@ -53,6 +54,7 @@ ROWS: dict[str, list[Any]] = {
     "labelled": [("pos", "good film"), ("neg", "dull film")],
     "tagged": [(["the", "cow"], ["D", "N"]), (["runs"], ["V"])],
     "parallel": [("the cow", "die Kuh"), ("it runs", "sie läuft")],
+    "answers": [("who runs?", "the cow runs", "the cow"), ("who eats?", "it runs", "")],
 }
 EXAMPLES: dict[str, list[Example]] = {
     "text": [Example("one text"), Example("another\nwith two lines")],
@@ -62,6 +64,10 @@ EXAMPLES: dict[str, list[Example]] = {
         Example("runs", words=("runs",), tags=("V",)),
     ],
     "parallel": [Example("the cow", target="die Kuh"), Example("it runs", target="sie läuft")],
+    "answers": [
+        Example("who runs?", target="the cow runs", answers=(Answer(0, "the cow"),)),
+        Example("who eats?", target="it runs"),
+    ],
 }
 
 
@@ -77,8 +83,8 @@ def test_a_python_list_comes_back_as_examples(tmp_path: Path, shape: Shape) -> N
 
 @by_name
 def test_a_row_of_a_list_that_does_not_fit_is_refused(tmp_path: Path, shape: Shape) -> None:
-    for row in (3, ("a",), ("a", "b", "c"), ("a", {1})):
-        with pytest.raises(InputError, match=r"Row 0 of the data is .*; this model needs a (text|pair \()"):
+    for row in (3, ("a",), ("a", "b", "c", "d"), ("a", {1}), ("a", "b", {1})):
+        with pytest.raises(InputError, match=r"Row 0 of the data is .*; this model needs a (text|pair \(|tuple \()"):
             write_rows([row], tmp_path / "rows.jsonl", shape)
 
 
@@ -86,7 +92,10 @@ def test_a_row_of_a_list_that_does_not_fit_is_refused(tmp_path: Path, shape: Sha
 def test_the_grammar_makes_rows_that_the_shape_reads_back(tmp_path: Path, shape: Shape) -> None:
     made = list(grammar.sentences(shape.name, 20))
     values = {"text": "text", "label": "label", "words": "words", "tags": "tags", "source": "text", "target": "target"}
+    values |= {"question": "text", "context": "target", "answers": "answers"}
     rows = [{key: getattr(example, values[key]) for key in shape.keys} for example in made]
+    for row in rows if shape is ANSWERS else ():
+        row["answers"] = [{"text": one.text, "answer_start": one.begin} for one in row["answers"]]
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert read(path, shape) == [example._replace(path=str(path)) for example in made]
@@ -96,10 +105,12 @@ def test_one_line_for_each_example() -> None:
     def split(text: str) -> str:
         return "|".join(text)
 
-    shown = {shape.name: shape.shown(EXAMPLES[shape.name][0], split) for shape in (LABELLED, TAGGED, PARALLEL)}
+    shown = {shape.name: shape.shown(EXAMPLES[shape.name][0], split) for shape in (LABELLED, TAGGED, PARALLEL, ANSWERS)}
     assert shown["labelled"] == "pos: g|o|o|d| |f|i|l|m"
     assert shown["tagged"] == "the/D cow/N"
     assert shown["parallel"] == "t|h|e| |c|o|w -> d|i|e| |K|u|h"
+    assert shown["answers"].startswith("w|h|o| |r|u|n|s|? -> the cow in: t|h|e| |c")
+    assert "no answer" in ANSWERS.shown(EXAMPLES["answers"][1], split)
     assert TEXT.shown(Example("ab"), split) == "a|b"
 
 
@@ -262,7 +273,8 @@ def test_no_file_of_data_but_shapes_names_a_task() -> None:
             )
             if names:
                 named.setdefault(path.name, []).extend(names)
-    named.pop("shapes.py", None)  # "tag" is also a column there
+    for name in ("shapes.py", "answers.py"):  # "tag" and "answer" are also columns there
+        named.pop(name, None)
     assert {name: sorted(found) for name, found in named.items()} == {
         "grammar.py": sorted(set(get_args(TaskName)) - set(_OF_TEXT))
     }

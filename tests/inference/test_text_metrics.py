@@ -15,7 +15,16 @@ from rouge_score.rouge_scorer import RougeScorer
 
 from segue.data.config import TextMetric
 from segue.inference.evaluation import LOWER_IS_BETTER, MEANINGS, NAMES, Evaluation, compare
-from segue.inference.text_metrics import METRICS, answer_words, confusions, distinct, edits, lcs_length, signature
+from segue.inference.text_metrics import (
+    METRICS,
+    answer_words,
+    confusions,
+    distinct,
+    edits,
+    judge_answer,
+    lcs_length,
+    signature,
+)
 
 WORDS = ["a", "The", "cow", "cows", "eats", "grass", "grass.", ",", "Kühe", "don't", "2.5", "."]
 TEXT = st.lists(st.sampled_from(WORDS), max_size=9).map(" ".join)
@@ -253,3 +262,24 @@ def test_distinct_ngrams() -> None:
     assert distinct(outputs, 1) == 4 / 8  # i, know, ., see
     assert distinct(outputs, 2) == 3 / 5
     assert distinct([""], 2) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("output", "right", "f1", "exact"),
+    [
+        ("Denver Broncos", ["Denver Broncos", "the Broncos"], 1.0, 1.0),
+        ("the denver BRONCOS!", ["Denver Broncos"], 1.0, 1.0),  # case, punctuation, articles
+        ("Broncos", ["Denver Broncos", "Panthers"], 2 / 3, 0.0),  # precision 1, recall 1/2
+        ("Denver Broncos of Denver", ["Denver Broncos"], 2 / 3, 0.0),  # a word counts as often as both have it
+        ("gold gold", ["gold, silver"], 0.5, 0.0),
+        ("Santa Clara, California", ["Levi's Stadium", "Santa Clara"], 0.8, 0.0),  # the best of the right ones
+        ("Panthers", ["Denver Broncos"], 0.0, 0.0),
+        ("", [], 1.0, 1.0),  # no answer, and none was given
+        ("Denver", [], 0.0, 0.0),
+        ("", ["Denver"], 0.0, 0.0),
+        ("", ["the"], 1.0, 1.0),  # an answer of articles alone is none (SQuAD 2.0)
+        ("an", [], 1.0, 1.0),
+    ],
+)
+def test_answers_are_judged_as_squad_does(output: str, right: list[str], f1: float, exact: float) -> None:
+    assert judge_answer(output, right) == (pytest.approx(f1), exact)

@@ -20,6 +20,7 @@ from safetensors.torch import load_file, save_file
 from transformers import (
     AddedToken,
     AutoModelForMaskedLM,
+    AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
     AutoTokenizer,
@@ -28,9 +29,11 @@ from transformers import (
 )
 
 import segue
+from segue.batches.answer_windows import collate_asked, lay_out
 from segue.batches.batch import Batch
 from segue.batches.codec import BodySpec
 from segue.cli import main
+from segue.data.example import Example
 from segue.errors import InputError
 from segue.interop.formats import export_run, import_run
 from segue.interop.huggingface.bert_export import inexpressible, parts_of, their_tensors, with_head
@@ -406,6 +409,47 @@ def test_a_tagger_tags_the_same_both_ways(style: str, tmp_path: Path) -> None:
     check_tags(run, out.eval(), written)
 
 
+def check_answers(run: segue.Run, model: Any, tokenizer: Any) -> None:
+    question, text = "Who sat?", "The cat sat in Paris,\n didn't it?"
+    encoded = tokenizer(question, text, return_tensors="pt", return_offsets_mapping=True)
+    offsets = encoded.pop("offset_mapping")[0].tolist()
+    with torch.inference_mode():
+        found = model(**encoded)
+    asked = lay_out([Example(question, target=text)], run.codec, causal=False)
+    batch = collate_asked(asked.columns).to("cpu")
+    with torch.inference_mode():
+        logits_2T = run.model(batch)[0][0]
+    theirs_2T = torch.stack([found.start_logits[0], found.end_logits[0]])
+    may_T = batch.answers_BT[0]
+    assert encoded["input_ids"].shape == batch.tokens_BT.shape and may_T[0] and int(may_T.sum()) > 10
+    torch.testing.assert_close(logits_2T[:, may_T], theirs_2T[:, may_T], atol=1e-4, rtol=0)
+    inside = [place for place in torch.nonzero(may_T)[:, 0].tolist() if place]
+    pairs = [(i, j) for i in inside for j in inside if i <= j < i + 30]
+    i, j = max(pairs, key=lambda pair: float(theirs_2T[0, pair[0]] + theirs_2T[1, pair[1]]))
+    [span] = run.predict([(question, text)], {"decode.threshold": -1e6})
+    assert span.answer == text[offsets[i][0] : offsets[j][1]].strip() == text[span.begin : span.end]
+
+
+@pytest.mark.parametrize("style", ["Bert", "Roberta"])
+def test_an_answerer_answers_the_same_both_ways(style: str, tmp_path: Path) -> None:
+    model, tokenizer = write_theirs(tmp_path / "hf", f"{style}ForQuestionAnswering")
+    notes = import_run(tmp_path / "hf", tmp_path / "run")
+    assert len(notes) == 1  # no part is missing that an answerer needs
+    run = segue.load(tmp_path / "run", "cpu")
+    assert run.recipe.kind == "finetuned_answerer" and run.codec.labels == ("begin", "end", "none")
+    check_answers(run, model, tokenizer)
+    export_run(tmp_path / "run", tmp_path / "back", "hf")
+    check_back(tmp_path / "hf", tmp_path / "back")
+
+    shutil.rmtree(tmp_path / "run" / "huggingface")
+    export_run(tmp_path / "run", tmp_path / "out", "hf")
+    out, about = AutoModelForQuestionAnswering.from_pretrained(tmp_path / "out", output_loading_info=True)
+    assert not about["missing_keys"] and not about["unexpected_keys"]
+    check_answers(run, out.eval(), AutoTokenizer.from_pretrained(tmp_path / "out"))
+    import_run(tmp_path / "out", tmp_path / "again")
+    check_answers(segue.load(tmp_path / "again", "cpu"), model, tokenizer)
+
+
 def test_a_head_that_was_trained_here_goes_out_with_the_ids_of_its_body(tmp_path: Path) -> None:
     write_theirs(tmp_path / "hf", "RobertaForMaskedLM")
     import_run(tmp_path / "hf", tmp_path / "run")
@@ -437,6 +481,8 @@ def test_a_head_that_was_trained_here_goes_out_with_the_ids_of_its_body(tmp_path
         ("classifier", {"pooling": "first"}, "pooling=first"),
         ("tagger", {"crf": True}, "model.crf=true"),
         ("tagger", {}, ""),
+        ("answerer", {"mix": True}, "model.mix=true"),
+        ("answerer", {"frozen": True}, ""),
     ],
 )
 def test_heads_that_their_format_lacks(kind: str, config: dict[str, Any], message: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import segue
 from segue.cli import main
-from segue.data.shapes import LABELLED, PARALLEL, TAGGED, TEXT, Shape
+from segue.data.shapes import ANSWERS, LABELLED, PARALLEL, TAGGED, TEXT, Shape
 from segue.errors import InputError
 from segue.recipe import read_recipe
 from segue.runs.from_run import from_run, is_run, named_settings, with_settings
@@ -38,6 +38,7 @@ def run_of(kind: str) -> str:
         ("bert", LABELLED, ("finetuned_classifier", "model.body=runs/bert")),
         ("gpt", LABELLED, ("finetuned_classifier", "model.body=runs/gpt")),
         ("rnn_lm", TAGGED, ("finetuned_tagger", "model.body=runs/rnn_lm")),
+        ("bert", ANSWERS, ("finetuned_answerer", "model.body=runs/bert")),
         ("bert", TEXT, ("bert", "train.init=runs/bert")),
         ("gpt", TEXT, ("gpt", "train.init=runs/gpt")),
         ("transformer", PARALLEL, ("transformer", "train.init=runs/transformer")),

@@ -41,6 +41,8 @@ SMALL = {"model.width": 8, "train.steps": 3, "data.validation": 0}
 COUNTED = {"data.validation": 0, "data.unit": "line"}
 REVIEWS = [("good", "a fine film"), ("bad", "a dull film")] * 20
 TAGGED = [(["the", "cow", "eats"], ["D", "N", "V"]), (["a", "dog"], ["D", "N"])] * 10
+ANSWERED = [("who eats?", "the cow eats grass", "the cow"), ("who?", "a dog", "")] * 10
+SMALL_HEAD = {"train.steps": 3, "data.validation": 0}
 PAIRS = [("the cow", "die Kuh"), ("a dog", "ein Hund")] * 10
 
 RUNS: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
@@ -51,6 +53,7 @@ RUNS: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
     "pieces": ("ngram", TEXTS, COUNTED | {"tokens.kind": "wordpiece", "tokens.vocab_size": 100}),
     "bare": ("ngram", TEXTS, COUNTED | {"model.smoothing": "maximum_likelihood"}),
     "masked": ("bert", TEXTS, SMALL | {"model.heads": 2, "model.layers": 1, "model.context": 16, "batches.length": 16}),
+    "answers": ("finetuned_answerer", ANSWERED, SMALL_HEAD | {"model.body": "masked"}),
     "classes": ("bow", REVIEWS, {"train.steps": 20, "data.validation": 0}),
     "tags": ("window_tagger", TAGGED, {"train.steps": 20, "data.validation": 0, "batches.length": 8}),
     "pairs": ("rnn_seq2seq", PAIRS, SMALL | {"tokens.kind": "char"}),
@@ -63,6 +66,8 @@ WRITERS = ["char", "byte", "space", "bpe"]
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
     folder = tmp_path_factory.mktemp("runs")
     for name, (kind, data, settings) in RUNS.items():
+        if body := settings.get("model.body"):
+            settings = settings | {"model.body": str(folder / body)}
         segue.train(kind, data, folder / name, settings, device="cpu", threads=1)
     return Engine([folder / name for name in RUNS], device="cpu")
 
@@ -120,9 +125,8 @@ def test_runs_are_described(client: TestClient, engine: Engine) -> None:
 
 @pytest.mark.parametrize("name", RUNS)
 def test_look_shows_what_the_run_shows(client: TestClient, engine: Engine, name: str) -> None:
-    text = {"classes": "a fine film", "masked": "the [MASK] eat", "pairs": "a cow | a dog | the cow\tdie Kuh"}.get(
-        name, "cow"
-    )
+    texts = {"classes": "a fine film", "masked": "the [MASK] eat", "pairs": "a cow | a dog | the cow\tdie Kuh"}
+    text = (texts | {"answers": "who?\tthe cow eats"}).get(name, "cow")
     (found,) = [run["views"] for run in strict(client.get("/api/runs").content) if run["name"] == name]
     for view in found:
         shown = engine[name].run.look(text, view)
@@ -231,6 +235,18 @@ def test_next_gives_the_likeliest_first(client: TestClient, engine: Engine) -> N
     assert sum(probabilities) == pytest.approx(1, abs=1e-5)
     assert rows[0]["token"] == "s"
     assert ask(client, "next", run="char", context="the cow", top=3)["next"] == rows[:3]
+
+
+def test_predict_finds_answers(client: TestClient, engine: Engine) -> None:
+    text = "the cow 😀 eats " * 6 + "grass"
+    asked = f"who?\t{text}"
+    (row,) = ask(client, "predict", run="answers", texts=[asked], n_best=3, threshold=-1000.0)["predictions"]
+    (own,) = engine["answers"].run.predict([asked], {"decode.n_best": 3, "decode.threshold": -1000.0})
+    assert row == {**own.json(), "cut": 0} and len(row["best"]) == 3
+    assert text[row["begin"] : row["end"]] == row["answer"] != "" and row["windows"] > 1
+    (row,) = ask(client, "predict", run="answers", texts=[asked], threshold=1000.0)["predictions"]
+    assert (row["answer"], row["begin"], row["end"]) == ("", None, None)
+    assert "has no tab" in refused(client, "predict", run="answers", texts=["who eats?"])
 
 
 def test_predict_labels_tags_and_translates(client: TestClient, engine: Engine) -> None:

@@ -398,3 +398,43 @@ def test_wordpiece_in_small_letters_reads_any_case_alike() -> None:
     assert tokenizer.unk not in tokenizer.encode("THE CAFÉ")
     cased = Tokenizer.train(Config(kind="wordpiece", vocab_size=120, min_count=1), texts)
     assert cased.encode("The").tolist() != cased.encode("the").tolist()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_offsets_are_of_the_ids_of_a_row(kind: Kind) -> None:
+    tokenizer = TOKENIZERS[kind]
+    for text in [*CORPUS, "", "  two  blanks \n\n and a line ", "Ж ж"]:
+        ids, begins, ends = tokenizer.offsets(text)
+        assert (ids == tokenizer.encode(tokenizer.row(text))).all()
+        assert len(ids) == len(begins) == len(ends) and ((begins <= ends) & (ends <= len(text))).all()
+        assert (np.diff(begins) >= 0).all() and (np.diff(ends) >= 0).all()
+
+
+@settings(max_examples=50)
+@given(TEXTS, st.sampled_from(KINDS))
+def test_offsets_leave_out_no_letter(text: str, kind: Kind) -> None:
+    """Every letter of the text belongs to a token, of a kind that loses none."""
+    tokenizer = TOKENIZERS[kind]
+    _, begins, ends = tokenizer.offsets(text)
+    covered = {place for begin, end in zip(begins.tolist(), ends.tolist(), strict=True) for place in range(begin, end)}
+    if kind in LOSSLESS:
+        assert {place for place, letter in enumerate(text) if letter != " "} <= covered
+    if kind in ("char", "word", "space"):  # no token shares a character with another
+        assert sum((ends - begins).tolist()) == len(covered)
+
+
+def test_offsets_of_subwords_that_share_a_character() -> None:
+    """One letter of two bytes, and one of four: each byte's token has the whole letter."""
+    _, begins, ends = TOKENIZERS["byte"].offsets("aé🙂b")
+    assert begins.tolist() == [0, 0, 1, 1, 2, 2, 2, 2, 3] and ends.tolist() == [0, 1, 2, 2, 3, 3, 3, 3, 4]
+
+
+def test_offsets_of_wordpieces_are_of_the_text_before_it_is_changed() -> None:
+    """Accents go and letters become small, but places are those of the text; a long text is cut into parts."""
+    pieces = Tokenizer.train(Config("wordpiece", 300, 1, lowercase=True), CORPUS)
+    text = "NAÏVE  Cafés\x01 value " * 5000
+    ids, begins, ends = pieces.offsets(text)
+    assert (ids == pieces.encode(pieces.row(text))).all() and text[begins[-1] : ends[-1]].lower() in "value"
+    assert {text[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)} <= {
+        text[i:j] for i in range(21) for j in range(i, 21)
+    }

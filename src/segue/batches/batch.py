@@ -53,6 +53,9 @@ class Batch:
     firsts_BW: Any = None
     """Tagging by pieces of words: the place of each word, with targets (B, W): that of its first piece or, of a causal
     body, of its last. IGNORE where there is no word."""
+    answers_BT: Any = None
+    """Questions about a text: True where an answer may begin or end, and at the place that says that there is none;
+    targets (B, 2) are the places of begin and end."""
     hidden_BND: Any = None
     """The states of a frozen body, computed once: N states of each row, those of several layers side by side."""
     unpadded: bool = False
@@ -88,8 +91,10 @@ class Batch:
 
         def pad(name: str, array: Any) -> Any:
             axis, wanted = _time_axis(name, array), source_width if name.startswith("source") else width
-            if name == "hidden_BND" and self.firsts_BW is not None:  # a state a word
-                axis = 1
+            if name == "hidden_BND" and (self.firsts_BW is not None or self.answers_BT is not None):
+                axis = 1  # a state a word, or a place
+            if name == "targets" and self.answers_BT is not None:  # two places
+                axis = None
             if axis is None or array.shape[axis] >= wanted:
                 return array
             room = [(0, wanted - size if place == axis else 0) for place, size in enumerate(array.shape)]

@@ -73,3 +73,9 @@ def _part(text: Ids, part: int, i: int, count: int) -> Ids:
     """Take part i of a text: the first begins at its beginning, the last ends at its end."""
     begin = (len(text) - part) * i // max(1, count - 1)
     return text[begin : begin + part]
+
+
+def parts_of(length: int, part: int) -> list[int]:
+    """Return where the parts of a text begin that have `part` tokens each and overlap by a quarter or more."""
+    count = _count(length, part)
+    return [(length - part) * i // max(1, count - 1) if count > 1 else 0 for i in range(count)]

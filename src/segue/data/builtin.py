@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from segue.data.ledger import Ledger
-from segue.data.shapes import LABELLED, PARALLEL, TAGGED, TEXT, Shape
+from segue.data.shapes import ANSWERS, LABELLED, PARALLEL, TAGGED, TEXT, Shape
 from segue.errors import InputError
 
 LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idlelib", "__pycache__", "pydoc_data"}
@@ -36,7 +36,9 @@ def describe() -> list[Row]:
         ),
         Row("stdlib", (TEXT,), "the source of Python's standard library; a module a document"),
         Row(
-            "grammar", (TEXT, LABELLED, TAGGED, PARALLEL), "sentences from a grammar whose best possible score is known"
+            "grammar",
+            (TEXT, LABELLED, TAGGED, PARALLEL, ANSWERS),
+            "sentences from a grammar whose best possible score is known",
         ),
         Row("clauses", (PARALLEL,), "one to four sentences of the grammar in one, to translate: long sources"),
         Row(

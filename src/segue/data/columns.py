@@ -234,6 +234,8 @@ def _found(search: _Search, found: dict[int, int], header: bool, plain: bool) ->
         if header and search.names.count(name) > 1:
             raise _twice(search, name)
     said = "" if plain and header else search.said(found, header)
+    if header and not search.asked and search.names.count(beside := search.shape.beside) == 1:
+        picks += (search.names.index(beside),)
     return Place(picks, header, 0 if header else len(search.names), said)
 
 
@@ -252,6 +254,8 @@ def _in_order(search: _Search) -> Place:
     width, fields = len(search.names), len(search.shape.fields)
     if width == len(search.needed) == 1:
         return Place((0,), bool(search.by_name()), 1)
+    if search.asked and width == len(search.needed) == len(search.shape.question):
+        return Place(tuple(range(width)), width=width)
     if fields > 1 and width <= fields:
         return Place(tuple(search.needed), width=fields)
     raise search.refusal("columns", _is_header(search.names, search.columns))

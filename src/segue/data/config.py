@@ -28,7 +28,7 @@ class Config:
     delimiter: str = "auto"
     """Between the columns of a csv: comma, semicolon, tab, pipe or any one character; auto sees it from the file."""
     columns: str = ""
-    """Columns by name, or by number from 1: label,text (label,text,text2 for pairs); word,tag; source,target; text."""
+    """Columns by name, or number from 1: label,text(,text2); word,tag; source,target; question,context,answer; text."""
     label: Label = "class"
     """class: one label. classes: any number (A,B in a row, A|B on a word). number: a float. iob1, bio, bioes: spans."""
     unit: Literal["line", "paragraph", "document"] = "document"
@@ -54,7 +54,7 @@ class Config:
     test: str | float = 0.0
     """Held-out text for the final figures: a path, a share of the text, 0, or a fold (3/10: the third of ten parts)."""
     metric: Metric = "auto"
-    """The figure that ranks models; auto: accuracy of classes, mean squared error of numbers, BLEU of pairs."""
+    """The figure that ranks models; auto: accuracy (classes), squared error (numbers), BLEU (pairs), F1 (answers)."""
     seed: int = 0
     """Seeds the choice of the rows to hold out, and the sentences of the built-in grammar."""
 

@@ -156,7 +156,7 @@ class Corpus:
         found = hashlib.sha256()
         for row in self.examples(split):
             parts = (
-                (row.content or row.text, row.target, row.label, *row.words, *row.tags)
+                (row.content or row.text, row.target, row.label, *row.words, *row.tags, *map(str, chain(*row.answers)))
                 if not self.shape.running
                 else (row.text,)
             )

@@ -19,18 +19,27 @@ def joined(names: Iterable[str]) -> str:
     return "|".join(sorted(names)) or NOTHING
 
 
+class Answer(NamedTuple):
+    """An answer that stands in a text."""
+
+    begin: int
+    """The place of its first character."""
+    text: str
+
+
 class Example(NamedTuple):
     """What a reader gives. The shape of the data decides which fields are filled; `path` and `line` say where from."""
 
     text: str = ""
-    """Running text, the text of a labelled row, the words of a tagged one, or the source of a translation."""
+    """Running text, the text of a labelled row, the words of a tagged one, the source of a translation, or a
+    question."""
     label: str = ""
     words: tuple[str, ...] = ()
     """The words of a tagged sentence, as the file has them."""
     tags: tuple[str, ...] = ()
     """The tag of each word; or the classes of the text, if it may have several."""
     target: str = ""
-    """The translation, or the second text of a pair."""
+    """The translation, the second text of a pair, or the text in which a question is answered."""
     ends: bool = True
     """False if a long document continues in the next example."""
     path: str = ""
@@ -39,6 +48,8 @@ class Example(NamedTuple):
     """A checksum of the sound or the picture that `text` names; empty: the text is its own content."""
     also: tuple[str, ...] = ()
     """Other targets that are as right as `target`."""
+    answers: tuple[Answer, ...] = ()
+    """The answers to a question that stand in `target`, each as right as the others; empty: it has none."""
 
     def at(self, path: str, line: int) -> Example:
         """The same example, found there; faster than `_replace`, which shows in a million rows."""

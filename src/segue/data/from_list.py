@@ -21,7 +21,7 @@ from segue.data.dataframe import frame_rows
 from segue.data.given_sources import with_whole_paths
 from segue.data.media import media_among
 from segue.data.readers import Question
-from segue.data.shapes import LABELLED, PARALLEL, TAGGED, TEXT, Shape, guess, question_values
+from segue.data.shapes import ANSWERS, LABELLED, PARALLEL, TAGGED, TEXT, Shape, guess, question_values
 from segue.data.tables import PEEKED_ROWS
 from segue.errors import InputError
 
@@ -98,6 +98,8 @@ def guess_rows(given: Any) -> Shape:
         if media_among(str(row[0]) for row in head if isinstance(row, list | tuple) and row):
             return PARALLEL
         return TAGGED if all(isinstance(value, list | tuple) for value in first) else LABELLED
+    if isinstance(first, list | tuple) and len(first) == len(ANSWERS.fields):
+        return ANSWERS
     return TEXT
 
 
@@ -156,4 +158,6 @@ def _plain(value: Any) -> Any:
         return None
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
     return value if value is None or isinstance(value, str | int | float) else str(value)

@@ -9,12 +9,14 @@ A sentence has 3 to 9 words and exactly one derivation: each position's class fo
 and objects have their own adjectives and nouns, and the words are so short and so different that at every letter the
 last five decide what may follow: a small model of letters can reach the true entropy.
 
-Four data sets come from it, each with a known best score:
+Five data sets come from it, each with a known best score:
     text      the sentences; the best figure is their true probability
     labelled  a label is drawn first and changes only how likely each word is, so that log p(text | label) is a sum over
               words and a bag of words can reach the best, which is argmax p(label) p(text | label)
     tagged    with nouns that are verbs too ("cooks"); the two words before decide, so that the best is 1
     parallel  into an invented language, word for word but with the adjective after its noun; the best is BLEU 100
+    answers   two sentences and a question about one of them, who or what, whose answer stands there; one question in
+              seven asks for what neither of them says; the best is 1
 
 The corpus `clauses` is parallel too: one to four sentences in one, "and" between them, so that it has long sources.
 """
@@ -29,7 +31,7 @@ from functools import lru_cache
 from itertools import accumulate, count, islice
 from typing import NamedTuple
 
-from segue.data.example import Example
+from segue.data.example import Answer, Example
 
 SENTENCES = 20_000
 LABELS = ("farm", "town", "palace")
@@ -38,6 +40,8 @@ FAVOUR = 7.0
 LONGEST_PAIR = 7
 """Most words in a sentence to translate: a model without attention can remember so many."""
 MOST_CLAUSES = 4
+UNANSWERED = 1 / 6
+"""How often a question is drawn that its text does not answer; one that could be answered after all is dropped."""
 
 Rules = dict[str, list[tuple[float, tuple[str, ...]]]]
 Lexicon = dict[str, dict[str, float]]
@@ -197,6 +201,38 @@ def _clauses(rng: random.Random) -> Example:
     return Example(" ".join([*words[:-1], "."]), target=" ".join([*target[:-1], "."]))
 
 
+def _answers(rng: random.Random) -> Example | None:
+    """Two sentences with different verbs, and a question about one; None where neither can be asked about."""
+    pair = [_grow(rng, LEXICON), _grow(rng, LEXICON)]
+    asked = pair[int(rng.random() * 2)]
+    if rng.random() < UNANSWERED:
+        asked = _grow(rng, LEXICON)
+        unanswered = True
+    else:
+        unanswered = False
+    verbs = [_verb(leaves) for leaves in pair]
+    who, verb = rng.random() < 0.5, _verb(asked)
+    if verb not in SEES or verbs[0] == verbs[1] or unanswered == (verb in verbs):
+        return None
+    place = next(i for i, (name, _) in enumerate(asked) if name.startswith("sees"))
+    subject, seen = _joined(asked[:place]), _joined(asked[place + 1 : -1])
+    does = "does" if asked[place][0] == "sees_one" else "do"
+    question = f"who {asked[place][1]} {seen} ?" if who else f"what {does} {subject} {verb} ?"
+    text = " ".join(map(_joined, pair))
+    if unanswered:
+        return Example(question, target=text)
+    begin = 0 if asked is pair[0] else len(_joined(pair[0])) + 1
+    begin += 0 if who else len(_joined(asked[: place + 1])) + 1
+    return Example(question, target=text, answers=(Answer(begin, subject if who else seen),))
+
+
+def _verb(leaves: list[tuple[str, str]]) -> str:
+    """The verb of a sentence as a question has it."""
+    return next(
+        word.removesuffix("s") if name.endswith("one") else word for name, word in leaves if TAGS[name] == "VERB"
+    )
+
+
 def _joined(leaves: list[tuple[str, str]]) -> str:
     return " ".join(word for _, word in leaves)
 
@@ -226,6 +262,7 @@ BY_SHAPE = {
     "labelled": DataSet("classify", _labelled, _right_labels),
     "tagged": DataSet("tag", _tagged, lambda examples: {"accuracy": 1.0}),
     "parallel": DataSet("seq2seq", _parallel, lambda examples: {"bleu": 100.0}),
+    "answers": DataSet("answer", _answers, lambda examples: {"f1": 1.0, "exact": 1.0}),
     "clauses": DataSet("clauses", _clauses, lambda examples: {"bleu": 100.0}),
 }
 """The data sets by the names of their shapes (data/shapes.py); the corpus `clauses` by its own."""

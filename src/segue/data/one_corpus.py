@@ -1,15 +1,16 @@
 """One source of a corpus, in three splits: reads it once to check and count it, then streams the splits.
 
-Running text is held out in whole units from the end, a single document by characters, rows at random by the seed, or
-with all others of their file. If data.path names several corpora, each is a `Part`, and each holds out its own share.
+Running text is held out in whole units from the end, a single document by characters, rows at random by the seed, with
+all others of their file, or with all others about the same text (answered questions). If data.path names several
+corpora, each is a `Part`, and each holds out its own share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
-from itertools import groupby
+from itertools import compress, groupby
 
 import numpy as np
 
@@ -43,10 +44,14 @@ class Part:
         self.ledger.files.extend(self.source.describe())
         units = characters = 0
         empty = True
+        together, groups = self.shape.together, dict[int, int]()
         for example in self.source.read(self.ledger, progress):
             units += example.ends
             characters += len(example.target) + (0 if example.content else len(example.text))
             empty = empty and not example.text.strip()
+            if together:
+                key = hash(together(example))
+                groups[key] = groups.get(key, 0) + 1
         checked = self.source.checked
         if checked:
             self.ledger.files.append(checked.describe(self.name))
@@ -68,6 +73,8 @@ class Part:
         # A single document has no whole units to hold out: its characters are split.
         documents = self.shape.running and self.config.unit == "document"
         self._by_characters = documents and units == 1
+        self._groups = groups
+        """How many rows there are in each group of rows that are held out together, in the order of the data."""
         self._plan = self._planned()
         if documents and units > 1:
             self._note_uneven_splits()
@@ -81,6 +88,8 @@ class Part:
         """Units or rows of a split."""
         if self.source.by_path:
             return sum(1 for _ in self.examples(split))
+        if self.shape.together:
+            return sum(compress(self._groups.values(), self._chosen(split)))
         return int(self._plan.size(split) > 0) if self._by_characters else self._plan.size(split)
 
     def examples(self, split: str) -> Iterator[Example]:
@@ -91,6 +100,8 @@ class Part:
             return self._characters(split)
         if self.source.by_path:
             return self._files(split)
+        if self.shape.together:
+            return self._grouped(split, self.shape.together)
         return self._units(split) if self.shape.running else self._rows(split)
 
     def _planned(self) -> Plan:
@@ -98,6 +109,8 @@ class Part:
             return plan(self.config, self.characters, "characters")
         if self.source.by_path:
             return plan(self.config, len({example.path for example in self.examples("all")}), "modules")
+        if self.shape.together:
+            return plan(self.config, len(self._groups), "texts")
         what = f"units (data.unit={self.config.unit})" if self.shape.running else "rows"
         return plan(self.config, self.units, what)
 
@@ -137,9 +150,20 @@ class Part:
                     yield example._replace(text=text, line=line, ends=stop == self._plan.total)
             start = end
 
-    def _files(self, split: str) -> Iterator[Example]:
+    def _chosen(self, split: str) -> list[bool]:
+        """Whether each file, or each group of rows, belongs to a split."""
         total = self._plan.total
-        chosen = self._plan.member(permute(np.arange(total), total, (self.config.seed,)), split).tolist()
+        chosen: list[bool] = self._plan.member(permute(np.arange(total), total, (self.config.seed,)), split).tolist()
+        return chosen
+
+    def _grouped(self, split: str, together: Callable[[Example], str]) -> Iterator[Example]:
+        chosen = dict(zip(self._groups, self._chosen(split), strict=True))
+        for example in self.source.read(Ledger(), None):
+            if chosen[hash(together(example))]:
+                yield example
+
+    def _files(self, split: str) -> Iterator[Example]:
+        chosen = self._chosen(split)
         for number, (_, rows) in enumerate(groupby(self.examples("all"), key=lambda example: example.path)):
             if chosen[number]:
                 yield from rows

@@ -295,6 +295,8 @@ class Reader:
     def _objects(self, path: str, form: Format, text: Iterator[str], asked: bool = False) -> Rows:
         """Find the keys of JSON objects, from the first of them."""
         rows = self._from_lines(text) if form == "jsonl" else self._from_items(json_rows(path, text), asked)
+        if within := self.shape.rows_within:
+            rows = ((line, row) for line, value in rows for row in within(value))
         head = peek(rows)
         objects = [row for _, row in head if isinstance(row, dict)]
         where = f"{path}, line {head[0][0]}" if head else path
@@ -435,7 +437,7 @@ class _Columns:
 
 def _half_pair(values: Values, keys: tuple[Any, ...]) -> str:
     """Say which value has half a surrogate pair, which is no text."""
-    for key, value in zip(keys, values, strict=True):
+    for key, value in zip(keys, values, strict=False):  # values may have more: the places of answers
         if any(map(_SURROGATE.search, [value] if isinstance(value, str) else value)):
             return f"has half a surrogate pair in '{key}'"
     return ""

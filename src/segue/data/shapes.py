@@ -1,4 +1,4 @@
-"""How rows of data look: running text, texts with labels, words with tags, or texts with translations.
+"""How rows of data look: running text, texts with labels, words with tags, translations, or answered questions.
 
 A shape says which columns a table has, which keys a JSON object has, which other names for them are usual, how its
 files may be written, and how the values of a row become an `Example`. The rest of data/ asks the shape and knows no
@@ -15,6 +15,7 @@ from contextlib import suppress
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
+from segue.data import answers
 from segue.data.config import Config, Format
 from segue.data.example import Example, joined, names_of
 from segue.data.media import MEDIA, media_among
@@ -92,6 +93,12 @@ class Shape(NamedTuple):
     """For each field, what its column holds."""
     question: tuple[int, ...] = (0,)
     """The fields that a model reads; it predicts the others."""
+    beside: str = ""
+    """A column that is read as well where a table's header has it."""
+    rows_within: Callable[[Any], Iterator[Any]] | None = None
+    """Takes the rows out of a JSON value that nests them; None: each value is a row."""
+    together: Callable[[Example], str] | None = None
+    """What rows that are held out together share: questions about one text; None: each row stands for itself."""
 
     def asked_fields(self, config: Config) -> list[int]:
         """The numbers of the fields that a prediction needs."""
@@ -394,5 +401,39 @@ PARALLEL = Shape(
 )
 
 
-SHAPES = (PARALLEL, TAGGED, LABELLED, TEXT)
+# A question, a text, and its answers in the text
+
+
+def _looks_answered(extension: str, lines: list[str]) -> bool:
+    """By SQuAD's nesting, or by the names of question, text and answer."""
+    if extension == ".json" and answers.is_nested(lines):
+        return True
+    return extension in {*_OBJECTS, *_TABLES} and _has(ANSWERS, [name.strip() for name in _names(extension, lines)])
+
+
+def _shown_answer(example: Example, split: Callable[[str], str]) -> str:
+    said = " | ".join(dict.fromkeys(one.text for one in example.answers)) or "no answer"
+    return f"{split(example.text)} -> {said} in: {split(example.target)}"
+
+
+ANSWERS = Shape(
+    name="answers",
+    fields=answers.FIELDS,
+    keys=answers.FIELDS,
+    formats={**_OBJECTS, **_TABLES},
+    expected="a question, a text and its answer in each row, or SQuAD's JSON (data.format=json, jsonl, tsv or csv)",
+    example=answers.example_of,
+    from_json=answers.values_of,
+    fits=_looks_answered,
+    shown=_shown_answer,
+    also=answers.ALSO,
+    kinds=("text", "text", ""),
+    question=(0, 1),
+    beside=answers.START,
+    rows_within=answers.rows_within,
+    together=lambda example: example.target,
+)
+
+
+SHAPES = (ANSWERS, PARALLEL, TAGGED, LABELLED, TEXT)
 """In the order in which `guess` tries them: the rows of each could also be those of a later one."""

@@ -362,7 +362,9 @@ def _described(name: str, examples: Iterable[Example]) -> dict[str, Any]:
     """The ledger's entry of a corpus that is no file."""
     digest, size = hashlib.sha256(), 0
     for example in examples:
-        line = "\t".join((example.text, example.label, " ".join(example.tags), example.target)).encode() + b"\n"
+        answers = [f"{begin} {text}" for begin, text in example.answers]
+        columns = (example.text, example.label, " ".join(example.tags), example.target, *answers)
+        line = "\t".join(columns).encode() + b"\n"
         digest.update(line)
         size += len(line)
     return {"path": name, "bytes": size, "sha256": digest.hexdigest()}

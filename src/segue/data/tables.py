@@ -44,8 +44,8 @@ _ASCII_WORD = re.compile(r"[ -~]*")
 PEEKED_ROWS, PEEKED_CHARACTERS = 200, 1 << 20
 _SEPARATOR_LINE = re.compile("sep=(.)", re.IGNORECASE)
 _SPACE = re.compile(r"[ \t\n\r]*")
-_ROWS_FIRST = re.compile(r'\{\s*"(\w+)"\s*:\s*\[')
-"""An object whose first key holds an array: it is read item by item."""
+_ROWS_FIRST = re.compile(r'\{(?:\s*"\w+"\s*:\s*(?:"[^"\\]*"|[\w.+-]+)\s*,)*\s*"(\w+)"\s*:\s*\[')
+"""An object whose first key that holds no plain value holds an array: it is read item by item."""
 _CUT_OFF = 16
 """A JSON error so near to the end of what is read, in characters, may come from what is not yet read."""
 

@@ -23,7 +23,7 @@ def windows(examples: Iterable[Example], first: int, most: int = _LARGEST) -> It
     number, rows, characters = 0, min(first, most), 0
     for example in examples:
         window.append(example)
-        characters += len(example.text)
+        characters += len(example.text) + len(example.target)
         if len(window) == rows or characters >= _CHARACTERS:
             yield number, window
             number, rows, characters, window = number + len(window), min(2 * rows, most), 0, []

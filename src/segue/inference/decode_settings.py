@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-OF_SOURCES = ("coverage_penalty", "n_best", "length_ratio", "empty", "prefix")
-"""Keys that matter only where a text is written for a source."""
+OF_SOURCES = ("coverage_penalty", "n_best", "length_ratio", "empty", "prefix", "threshold")
+"""Keys that matter only where a text is written for a source, or an answer is found in one."""
 _MORE = 20
 """Tokens that a target may have beyond decode.length_ratio: the shortest source may have an answer."""
 
@@ -31,7 +31,9 @@ class Config:
     coverage_penalty: float = 0.0
     """Beam search with attention: rank texts lower that leave parts of the source without attention; 0 to about 0.4."""
     n_best: int = 1
-    """How many texts to give for a source: the best of a beam, or so many that are drawn."""
+    """How many texts to give for a source: the best of a beam, or so many that are drawn; or how many answers."""
+    threshold: float = 0.0
+    """Answers in a text: say that there is none unless log p of an answer exceeds that of none by so much."""
     no_repeat: int = 0
     """Never write the same n-gram of so many tokens twice in a text (0: anything may come again)."""
     length_ratio: float = 3.0
@@ -53,6 +55,8 @@ class Config:
         for name in ("top_k", "beam", "seed", "temperature", "length_penalty", "coverage_penalty", "no_repeat"):
             self._at_least(name, 0)
         self._at_least("length_ratio", 0)
+        if not math.isfinite(self.threshold):
+            raise ValueError(f"threshold is {self.threshold}; it must be a number.")
         if "" in self.stop:
             raise ValueError("stop has an empty text in it, which stands everywhere; leave it out.")
         if not 0 < self.top_p <= 1:

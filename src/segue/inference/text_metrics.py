@@ -228,11 +228,21 @@ def _exact(outputs: Texts, references: Texts) -> Floats:
 
 
 def _token_f1(outputs: Texts, references: Texts) -> Floats:
-    def f1(output: str, reference: str) -> float:
-        a, b = answer_words(output), answer_words(reference)
-        return _f1(_shared(Counter(a), Counter(b)), len(a), len(b)) if a and b else float(a == b)
+    return _mean(map(answer_f1, outputs, references))
 
-    return _mean(map(f1, outputs, references))
+
+def answer_f1(output: str, reference: str) -> float:
+    """Compute F1 of the words that an answer shares with a right one, as SQuAD's script does."""
+    a, b = answer_words(output), answer_words(reference)
+    return _f1(_shared(Counter(a), Counter(b)), len(a), len(b)) if a and b else float(a == b)
+
+
+def judge_answer(output: str, references: Texts) -> tuple[float, float]:
+    """Return F1 and exact match (0 or 1) of an answer, each the best over the right ones; where there is none, the
+    empty answer is right. A reference of articles and punctuation alone does not count (SQuAD 2.0)."""
+    right = [one for one in references if answer_words(one)] or [""]
+    exact = max(float(answer_words(output) == answer_words(one)) for one in right)
+    return max(answer_f1(output, one) for one in right), exact
 
 
 # Error rates

@@ -120,7 +120,7 @@ def _opened_by(path: Path) -> str:
 
 
 def _write_model(run: Path, path: Path) -> Notes:
-    if _kind_of(run) in ("bert", "finetuned_classifier", "finetuned_tagger"):
+    if _kind_of(run) in ("bert", "finetuned_classifier", "finetuned_tagger", "finetuned_answerer"):
         from segue.interop.huggingface.bert_export import export_bert
 
         return export_bert(run, path)

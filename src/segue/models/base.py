@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from segue.batches.batch import Batch
     from segue.batches.store import Store
 
-TaskName = Literal["lm", "masked_lm", "classify", "tag", "seq2seq", "embed"]
+TaskName = Literal["lm", "masked_lm", "classify", "tag", "answer", "seq2seq", "embed"]
 Array = Any
 """A numpy array in a counted model, a torch tensor in a network."""
 

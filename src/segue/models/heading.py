@@ -78,9 +78,14 @@ class Heading(Network):
         for name, parameter in self.body.named_parameters():
             parameter.requires_grad_(self._learns(name, layers[name]))
         self.drop = nn.Dropout(config.dropout)
-        self.head = nn.Linear(self.body.width, sizes.classes)
+        self.head = nn.Linear(self.body.width, self.outputs)
         nn.init.normal_(self.head.weight, std=0.02)
         nn.init.zeros_(self.head.bias)
+
+    @property
+    def outputs(self) -> int:
+        """Numbers that the head computes from a state."""
+        return self.sizes.classes
 
     def _learns(self, name: str, layer: int) -> bool:
         """Whether a parameter of the body learns. What predicts tokens is not used, and so stays as it is."""

@@ -138,7 +138,7 @@ class Nearest(Question):
 
 
 class Predict(Question):
-    """Texts to label, tag or translate."""
+    """Texts to label, tag or translate, or questions, each with a tab and the text that answers it."""
 
     texts: Annotated[
         list[Source],
@@ -153,9 +153,14 @@ class Predict(Question):
     beam: Annotated[int | None, Field(ge=0, le=limits.MAX_BEAM, description="Of translations; 0 draws.")] = None
     length_penalty: Annotated[float | None, Field(ge=0, description="Beam: above 0 favours longer texts.")] = None
     coverage_penalty: Annotated[float | None, Field(ge=0, description="Beam: cover all of the source.")] = None
-    n_best: Annotated[int | None, Field(ge=1, le=limits.MAX_BEAM, description="Translations for each text.")] = None
+    n_best: Annotated[
+        int | None, Field(ge=1, le=limits.MAX_BEAM, description="Translations or answers for each text.")
+    ] = None
     no_repeat: Annotated[int | None, Field(ge=0, description="No n-gram of this size comes twice; 0: any may.")] = None
-    max_tokens: Annotated[int | None, Field(ge=1, le=limits.MAX_TOKENS, description="Translations: at most.")] = None
+    max_tokens: Annotated[
+        int | None, Field(ge=1, le=limits.MAX_TOKENS, description="Translations, answers: at most.")
+    ] = None
+    threshold: Annotated[float | None, Field(description="How much likelier than none an answer is.")] = None
     length_ratio: Annotated[float | None, Field(ge=0, description="Most tokens for a token of the source.")] = None
     empty: Annotated[bool | None, Field(description="Whether a translation may be empty.")] = None
     prefix: Annotated[Text | None, Field(description="Translations begin with this text.")] = None
@@ -290,8 +295,9 @@ def _add_routes(app: FastAPI, engine: Engine) -> None:
 
     @app.post("/api/predict")
     async def predict(ask: Predict, request: Request) -> StrictJSON:
-        """Predict: {predictions: [{label, probabilities} or {words, tags, probabilities} or {translation, logprob},
-        each with cut]}. Tags of spans come with entities: [{text, type, start, end, probability}].
+        """Predict: {predictions: [{label, probabilities} or {words, tags, probabilities} or {translation, logprob} or
+        {answer, begin, end, score}, each with cut]}. Tags of spans come with entities: [{text, type, start, end,
+        probability}]. Places of an answer count the characters of the text; null: there is none.
 
         With explain each label comes with words: [{word, drop}], the log-odds that the decision loses without the word.
         Translations also come with decode: the settings that they were written with; those of n_best with best:

@@ -31,7 +31,8 @@ from segue.errors import InputError
 from segue.inference.evaluation import Evaluation
 from segue.inference.opened import Opened
 from segue.inference.score import Line, PseudoLine
-from segue.models.base import Model, TaskName
+from segue.models import model_class
+from segue.models.base import Body, Model, TaskName
 from segue.tokens.file_format import Kind
 from segue.tokens.tokenizer import Config as TokenConfig
 from segue.tokens.tokenizer import Tokenizer
@@ -40,6 +41,13 @@ Values = dict[str, dict[str, Any]]
 """The sections of a recipe with their keys and unchecked values."""
 Done = Callable[[float], None]
 """A callback for progress: the share that is done."""
+
+
+def causal_body(codec: Codec) -> bool:
+    """Whether a run's model has a body that sees only what comes before a place."""
+    body = codec.sizes.body
+    cls = None if body is None else model_class(body.kind)
+    return cls is not None and issubclass(cls, Body) and cls.causal
 
 
 def nothing(share: float) -> None:

@@ -31,9 +31,8 @@ from segue.inference import metrics
 from segue.inference.by_length import by_tokens, windows
 from segue.inference.evaluation import Evaluation
 from segue.inference.opened import Opened
-from segue.models import model_class
-from segue.models.base import Body, Model
-from segue.tasks.base import Done, HeldOut, Task, Values, nothing
+from segue.models.base import Model
+from segue.tasks.base import Done, HeldOut, Task, Values, causal_body, nothing
 from segue.tasks.labels import (
     calibrated,
     check_known,
@@ -375,18 +374,11 @@ def _tags(group: Sequence[Example], codec: Codec) -> NDArray[Any]:
 def _encode_pieces(group: Sequence[Example], codec: Codec, labelled: bool) -> Columns:
     """Encode words by their pieces, as the body of the model reads them."""
     sentences = [example.words for example in group]
-    columns, words = encode_pieces(sentences, codec, codec.sizes.window, last=_causal(codec))
+    columns, words = encode_pieces(sentences, codec, codec.sizes.window, last=causal_body(codec))
     if labelled:
         tags = _tags(group, codec)
         columns["tags"] = Column(tags[words].ravel(), columns["firsts"].ends * (tags.size // max(1, len(tags))))
     return columns
-
-
-def _causal(codec: Codec) -> bool:
-    """Whether the body sees only what comes before a place."""
-    body = codec.sizes.body
-    cls = None if body is None else model_class(body.kind)
-    return cls is not None and issubclass(cls, Body) and cls.causal
 
 
 def _own(columns: Columns, limit: int) -> list[NDArray[np.int64]]:

@@ -16,6 +16,7 @@ import base64
 import binascii
 import io
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import chain
@@ -32,6 +33,8 @@ BLANK = "\N{LOWER ONE EIGHTH BLOCK}"
 """What SentencePiece writes for a blank."""
 _LONGEST = 1 << 24
 """Bytes of a text that is learnt from; the library's own limit is 4192."""
+_AHEAD = 32
+"""Characters that a piece is looked for beyond the one before it: blanks, and what the normaliser leaves out."""
 _THREADS = 16
 """A fixed number: the library's sums, and so the pieces, depend on it."""
 
@@ -154,6 +157,20 @@ class SentencePieces(Tokenizer):
 
     def _surfaces(self, text: str) -> list[str]:
         return [piece.replace(BLANK, " ") for piece in self._pieces([text])[0]]
+
+    def _offsets(self, text: str) -> tuple[Ids, Lengths, Lengths]:
+        """Find each piece in the text, whose characters are normalised one by one; a piece that is not found, as one
+        made of several characters together, stands where the one before it ends."""
+        forms = [unicodedata.normalize("NFKC", letter) for letter in text]
+        written, origin = "".join(forms), [place for place, form in enumerate(forms) for _ in form]
+        origin.append(len(text))
+        places, at = list[tuple[int, int]](), 0
+        for piece in self._surfaces(text):
+            found = written.find(word, at, at + len(word) + _AHEAD) if (word := piece.strip()) else -1
+            begin, at = (found, found + len(word)) if found >= 0 else (at, at)
+            places.append((origin[begin], origin[at - 1] + 1 if at > begin else origin[begin]))
+        begins, ends = np.array(places, np.int64).reshape(-1, 2).T
+        return self.encode(text), begins, ends
 
 
 class _Sources(SentencePieces):

@@ -272,6 +272,28 @@ class Tokenizer(ABC):
         """Return the number of UTF-8 bytes of each token of `ids = encode(text)`."""
         return np.fromiter(map(len, map(str.encode, self._surfaces(text))), np.int64, len(ids))
 
+    def offsets(self, text: str) -> tuple[Ids, Lengths, Lengths]:
+        """Encode a text that is a row; return its ids, and the places of each token's first character in the text and
+        of that after its last. A blank that belongs to a token counts; the one that `row` puts in front is not in the
+        text. Tokens that share a character all have it."""
+        row = self.row(text)
+        ids, begins, ends = self._offsets(row)
+        added = len(row) - len(text)
+        return ids, np.maximum(begins - added, 0), np.maximum(ends - added, 0)
+
+    def _offsets(self, text: str) -> tuple[Ids, Lengths, Lengths]:
+        """The ids of a text, and where the characters of each token begin and end: here by the bytes of tokens that
+        lose nothing."""
+        ids = self.encode(text)
+        ends = np.cumsum(self.byte_lengths(text, ids))
+        begins = np.concatenate([[0], ends[:-1]]).astype(np.int64)
+        if text.isascii():
+            return ids, begins, ends
+        raw = np.frombuffer(text.encode(), np.uint8)
+        character = np.cumsum((raw & 0xC0) != 0x80) - 1  # of each byte: those that go on with one begin with 10
+        character = np.append(character, len(text))
+        return ids, character[begins], np.where(ends > begins, character[ends - 1] + 1, character[begins])
+
     def unknown(self, text: str, ids: Ids) -> list[str]:
         """Return the surfaces of the tokens of `ids = encode(text)` that are UNK, in order."""
         if not (ids == UNK).any():
@@ -385,6 +407,14 @@ class _Spaces(Tokenizer):
 
     def decode(self, ids: Iterable[int]) -> str:
         return " ".join(REPLACEMENT if i == UNK else self._names[i] for i in ids if i != STOP)
+
+    def _offsets(self, text: str) -> tuple[Ids, Lengths, Lengths]:
+        begins, place = [], 0
+        for word in (words := blank_words(text)):
+            begins.append(text.index(word, place))
+            place = begins[-1] + len(word)
+        places = np.array(begins, np.int64)
+        return self.encode(text), places, places + np.fromiter(map(len, words), np.int64, len(words))
 
     def _surfaces(self, text: str) -> list[str]:
         words = [" " + word for word in blank_words(text)]
@@ -525,9 +555,18 @@ class _WordPieces(Tokenizer):
         return decoded
 
     def _surfaces(self, text: str) -> list[str]:
-        cut = list(parts(text))
-        pairs = zip(cut, self._library.encode_batch(cut), strict=True)
-        return [part[begin:end] for part, some in pairs for begin, end in some.offsets]
+        _, begins, ends = self._offsets(text)
+        return [text[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
+
+    def _offsets(self, text: str) -> tuple[Ids, Lengths, Lengths]:
+        ids, places, before = list[int](), list[tuple[int, int]](), 0
+        for part in parts(text):
+            found = self._library.encode(part)
+            ids += found.ids
+            places += [(before + begin, before + end) for begin, end in found.offsets]
+            before += len(part)
+        begins, ends = np.array(places, np.int64).reshape(-1, 2).T
+        return np.array(ids, np.int32), begins, ends
 
     @property
     def joins(self) -> Joins:

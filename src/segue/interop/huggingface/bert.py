@@ -55,6 +55,8 @@ from segue.models.bert import Bert
 from segue.models.network import check_finite
 from segue.recipe import Recipe, load_recipe
 from segue.runs import folder as files
+from segue.tasks.answer import BEGIN, END
+from segue.tasks.answer import NONE as NO_ANSWER
 
 ACTIVATIONS = {"gelu_erf": "gelu", "gelu": "gelu_new", "relu": "relu", "silu": "silu"}
 _SAME = {theirs: ours for ours, theirs in ACTIVATIONS.items()} | {"gelu_pytorch_tanh": "gelu", "swish": "silu"}
@@ -78,8 +80,17 @@ _DEFAULTS: dict[str, Any] = {
 PAD_ID: dict[Style, int] = {"bert": 0, "roberta": 1}
 _CONSTANTS = re.compile(r"embeddings\.(position|token_type)_ids")
 """Constants that older files keep among the weights."""
-_HEADS: dict[str, Head] = {"ForSequenceClassification": "classes", "ForTokenClassification": "tags"}
-_KINDS: dict[Head, str] = {"masked": "bert", "classes": "finetuned_classifier", "tags": "finetuned_tagger"}
+_HEADS: dict[str, Head] = {
+    "ForSequenceClassification": "classes",
+    "ForTokenClassification": "tags",
+    "ForQuestionAnswering": "answers",
+}
+_KINDS: dict[Head, str] = {
+    "masked": "bert",
+    "classes": "finetuned_classifier",
+    "tags": "finetuned_tagger",
+    "answers": "finetuned_answerer",
+}
 """The kinds of runs that they become."""
 
 
@@ -100,7 +111,7 @@ def import_bert(folder: Path, out: Path) -> list[str]:
         classes = len(labels) or 1
         sizes = dataclasses.replace(sizes, classes=classes, label=theirs.label, body=spec, window=config.context)
         tensors = {f"body.{name}": tensor for name, tensor in tensors.items()}
-        tensors |= theirs.last_layer(weights, classes, config.width)
+        tensors |= theirs.last_layer(weights, 2 if theirs.head == "answers" else classes, config.width)
     origin = origin_from(folder, tokens.ids, theirs.rest(raw, config, tokens.ids), raw)
     ledger = Ledger(files=[describe_file(path) for path in theirs.read])
     for note in theirs.notes:
@@ -197,7 +208,7 @@ class _Bert(Folder):
             self.notes.append(f"dropout is {drops[0]} everywhere; it was {drops[1]} of attention")
         return float(drops[0])
 
-    # The head of a classifier or a tagger
+    # The head of a classifier, a tagger or an answerer
 
     @property
     def label(self) -> Label:
@@ -211,7 +222,10 @@ class _Bert(Folder):
         return known.get(said, "class")
 
     def labels(self) -> tuple[str, ...]:
-        """Return the labels or tags in the order of their numbers; none for numbers and for masked tokens."""
+        """Return the labels or tags in the order of their numbers; none for numbers and for masked tokens. Nobody
+        wrote whether questions may have no answer: they may, unless decode.threshold is low."""
+        if self.head == "answers":
+            return BEGIN, END, NO_ANSWER
         return () if self.head == "masked" or self.label == "number" else self._names()
 
     def _names(self) -> tuple[str, ...]:
@@ -234,8 +248,8 @@ class _Bert(Folder):
             raise self.damaged("config.json", f"classifier_dropout is {drop!r}, not a share")
         return float(drop)
 
-    def last_layer(self, weights: dict[str, Tensor], classes: int, width: int) -> dict[str, Tensor]:
-        shapes = {"head.weight": torch.Size([classes, width]), "head.bias": torch.Size([classes])}
+    def last_layer(self, weights: dict[str, Tensor], outputs: int, width: int) -> dict[str, Tensor]:
+        shapes = {"head.weight": torch.Size([outputs, width]), "head.bias": torch.Size([outputs])}
         names = head_names(self.style, self.head)
         tensors = {ours: self._taken(ours, theirs, weights, shapes[ours], []) for ours, theirs in names.items()}
         if self.label == "number":  # here a score is the number less its mean in training, by its deviation there
@@ -277,7 +291,7 @@ class _Bert(Folder):
 
     def _parts_that_may_lack(self) -> dict[str, _Lacking]:
         masked = "what fill and score say means nothing before more training" if self.head == "masked" else ""
-        pooler = {"masked": "the vector of a text is tanh of its first state", "classes": "", "tags": ""}[self.head]
+        pooler = "the vector of a text is tanh of its first state" if self.head == "masked" else ""
         return {
             "pooler": _Lacking(pooler_names(self.style, self.head), pooler),
             "masked head": _Lacking(masked_names(self.style), masked),

@@ -1,4 +1,4 @@
-"""Write runs of bert, and classifiers and taggers on one, as folders of transformers (what differs: bert.py).
+"""Write runs of bert, and heads on one (classes, tags, answers), as folders of transformers (what differs: bert.py).
 
 A run that came from a folder goes out as it came (origin.py). One that was trained here gets ids as BERT or RoBERTa
 have them, and a row for padding, which is never predicted.
@@ -32,6 +32,7 @@ from segue.interop.huggingface.bert_weights import (
 )
 from segue.interop.huggingface.origin import Origin, origin_of, rows_back, write_back
 from segue.models.bert import Bert
+from segue.models.finetuned_answerer import FinetunedAnswerer
 from segue.models.finetuned_classifier import FinetunedClassifier
 from segue.models.finetuned_tagger import FinetunedTagger
 from segue.runs import folder as files
@@ -44,6 +45,7 @@ _SUFFIX: dict[Head, str] = {
     "masked": "ForMaskedLM",
     "classes": "ForSequenceClassification",
     "tags": "ForTokenClassification",
+    "answers": "ForQuestionAnswering",
 }
 
 
@@ -73,16 +75,17 @@ def export_bert(run: Path, folder: Path) -> list[str]:
 
 
 def parts_of(model: Any) -> Parts | None:
-    """Return the parts of a bert, or of a classifier or tagger on one; None of any other model."""
+    """Return the parts of a bert, or of a head on one; None of any other model."""
     if isinstance(model, Bert):
         return Parts(model, "masked", model.state_dict())
-    if not isinstance(model, FinetunedClassifier | FinetunedTagger) or not isinstance(model.body, Bert):
+    heads: dict[type, Head] = {FinetunedClassifier: "classes", FinetunedTagger: "tags", FinetunedAnswerer: "answers"}
+    if type(model) not in heads or not isinstance(model.body, Bert):
         return None
     weights = {name.removeprefix("body."): tensor for name, tensor in model.state_dict().items()}
     if "spread" in weights:  # the head says a number less its mean in training, by its deviation there
         weights |= {f"head.{kind}": weights[f"head.{kind}"] * weights["spread"] for kind in ("weight", "bias")}
         weights["head.bias"] = weights["head.bias"] + weights["centre"]
-    return Parts(model.body, "classes" if isinstance(model, FinetunedClassifier) else "tags", weights)
+    return Parts(model.body, heads[type(model)], weights)
 
 
 def inexpressible(model: Any) -> str:
@@ -104,6 +107,8 @@ def inexpressible(model: Any) -> str:
         if model.several:
             return "several tags for a word, where BERT has one"
         return "model.crf=true, where BERT tags each word by itself" if model.config.crf else ""
+    if isinstance(model, FinetunedAnswerer):
+        return ""
     if model.pooling != "pooler":
         return f"a text's vector by pooling={model.pooling}, where BERT reads the first place through its pooler"
     return ""
@@ -171,7 +176,7 @@ def _their_config(config: Bert.Config, style: Style, ids: int) -> dict[str, Any]
 
 def _head_config(run: Run, head: Head) -> dict[str, Any]:
     """Return the keys of config.json that a classifier or a tagger has beside those of its body."""
-    if head == "masked":
+    if head in ("masked", "answers"):
         return {}
     names = run.codec.labels or ("LABEL_0",)
     kinds = {"class": "single_label_classification", "classes": "multi_label_classification", "number": "regression"}

@@ -15,8 +15,8 @@ from segue.interop.huggingface.bert_tokens import Style
 
 Names = dict[str, tuple[str, ...]]
 """Our tensor, and those of theirs that stand in it one below the other."""
-Head = Literal["masked", "classes", "tags"]
-"""What the head of a model says: masked tokens, classes of texts, tags of words."""
+Head = Literal["masked", "classes", "tags", "answers"]
+"""What the head of a model says: masked tokens, classes of texts, tags of words, answers in a text."""
 
 WORDS = "embeddings.word_embeddings.weight"
 SEGMENTS = "embeddings.token_type_embeddings.weight"
@@ -47,7 +47,7 @@ _SHARED = {
 }
 """Second names of tensors, which older files hold twice."""
 _OLDER = (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias"))
-_HEADS = ("cls.", "lm_head.", "classifier.")
+_HEADS = ("cls.", "lm_head.", "classifier.", "qa_outputs.")
 
 
 def plain(name: str) -> str:
@@ -88,7 +88,9 @@ def next_names() -> Names:
 
 
 def head_names(style: Style, head: Head) -> Names:
-    """Return the names of the last layer of a classifier or a tagger."""
+    """Return the names of the last layer of a classifier, a tagger or an answerer."""
+    if head == "answers":
+        return _weights_and_biases({"head": "qa_outputs"})
     return _weights_and_biases(
         {"head": "classifier.out_proj" if (style, head) == ("roberta", "classes") else "classifier"}
     )

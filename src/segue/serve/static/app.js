@@ -5,6 +5,7 @@ const TASKS = {
   masked_lm: { verb: "Fill", tab: "Fill", what: "Text", hint: "The cows [MASK] grass in the [MASK].", live: true },
   classify: { verb: "Classify", tab: "Classify", what: "Text", hint: "A text to put into a class", live: true },
   tag: { verb: "Tag", tab: "Tag", what: "Text", hint: "A sentence a line", live: true },
+  answer: { verb: "Answer", tab: "Answer", what: "Question and text", hint: "A question in the first line\nThe text that answers it below, in as many lines as it has" },
   seq2seq: { verb: "Translate", tab: "Translate", what: "Text", hint: "A sentence a line" },
   embed: { verb: "Find", tab: "Words", what: "Words", hint: "A word a line, or a sum of words: king - man + woman", live: true },
 };
@@ -17,13 +18,14 @@ const FIGURES = { // the main figure of a task, and how it is said
   masked_lm: ["masked_bits_per_byte", (x) => `${x.toFixed(3)} masked bits per byte`],
   classify: ["accuracy", (x) => `${(100 * x).toFixed(1)} % right`],
   tag: ["accuracy", (x) => `${(100 * x).toFixed(1)} % right`], // of spans: span F1
+  answer: ["f1", (x) => `F1 ${(100 * x).toFixed(1)} %`],
   seq2seq: ["bleu", (x) => `BLEU ${x.toFixed(1)}`],
   embed: ["cloze", (x) => `${(100 * x).toFixed(1)} % of the gaps filled right, of ten words`],
 };
 const RATES = { span_f1: "span F1", wer: "word error rate", cer: "character error rate", exact: "exact match" }; // figures that are shares
 const MOST_BYTES = 6_000_000; // of a file
 const UNSEEN = 1_000_000; // items from this number on are in no training data: built-in corpora have fewer
-const BEST = 3; // texts that are shown for a sound or a picture
+const BEST = 3; // texts that are shown for a sound or a picture, or answers to a question
 const PAUSE = 250; // milliseconds without a key before a model is asked
 const MOST_COLOURED = 20000; // tokens; a browser becomes slow beyond
 const MOST_WORDS = 20; // lines that are looked up at once
@@ -344,6 +346,36 @@ class Tagger extends Panel {
 /** B-LOC and I-LOC are of one kind, and share a colour. */
 const kindOf = (tag) => tag.replace(/^[BIES]-/, "");
 
+/** Finds the answer to the question in the first line, in the text below it. */
+class Answerer extends Panel {
+  async follow(text) {
+    const signal = this.again();
+    this.tell("");
+    const [question, ...lines] = text.split("\n");
+    const context = lines.join("\n");
+    if (!question.trim() || !context.trim()) return this.body.replaceChildren(make("p", { className: "empty" }, "A question in the first line and a text below it, please."));
+    this.node.setAttribute("aria-busy", "true");
+    try {
+      const one = `${question.replaceAll("\t", " ")}\t${context}`;
+      const { predictions: [{ answer: said, begin, end, score, no_answer, best = [], windows, cut }] } = await answer("predict", { run: this.run.name, texts: [one], n_best: BEST }, signal);
+      const letters = Array.from(context); // places count characters, and some of them are two units of a string here
+      const marked = begin === null ? [context] : [letters.slice(0, begin).join(""), make("mark", {}, letters.slice(begin, end).join("")), letters.slice(end).join("")];
+      const none = no_answer === undefined ? [] : [bar(make("span", { className: "label" }, "no answer"), no_answer, said ? "" : "best")];
+      const bars = best.map((one) => bar(make("span", { className: "label", dir: "auto" }, one.answer), one.score, said && one.begin === begin && one.end === end ? "best" : ""));
+      this.body.replaceChildren(
+        make("p", { className: "translated", dir: "auto", title: `score ${score.toFixed(4)}` }, said || "The text does not answer it."),
+        make("ol", { className: "bars" }, ...bars, ...none),
+        make("h4", {}, "Where it stands"), make("p", { className: "found", dir: "auto" }, ...marked));
+      this.tell([
+        windows > 1 ? `The text is longer than the model sees at once: it was read in ${windows} parts, which overlap.` : "",
+        cut ? `${many(cut, "token")} at the end of the question were not read.` : "",
+      ].filter(Boolean).join(" "));
+    } finally {
+      this.node.removeAttribute("aria-busy");
+    }
+  }
+}
+
 class Translator extends Panel {
   async follow(text) {
     const signal = this.again();
@@ -460,7 +492,7 @@ class Neighbours extends Panel {
   }
 }
 
-const PANELS = { lm: Writer, masked_lm: Filler, classify: Classifier, tag: Tagger, seq2seq: Translator, embed: Neighbours };
+const PANELS = { lm: Writer, masked_lm: Filler, classify: Classifier, tag: Tagger, answer: Answerer, seq2seq: Translator, embed: Neighbours };
 
 // One scale of surprisal for all panels: nine shades, up to a round number that one token in twenty exceeds.
 
