@@ -34,7 +34,7 @@ class FinetunedClassifier(Heading, NeuralClassifier):
     @dataclass(frozen=True)
     class Config(ModelConfig):
         body: str = ""
-        """The run whose model reads the text: bert, gpt or rnn_lm."""
+        """The run whose model reads the text: bert, t5, gpt or rnn_lm."""
         frozen: bool = False
         """Leave the body as it is, and learn the head alone."""
         mix: bool = False
@@ -42,7 +42,7 @@ class FinetunedClassifier(Heading, NeuralClassifier):
         layers: int = 0
         """The last layers of the body that learn; 0: all, and the token vectors."""
         pooling: Literal["auto", "first", "last", "mean"] = "auto"
-        """A text's vector: its first or last place, or the mean; auto: bert's pooler (frozen: the mean), else last."""
+        """A text's vector: its first or last place, or the mean; auto: bert's pooler, mean (t5, frozen) or last."""
         dropout: float = 0.1
         """Dropout of a text's vector, before the head, and inside the body, if it learns: the share set to 0."""
         loss: Objective = field(default_factory=Objective)
@@ -72,7 +72,7 @@ class FinetunedClassifier(Heading, NeuralClassifier):
             return self.config.pooling
         if self.body.causal:
             return "last"
-        return "mean" if self.config.frozen else "pooler"
+        return "pooler" if self.body.pools and not self.config.frozen else "mean"
 
     def _unused(self) -> tuple[str, ...]:
         return tuple(name for name in super()._unused() if name != "pooler." or self.pooling != "pooler")

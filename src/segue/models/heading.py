@@ -90,7 +90,7 @@ class Heading(Network):
 
     def _unused(self) -> tuple[str, ...]:
         """First parts of the names of the body's parameters that this head has no use for."""
-        names: tuple[str, ...] = self.body.head_names
+        names: tuple[str, ...] = (*self.body.head_names, *self.body.beside_states)
         return names
 
     def train(self, mode: bool = True) -> Heading:

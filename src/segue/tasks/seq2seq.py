@@ -27,7 +27,7 @@ from segue.batches.store import BEGINS, Column, Columns, Store, id_dtype
 from segue.data.corpus import Corpus
 from segue.data.example import Example
 from segue.data.pictures import MOST_FRAMES
-from segue.data.shapes import PARALLEL, Shape
+from segue.data.shapes import LABELLED, PARALLEL, TEXT, Shape
 from segue.errors import InputError
 from segue.inference.by_length import by_tokens, windows
 from segue.inference.decode_settings import Config as Decode
@@ -37,8 +37,9 @@ from segue.inference.opened import Opened
 from segue.inference.score import Floats, Line, perplexity_of
 from segue.inference.text_metrics import METRICS, confusions, distinct, signature, spoken_words
 from segue.look.source_picture import shown_sources
-from segue.models.base import Model
+from segue.models.base import Model, SpanModel
 from segue.tasks.base import Task, Values
+from segue.tasks.denoising import DENOISING, settle_spans
 from segue.tasks.media_sources import frame_noise, most_in_memory, places_of_source, settle_source, tokens_of_frame
 from segue.tokens.file_format import STOP
 from segue.tokens.tokenizer import Config as Tokens
@@ -138,6 +139,12 @@ class Seq2seq(Task):
     def shape(self) -> Shape:
         return PARALLEL
 
+    def with_noise(self, noise: str) -> Task:
+        return DENOISING if noise == "spans" else self
+
+    def goes_on_with(self, model: type[Model]) -> tuple[Shape, ...]:
+        return (PARALLEL, TEXT, LABELLED) if issubclass(model, SpanModel) else (PARALLEL,)
+
     def settle_tokens(self, config: Tokens) -> None:
         """All of [tokens] is for pairs."""
 
@@ -212,6 +219,8 @@ class Seq2seq(Task):
     def defaults(self, values: Values, model: type[Model]) -> None:
         """Write no empty target, and with a beam, unless the recipe draws; rank summaries by ROUGE-L."""
         values["decode"].setdefault("empty", False)
+        if settle_spans(values, model):
+            return
         settle_source(values)
         if str(values["data"].get("path")) == "docstrings":
             values["data"].setdefault("metric", "rougeL")
@@ -236,7 +245,7 @@ class Seq2seq(Task):
 
         codec, decode, gpu = opened.codec, Decode(**self.decoding(opened)), opened.device != "cpu"
         decode = replace(decode, empty=decode.empty or bool(decode.prefix))  # a prefix may be all of a target
-        prefix, forbid = _prefix(decode.prefix, codec.tokenizer), [codec.tokenizer.unk]
+        prefix, forbid = _prefix(decode.prefix, codec.tokenizer), opened.model.unwritten
         width = max(1, decode.beam, decode.n_best)
         tokens, cells = (_GPU_TOKENS, _GPU_CELLS) if gpu else (_TOKENS, _CELLS)
         together = tokens // width, max(1, cells // (width * codec.sizes.vocab_size))
