@@ -22,9 +22,6 @@ from segue.batches.codec import Codec
 from segue.batches.collate import mask_of, pad
 from segue.batches.store import Column, Columns, id_dtype
 
-FRAME = 2
-"""Places that the frame of a row takes."""
-
 
 def encode_pieces(
     sentences: Sequence[Sequence[str]], codec: Codec, window: int, last: bool
@@ -32,7 +29,7 @@ def encode_pieces(
     """Encode sentences as rows of at most `window` places. Columns: `text`, the framed pieces; `firsts`, the place of
     each word, that of its `last` piece or of its first; `own`, 1 for a word that belongs to this row and 0 for one that
     is only context here. Return also which word each of them is, counted over all sentences."""
-    room = window - FRAME
+    room, before = window - codec.sizes.frame_places(1), codec.sizes.before
     ids, lengths = codec.tokenizer.encode_words([word for words in sentences for word in words])
     ends = np.cumsum([0, *lengths])
     text, firsts, own, numbers = list[Any](), list[Any](), list[Any](), list[Any]()
@@ -42,7 +39,8 @@ def encode_pieces(
             begin = ends[before + one.first]
             text.append(codec.frame(ids[begin : ends[before + one.after]])[0])
             # Of a word that is longer than the window, `collate` cuts the end.
-            firsts.append(np.minimum(ends[word + 1] - begin if last else ends[word] - begin + 1, room))
+            places = ends[word + 1] - begin - 1 if last else ends[word] - begin
+            firsts.append(np.minimum(places + before, room - 1 + before))
             own.append((word >= before + one.own_first) & (word < before + one.own_after))
             numbers.append(word)
     columns = {"text": (text, id_dtype(codec.sizes.ids)), "firsts": (firsts, "uint32"), "own": (own, "uint8")}

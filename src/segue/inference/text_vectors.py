@@ -131,12 +131,12 @@ def _rows(opened: Opened, number: int, example: Example, pooling: str) -> Iterat
     elif codec.sizes.body is not None:  # as its rows are read in training
         texts = [codec.tokenizer.row(text) for text in texts]
     sides = [codec.tokenizer.encode(text).astype(np.int64) for text in texts]
-    if isinstance(opened.model, LanguageModel):
+    if isinstance(opened.model, LanguageModel) and not isinstance(opened.model, EncoderDecoder):
         start = [codec.sizes.start] * opened.decode.starts(sides[0].tolist())
         frame: Callable[..., tuple[Ids, Ids]] = partial(_begun, start)
         added = len(start)
     else:
-        frame, added = codec.frame, 2 + codec.sizes.separators * (len(sides) - 1)
+        frame, added = codec.frame, codec.sizes.frame_places(len(sides))
     if sum(map(len, sides)) + added > window:
         room = window - added
         cut = [[side[begin : begin + room]] for side in sides for begin in range(0, len(side), room)]

@@ -110,8 +110,8 @@ class Model(ABC):
     """Kinds of tokens (tokens.kind) that it reads, the first by default; empty: any."""
     framed: ClassVar[bool] = False
     """Whether it has a body (model.body), so that texts reach it framed: start text STOP [text STOP]."""
-    unstarted: ClassVar[bool] = False
-    """As a body: whether it reads framed texts without the start: text STOP [text STOP]."""
+    stopped: ClassVar[bool] = False
+    """Whether it reads sources, and as a body framed texts, as text STOP, without a start."""
 
     def __init__(self, config: Any, sizes: Sizes) -> None:
         self.config, self.sizes = config, sizes

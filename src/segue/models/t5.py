@@ -30,6 +30,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from segue.batches.batch import Batch
+from segue.data.config import Config as Data
+from segue.data.media import MEDIA
 from segue.layers.attention import CrossAttention, SelfAttention
 from segue.layers.position import Positions
 from segue.layers.transformer import Block, FeedForward, GatedFeedForward, RmsNorm
@@ -71,7 +73,7 @@ class T5(BlockEncoderDecoder, SpanModel, Body):
     """Encoder-decoder from text to text, pre-trained by span corruption."""
 
     causal = False
-    unstarted = True
+    stopped = True
     beside_states = ("decoder.", "norm.", "positions.")
 
     @dataclass(frozen=True)
@@ -136,6 +138,11 @@ class T5(BlockEncoderDecoder, SpanModel, Body):
     @classmethod
     def marks(cls, config: Any) -> tuple[str, ...]:
         return ("start", *cls.sentinels(config))
+
+    @classmethod
+    def check_data(cls, config: Any, data: Data) -> None:
+        if data.source in MEDIA:
+            raise ValueError(f"t5 reads text, and the sources of these data are {data.source}s: train a transformer")
 
     @classmethod
     def dropout_for(cls, config: Config, epochs: float) -> float | None:

@@ -52,6 +52,9 @@ def settle_spans(values: Values, model: type[Model]) -> bool:
         if noise == "spans":
             raise InputError("batches.noise=spans is for t5, which learns from hidden spans. Leave it out.")
         return False
+    for key in ("sides", "dropout"):
+        if (value := str(values["tokens"].get(key, "both"))) not in ("both", "0", "0.0"):
+            raise InputError(f"tokens.{key}={value} is not for t5, whose sources and targets share one vocabulary.")
     if noise != "spans" and "path" in data:
         keys = ("path", "format", "delimiter", "encoding")
         with suppress(ValueError):  # a wrong value is refused where the section is made

@@ -156,7 +156,7 @@ class Seq2seq(Task):
         if codec.sizes.frame:
             columns = {"source": frames_column(group, codec.data)}
         else:
-            columns = {"source": _column([example.text for example in group], codec.source_tokenizer)}
+            columns = {"source": _source_column([example.text for example in group], codec)}
         if labelled:
             columns["text"] = _column([example.target for example in group], codec.tokenizer)
         return columns
@@ -358,6 +358,15 @@ class Seq2seq(Task):
 def _sides(codec: Codec) -> dict[str, Tokenizer]:
     """Return the tokenizer of each column."""
     return {"source": codec.source_tokenizer, "text": codec.tokenizer}
+
+
+def _source_column(texts: Sequence[str], codec: Codec) -> Column:
+    """The ids of sources; those of a model that reads them so end with STOP."""
+    if not codec.sizes.stopped:
+        return _column(texts, codec.source_tokenizer)
+    column = _column(texts, codec.tokenizer)
+    flat = np.insert(column.flat, column.ends, STOP)
+    return Column(flat, column.ends + np.arange(1, len(texts) + 1))
 
 
 def _column(texts: Sequence[str], tokenizer: Tokenizer) -> Column:
