@@ -29,7 +29,7 @@ from segue.tokens.tokenizer import Tokenizer
 
 _FIRST = 16
 """Texts of the first window."""
-_TOKENS = 64
+_TOKENS = 16
 """Tokens that are written for a hole, at the most."""
 
 
