@@ -29,7 +29,7 @@ def encode_pieces(
     """Encode sentences as rows of at most `window` places. Columns: `text`, the framed pieces; `firsts`, the place of
     each word, that of its `last` piece or of its first; `own`, 1 for a word that belongs to this row and 0 for one that
     is only context here. Return also which word each of them is, counted over all sentences."""
-    room, before = window - codec.sizes.frame_places(1), codec.sizes.before
+    room, start = window - codec.sizes.frame_places(1), codec.sizes.before
     ids, lengths = codec.tokenizer.encode_words([word for words in sentences for word in words])
     ends = np.cumsum([0, *lengths])
     text, firsts, own, numbers = list[Any](), list[Any](), list[Any](), list[Any]()
@@ -40,7 +40,7 @@ def encode_pieces(
             text.append(codec.frame(ids[begin : ends[before + one.after]])[0])
             # Of a word that is longer than the window, `collate` cuts the end.
             places = ends[word + 1] - begin - 1 if last else ends[word] - begin
-            firsts.append(np.minimum(places + before, room - 1 + before))
+            firsts.append(np.minimum(places + start, room - 1 + start))
             own.append((word >= before + one.own_first) & (word < before + one.own_after))
             numbers.append(word)
     columns = {"text": (text, id_dtype(codec.sizes.ids)), "firsts": (firsts, "uint32"), "own": (own, "uint8")}

@@ -57,10 +57,10 @@ class RmsNorm(nn.RMSNorm):
 
     def forward(self, a: Tensor) -> Tensor:
         if not recording():
-            return super().forward(a.float()).to(a.dtype)
-        rms = (a.float().square().mean(-1, keepdim=True) + cast(float, self.eps)).sqrt()
+            return super().forward(a.to(self.weight.dtype)).to(a.dtype)
+        rms = (a.square().mean(-1, keepdim=True) + cast(float, self.eps)).sqrt()
         probe("deviation", rms.detach()[..., 0])
-        return (self.weight * (a.float() / rms)).to(a.dtype)
+        return self.weight * a / rms
 
 
 class Gelu(torch.autograd.Function):

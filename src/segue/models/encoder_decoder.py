@@ -170,6 +170,11 @@ class BlockEncoderDecoder(Network, EncoderDecoder):
     def reach(self) -> int:
         """Tokens of a target that the decoder sees at once, with the start before them."""
 
+    @property
+    def head_width(self) -> int:
+        """Width of an attention head."""
+        return int(self.config.head_width)
+
     def loops(self, rows: int) -> Loops | None:
         """Compiled code for a step of so many rows, where it is faster; None elsewhere."""
         return None
@@ -220,7 +225,7 @@ class BlockEncoderDecoder(Network, EncoderDecoder):
             places, seen = slots.places(length), slots.seen
         bias = self.positions.causal_bias(places, seen, self.vectors.weight.dtype)
         rotation = self.positions.rotation(places)
-        x_BTD = self.scaled(self.vectors(self.begun(tokens_BT, places)))
+        x_BTD: Tensor = self.scaled(self.vectors(self.begun(tokens_BT, places)))
         x_BTD = self.drop(self.positions.add(x_BTD, places))
         for i, block in enumerate(self.decoder):
             cache = None if slots is None else slots.layer(i)
@@ -254,7 +259,8 @@ class BlockEncoderDecoder(Network, EncoderDecoder):
         """The mean of the encoder's outputs over the real tokens of each source."""
         m_BSD, _ = self.encoded(source_BS, source_mask_BS)
         real_BS1 = self.source_mask(source_mask_BS)[..., None]
-        return (m_BSD * real_BS1).sum(1) / real_BS1.sum(1)
+        mean_BD: Tensor = (m_BSD * real_BS1).sum(1) / real_BS1.sum(1)
+        return mean_BD
 
     def _source(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
         return self.encoded(batch.source, None if batch.source_unpadded else batch.source_mask)
@@ -290,7 +296,7 @@ class BlockEncoderDecoder(Network, EncoderDecoder):
         if source is None or len(source) != rows:
             raise ValueError(f"an encoder-decoder needs a source with {rows} rows to start from")
         config, places = self.config, max(1, min(capacity, self.reach))
-        parts = len(self.decoder), config.heads, config.head_width
+        parts = len(self.decoder), config.heads, self.head_width
         window = Window.empty(rows, places, self.vectors.weight, config.width, *parts)
         return SourceWindow(window, self.memories(*self.encoded(source, source_mask)))
 
@@ -321,7 +327,7 @@ class BlockEncoderDecoder(Network, EncoderDecoder):
     def one_token(self, state: SourceWindow, places: int = 0) -> DecoderStep:
         if not places:
             return DecoderStep(self, state)
-        config, parts = self.config, (len(self.decoder), self.config.heads, self.config.head_width)
+        config, parts = self.config, (len(self.decoder), self.config.heads, self.head_width)
         window = Window.empty(len(state.window.length_B), places, self.vectors.weight, config.width, *parts)
         step = DecoderStep(self, replace(state, window=window), own=True)
         step.take(state)

@@ -88,8 +88,8 @@ class T5(BlockEncoderDecoder, SpanModel, Body):
         """Width of a token's vector in every layer."""
         heads: int = 4
         """Attention heads in a layer."""
-        head_width: int = 64
-        """Width of a head; all heads together may be wider or narrower than the layer."""
+        head_width: int = 0
+        """Width of a head, 64 in the published models; 0: width / heads."""
         feed: int = 0
         """Width of the feed-forward network inside; 0: 4 times width."""
         gated: bool = False
@@ -106,15 +106,17 @@ class T5(BlockEncoderDecoder, SpanModel, Body):
         def __post_init__(self) -> None:
             if self.size != "own":
                 self._take(SHAPES[self.size])
-            for name in ("layers", "width", "heads", "head_width", "spans"):
+            for name in ("layers", "width", "heads", "spans"):
                 if getattr(self, name) < 1:
                     raise ValueError(f"{name} = {getattr(self, name)}: must be 1 or more")
-            for name in ("decoder_layers", "feed"):
+            for name in ("decoder_layers", "feed", "head_width"):
                 if getattr(self, name) < 0:
                     raise ValueError(f"{name} = {getattr(self, name)}: must be 0 or more")
             for name in ("dropout", "label_smoothing"):
                 if not 0 <= getattr(self, name) < 1:
                     raise ValueError(f"{name} = {getattr(self, name)}: must be at least 0 and less than 1")
+            if not self.head_width and self.width % self.heads:
+                raise ValueError(f"width = {self.width} does not divide by heads = {self.heads}: give head_width too")
             if self.spans > 10_000:
                 raise ValueError(f"spans = {self.spans}: must be 10,000 or less; each is a row of the token vectors")
 
@@ -128,6 +130,11 @@ class T5(BlockEncoderDecoder, SpanModel, Body):
                         f"{name} = {given} with size = {self.size}, whose {name} is {own}: leave one of the two out"
                     )
                 object.__setattr__(self, name, own)
+
+        @property
+        def of_head(self) -> int:
+            """Width of a head."""
+            return self.head_width or self.width // self.heads
 
     config: Config
 
@@ -151,7 +158,7 @@ class T5(BlockEncoderDecoder, SpanModel, Body):
 
     def __init__(self, config: Config, sizes: Sizes) -> None:
         super().__init__(config, sizes)
-        width, places = config.width, (1, config.width, config.heads, config.head_width)
+        width, places = config.width, (1, config.width, config.heads, config.of_head)
         self.vectors = nn.Embedding(sizes.ids, width)
         self.source_positions = Positions("relative", *places, both=True)
         self.positions = Positions("relative", *places)
@@ -169,7 +176,7 @@ class T5(BlockEncoderDecoder, SpanModel, Body):
     def _initialise(self) -> None:
         """As the authors: what a matrix puts out has about the size of what it reads; queries also make up for the
         missing 1 / sqrt(d_k)."""
-        width, head_width = self.config.width, self.config.head_width
+        width, head_width = self.config.width, self.config.of_head
         for name, parameter in self.named_parameters():
             if parameter.dim() == 2:
                 nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5)
@@ -179,6 +186,10 @@ class T5(BlockEncoderDecoder, SpanModel, Body):
         nn.init.normal_(self.vectors.weight)
         for positions in (self.source_positions, self.positions):
             nn.init.normal_(positions.table.weight, std=width**-0.5)
+
+    @property
+    def head_width(self) -> int:
+        return self.config.of_head
 
     @property
     def width(self) -> int:
@@ -262,7 +273,7 @@ class T5(BlockEncoderDecoder, SpanModel, Body):
 
 
 def _block(config: T5.Config, decoder: bool) -> Block:
-    shape = (config.width, config.heads, config.head_width, config.dropout)
+    shape = (config.width, config.heads, config.of_head, config.dropout)
     probe = "attention" if decoder else "encoder_attention"
     attention = SelfAttention(*shape, causal=decoder, biases=False, scale=1.0, probe=probe)
     cross = CrossAttention(*shape, biases=False, scale=1.0) if decoder else None

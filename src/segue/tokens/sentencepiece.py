@@ -103,7 +103,13 @@ class UnigramCuts:
     are used here."""
 
     def __init__(self, unigram: Any) -> None:
-        frame = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "post_processor": None}
+        frame: dict[str, Any] = {
+            "version": "1.0",
+            "truncation": None,
+            "padding": None,
+            "added_tokens": [],
+            "post_processor": None,
+        }
         try:
             self._library = library(frame | unigram)
         except Exception as error:  # the library raises bare Exception

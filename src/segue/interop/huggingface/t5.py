@@ -104,7 +104,8 @@ def weight_names(config: T5.Config) -> dict[str, tuple[str, ...]]:
 
 def _their_weights(model: T5) -> dict[str, Tensor]:
     """Return their tensors but for the token tables."""
-    ours, tensors = model.state_dict(), {}
+    ours = model.state_dict()
+    tensors: dict[str, Tensor] = {}
     for name, theirs in weight_names(model.config).items():
         tensors |= dict(zip(theirs, ours[name].chunk(len(theirs)), strict=True))
     return {name: tensor.contiguous() for name, tensor in tensors.items()}
@@ -175,7 +176,7 @@ def _their_config(config: T5.Config, vocab_size: int) -> dict[str, Any]:
         "is_encoder_decoder": True,
         "vocab_size": vocab_size,
         "d_model": config.width,
-        "d_kv": config.head_width,
+        "d_kv": config.of_head,
         "d_ff": config.feed or 4 * config.width,
         "num_layers": config.layers,
         "num_decoder_layers": config.decoder_layers or config.layers,
