@@ -26,15 +26,16 @@ from segue.batches.spans import SpanRows
 from segue.batches.store import Store
 from segue.data.config import Config as Data
 from segue.data.corpus import Corpus
-from segue.data.shapes import LABELLED, TEXT
+from segue.data.shapes import LABELLED, TEXT, Shape
 from segue.data.sources import guess_shape, text_and_label
 from segue.errors import InputError
 from segue.inference.evaluation import Evaluation
 from segue.inference.opened import Opened
 from segue.inference.score import Floats, perplexity_of
 from segue.models.base import Model, SpanModel
-from segue.tasks.base import Done, HeldOut, Values, nothing
+from segue.tasks.base import Done, HeldOut, Task, Values, nothing
 from segue.tasks.lm import RunningText
+from segue.tasks.seq2seq import Seq2seq
 
 _SEED = 0
 """Of the spans that are hidden in held-out text."""
@@ -71,10 +72,13 @@ def settle_spans(values: Values, model: type[Model]) -> bool:
     return noise == "spans"
 
 
-class Denoising(RunningText):
-    """Hidden spans of running text."""
+class Denoising(RunningText, Seq2seq):
+    """Hidden spans of running text. A pair that is looked at is read as any pair is."""
 
     name = "seq2seq"
+    encode = Seq2seq.encode
+    collate = Seq2seq.collate
+    metrics = ()
     verbs = ("fill", "look")
     tokens = "bpe"
     figure = "span_perplexity"
@@ -89,8 +93,14 @@ class Denoising(RunningText):
     def reads(self) -> str:
         return ""  # running text is for language models unless the user names another kind
 
-    def with_noise(self, noise: str) -> RunningText:
+    def with_noise(self, noise: str) -> Task:
         return self
+
+    def goes_on_with(self, model: type[Model]) -> tuple[Shape, ...]:
+        return (TEXT,)
+
+    def shown(self, figure: str) -> tuple[str, ...]:
+        return self.beside
 
     def settle_batches(self, config: BatchConfig) -> None:
         super().settle_batches(config)

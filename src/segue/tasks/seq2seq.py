@@ -39,7 +39,6 @@ from segue.inference.text_metrics import METRICS, confusions, distinct, signatur
 from segue.look.source_picture import shown_sources
 from segue.models.base import Model, SpanModel
 from segue.tasks.base import Task, Values
-from segue.tasks.denoising import DENOISING, settle_spans
 from segue.tasks.media_sources import frame_noise, most_in_memory, places_of_source, settle_source, tokens_of_frame
 from segue.tokens.file_format import STOP
 from segue.tokens.tokenizer import Config as Tokens
@@ -140,7 +139,11 @@ class Seq2seq(Task):
         return PARALLEL
 
     def with_noise(self, noise: str) -> Task:
-        return DENOISING if noise == "spans" else self
+        if noise != "spans":
+            return self
+        from segue.tasks.denoising import DENOISING  # it derives from this task
+
+        return DENOISING
 
     def goes_on_with(self, model: type[Model]) -> tuple[Shape, ...]:
         return (PARALLEL, TEXT, LABELLED) if issubclass(model, SpanModel) else (PARALLEL,)
@@ -219,6 +222,8 @@ class Seq2seq(Task):
     def defaults(self, values: Values, model: type[Model]) -> None:
         """Write no empty target, and with a beam, unless the recipe draws; rank summaries by ROUGE-L."""
         values["decode"].setdefault("empty", False)
+        from segue.tasks.denoising import settle_spans  # it derives from this task
+
         if settle_spans(values, model):
             return
         settle_source(values)
