@@ -79,7 +79,7 @@ def _check(model: Any, pooling: str, layer: int | None) -> None:
     kind, body = type(model).__module__.rpartition(".")[2], _body(model)
     if not gives_vectors(model):
         raise InputError(
-            f"{kind} has no hidden states, and so no vectors of texts. Expected a run of bert, gpt or rnn_lm, of a "
+            f"{kind} has no hidden states, and so no vectors of texts. Expected a run of bert, t5, gpt or rnn_lm, of a "
             "model that was fine-tuned from one, or of a translator."
         )
     if pooling not in get_args(Pooling):

@@ -35,7 +35,7 @@ class FinetunedTagger(Heading, NeuralTagger):
     @dataclass(frozen=True)
     class Config(ModelConfig):
         body: str = ""
-        """The run whose model reads the text: bert, gpt or rnn_lm."""
+        """The run whose model reads the text: bert, t5, gpt or rnn_lm."""
         frozen: bool = False
         """Leave the body as it is, and learn the head alone."""
         mix: bool = False
