@@ -48,14 +48,15 @@ _MOST = 0.5
 def settle_spans(values: Values, model: type[Model]) -> bool:
     """Read running text by hiding spans of it, if the model learns so, and texts with labels as pairs: the label is
     what is written for the text. Return whether spans are hidden."""
-    noise, data = str(values["batches"].get("noise", "")), values["data"]
+    noise = str(values.get("batches", {}).get("noise", ""))
     if not issubclass(model, SpanModel):
         if noise == "spans":
             raise InputError("batches.noise=spans is for t5, which learns from hidden spans. Leave it out.")
         return False
+    data = values["data"]
     for key in ("sides", "dropout"):
         if (value := str(values["tokens"].get(key, "both"))) not in ("both", "0", "0.0"):
-            raise InputError(f"tokens.{key}={value} is not for t5, whose sources and targets share one vocabulary.")
+            raise InputError(f"tokens.{key}={value} is not for t5, whose sides share their tokens. Leave it out.")
     if noise != "spans" and "path" in data:
         keys = ("path", "format", "delimiter", "encoding")
         with suppress(ValueError):  # a wrong value is refused where the section is made
