@@ -53,7 +53,7 @@ class LayerNorm(nn.LayerNorm):
 
 
 class RmsNorm(nn.RMSNorm):
-    """Normalisation by the root of the mean square; as LayerNorm, from the equation while a probe records."""
+    """RMS norm: division by the root of the mean square; as LayerNorm, from the equation while a probe records."""
 
     def forward(self, a: Tensor) -> Tensor:
         if not recording():
