@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import runpy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -162,3 +164,9 @@ def test_sentinels_are_predicted_and_never_written_in_a_text() -> None:
     model = made()
     assert model.logits(torch.randn(1, 16)).shape[-1] == V + 5
     assert model.unwritten == [1, *range(V, V + 5)]
+
+
+def test_the_benchmark_is_of_the_papers_rows() -> None:
+    found = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "t5_speed.py"))
+    length, target = found["LENGTH"], found["TARGET"]
+    assert found["target_length"](568, 0.15) == target and found["TOKENS"] == 128 * (length + target)

@@ -113,7 +113,7 @@ class Seq2seq(Task):
     verbs = ("predict", "score")
     tokens = "bpe"
     figure = "bleu"
-    beside = ("bleu", "chrf", "perplexity")
+    beside: ClassVar[tuple[str, ...]] = ("bleu", "chrf", "perplexity")
     metrics = tuple(METRICS)
     curve = ("accuracy", "token accuracy")
     ladder = (
