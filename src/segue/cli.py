@@ -416,7 +416,7 @@ def fill(
     threads: ThreadsOption = 0,
     trust: TrustOption = False,
 ) -> None:
-    """Fill the holes of texts: the likeliest tokens, given the words on both sides (masked language models).
+    """Fill the holes of texts: the likeliest tokens, given the words on both sides (bert), or any text (t5).
 
     A hole is one token; a word of several pieces needs several: \\[MASK]\\[MASK]. Each is filled by itself, the others
     hidden, unless --together is given.

@@ -62,8 +62,8 @@ class Recipe:
 
     @property
     def task(self) -> Task:
-        """The task of the model's kind."""
-        return tasks.task(self.model_class.task)
+        """The task of the model's kind, under its noise."""
+        return tasks.task(self.model_class.task).with_noise(self.batches.noise)
 
     @property
     def shape(self) -> Shape:
@@ -268,14 +268,15 @@ def _build(kind: str, name: str, values: dict[str, Any]) -> Recipe:
     values = {section: dict(values.get(section, {})) for section in SECTIONS}
     _settle(values, cls)
     parts = {section: make(_section_class(section, cls), values[section], section) for section in SECTIONS}
-    tasks.task(cls.task).settle_tokens(parts["tokens"])
+    task = tasks.task(cls.task).with_noise(parts["batches"].noise)
+    task.settle_tokens(parts["tokens"])
     try:
         if "path" in values["data"]:  # else nobody knows yet what the sources are
             cls.check_data(parts["model"], parts["data"])
     except ValueError as error:
         raise InputError(_impossible(str(error), {}, "model")) from None
     try:
-        parts["batches"] = _settled_batches(parts["batches"], tasks.task(cls.task))
+        parts["batches"] = _settled_batches(parts["batches"], task)
     except ValueError as error:
         raise InputError(f"batches: {error}. Leave one of them out.") from None
     return Recipe(kind, name, **parts)

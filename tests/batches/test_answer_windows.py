@@ -54,11 +54,11 @@ def test_targets_are_the_places_of_the_answer(data: Any) -> None:
     if not text[begin:end].strip():
         return
     row = Example("q", target=text, answers=(Answer(begin, text[begin:end]),))
-    asked = lay_out([row], codec(16), causal=False)
+    asked = lay_out([row], codec(16), none_last=False)
     tokens = asked.tokens[0]
     first, last = tokens.places(row.answers[0])  # type: ignore[misc]
     assert text[slice(*tokens.characters(text, first, last))] == text[begin:end].strip()
-    spans = spans_of([row], asked, causal=False).flat.reshape(-1, 2).tolist()
+    spans = spans_of([row], asked, none_last=False).flat.reshape(-1, 2).tolist()
     for window, (one, two) in zip(asked.windows, spans, strict=True):
         whole = window.first <= first and last < window.first + window.size
         assert (one, two) == ((window.place(first), window.place(last)) if whole else (0, 0))

@@ -74,7 +74,7 @@ def test_a_size_is_told_with_its_setting() -> None:
         with pytest.raises(InputError, match=re.escape(written)):
             meanings(word.replace("_", "-"))
         what, setting = written.split()
-        assert load_recipe(what, [setting]).model.width >= 768
+        assert load_recipe(what, [setting]).model.width >= 512
 
 
 @pytest.mark.parametrize(("name", "near"), [("lsmt", "lstm"), ("tranformer", "transformer"), ("trigam", "trigram")])

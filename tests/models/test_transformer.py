@@ -15,8 +15,9 @@ from segue.batches.store import columns_of
 from segue.errors import InputError
 from segue.layers.probe import record
 from segue.models.base import Sizes
+from segue.models.encoder_decoder import SourceWindow
 from segue.models.network import on_meta
-from segue.models.transformer import SourceWindow, Transformer
+from segue.models.transformer import Transformer
 from segue.tasks.seq2seq import TASK
 
 V = 13

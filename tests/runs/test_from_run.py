@@ -57,7 +57,7 @@ def test_the_data_says_what_a_run_means(place: Path, kind: str, shape: Shape, me
         ("ngram", TEXT, "segue train ngram DATA"),
         ("nbsvm", LABELLED, "reads its data once"),
         ("word2vec", LABELLED, "model.embeddings=runs/word2vec"),
-        ("ngram", LABELLED, "hidden states, as of bert, elmo, gpt or rnn_lm"),
+        ("ngram", LABELLED, "hidden states, as of bert, elmo, t5, gpt or rnn_lm"),
         ("cnn_classifier", TEXT, "text data cannot train it further"),
         ("cnn_classifier", TAGGED, "segue train"),
         ("bert", PARALLEL, "parallel data cannot train it further"),

@@ -130,6 +130,8 @@ class Copied(State):
 class Copier:
     """Writes the source again, then STOP, each with probability 0.9 (the rest is spread evenly)."""
 
+    unwritten = (1,)
+
     def __init__(self, sizes: Sizes) -> None:
         self.vocab_size = sizes.vocab_size
 

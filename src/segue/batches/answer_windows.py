@@ -5,7 +5,8 @@ text; they overlap by a quarter or more. So a row of data may give several rows 
 window at the most; tokens of it beyond that are cut, and counted.
 
 An answer begins and ends at places of the text. One more place says that this window has no answer: the start mark, as
-BERT has it, or the last STOP if the body is causal, since only there it has read the text.
+BERT has it, or the last STOP (`none_last`) if the body is causal, since only there it has read the text, or if it has
+no start (T5).
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from numpy.typing import NDArray
 from segue.batches.batch import IGNORE, Batch
 from segue.batches.codec import Codec, Sizes
 from segue.batches.collate import mask_of, pad
+from segue.batches.spelled_words import number_unknown, place_letters, take_letters, unknown_words
 from segue.batches.store import Column, Columns, id_dtype
 from segue.batches.windows import parts_of
 from segue.data.example import Answer, Example
+from segue.tokens.file_format import UNK
 from segue.tokens.tokenizer import Tokenizer
 
 Ids = NDArray[np.integer[Any]]
@@ -78,32 +81,51 @@ class Asked(NamedTuple):
     tokens: list[Tokens]
     """Of the text of each example."""
     columns: Columns
-    """A row a window: `text`, the framed ids; `segments`; `asked`, 1 where an answer may begin or end."""
+    """A row a window: `text`, the framed ids; `segments`; `asked`, 1 where an answer may begin or end; `letters`, those
+    of the row's unknown words, if the model reads them."""
     cut: int
     """Tokens of questions that were cut."""
 
 
-def lay_out(group: Sequence[Example], codec: Codec, causal: bool) -> Asked:
-    """Frame questions and texts. `causal`: the body sees only what comes before a place."""
-    sizes, tokens = codec.sizes, tokens_of(group, codec.tokenizer)
-    room = sizes.window - 2 - sizes.separators
+def lay_out(group: Sequence[Example], codec: Codec, none_last: bool) -> Asked:
+    """Frame questions and texts."""
+    sizes, tokens, questions = codec.sizes, tokens_of(group, codec.tokenizer), _questions(group, codec.tokenizer)
+    words: list[str] = []
+    if codec.letters:
+        questions, tokens, words = _numbered(group, questions, tokens, codec)
+    room = sizes.window - sizes.frame_places(2)
     most = max(1, room // 2)
     asked, cut = list[tuple[Window, Ids, Ids, Ids]](), 0
-    for row, (question, text) in enumerate(zip(_questions(group, codec.tokenizer), tokens, strict=True)):
+    for row, (question, text) in enumerate(zip(questions, tokens, strict=True)):
         cut += max(0, len(question) - most)
         part = room - len(question[:most])
         for first in parts_of(len(text.ids), part):
             some = text.ids[first : first + part]
-            asked.append(_framed(sizes, row, first, question[:most], some, causal))
+            asked.append(_framed(sizes, row, first, question[:most], some, none_last))
     columns = {
         name: Column(np.concatenate(rows).astype(dtype), np.cumsum([len(one) for one in rows], dtype=np.int64))
         for name, dtype, rows in (
-            ("text", id_dtype(sizes.ids), [one[1] for one in asked]),
+            ("text", "int64", [one[1] for one in asked]),
             ("segments", "uint8", [one[2] for one in asked]),
             ("asked", "uint8", [one[3] for one in asked]),
         )
     }
+    if codec.letters:
+        columns["text"], columns["letters"] = take_letters(columns["text"], words, sizes.ids)
+    columns["text"] = columns["text"]._replace(flat=columns["text"].flat.astype(id_dtype(sizes.ids)))
     return Asked([one[0] for one in asked], tokens, columns, cut)
+
+
+def _numbered(
+    group: Sequence[Example], questions: list[Ids], tokens: list[Tokens], codec: Codec
+) -> tuple[list[Ids], list[Tokens], list[str]]:
+    """Number the unknown words, so that they are known again after texts are cut; return them, too."""
+    sides = [*questions, *(text.ids for text in tokens)]
+    flat = number_unknown(np.concatenate(sides), codec.sizes.ids)
+    parts = np.split(flat, np.cumsum([len(side) for side in sides])[:-1])
+    texts = [codec.tokenizer.row(text) for text in (*(one.text for one in group), *(one.target for one in group))]
+    numbered = [text._replace(ids=ids) for text, ids in zip(tokens, parts[len(group) :], strict=True)]
+    return [*parts[: len(group)]], numbered, unknown_words(texts, codec.tokenizer)
 
 
 def tokens_of(group: Sequence[Example], tokenizer: Tokenizer) -> list[Tokens]:
@@ -117,22 +139,24 @@ def _questions(group: Sequence[Example], tokenizer: Tokenizer) -> list[Ids]:
     return np.split(flat, np.cumsum(lengths)[:-1])
 
 
-def _framed(sizes: Sizes, row: int, first: int, question: Ids, part: Ids, causal: bool) -> tuple[Window, Ids, Ids, Ids]:
+def _framed(
+    sizes: Sizes, row: int, first: int, question: Ids, part: Ids, none_last: bool
+) -> tuple[Window, Ids, Ids, Ids]:
     ids, segments = sizes.framed(question, part)
     head = len(ids) - 1 - len(part)
     allowed = np.zeros(len(ids), np.uint8)
     allowed[head : head + len(part)] = 1
-    allowed[-1 if causal else 0] = 1
+    allowed[-1 if none_last else 0] = 1
     return Window(row, first, len(part), head), ids, segments, allowed
 
 
-def spans_of(group: Sequence[Example], asked: Asked, causal: bool) -> Column:
+def spans_of(group: Sequence[Example], asked: Asked, none_last: bool) -> Column:
     """Return the places of the first answer's first and last token in each window, or twice the place that says that
     there is none; IGNORE if no token has a character of the answer."""
     lengths, spans = asked.columns["text"].lengths().tolist(), list[tuple[int, int]]()
     for window, length in zip(asked.windows, lengths, strict=True):
         answers = group[window.row].answers
-        none = length - 1 if causal else 0
+        none = length - 1 if none_last else 0
         found = asked.tokens[window.row].places(answers[0]) if answers else None
         if found is None:
             spans.append((IGNORE, IGNORE) if answers else (none, none))
@@ -149,11 +173,14 @@ def collate_asked(columns: Columns, limit: int | None = None) -> Batch:
     targets = np.full((len(text), 2), IGNORE, np.int64)
     if "span" in columns:
         targets = columns["span"].flat.reshape(-1, 2).astype(np.int64)
-    hidden = columns.get("hidden")
+    hidden, tokens_BT, chars_BTC = columns.get("hidden"), pad(text), None
+    if "letters" in columns and hidden is None:
+        chars_BTC = place_letters(tokens_BT == UNK, columns["letters"].rows())
     return Batch(
-        pad(text),
+        tokens_BT,
         targets,
         mask_of(text),
+        chars_BTC=chars_BTC,
         segments_BT=pad(columns["segments"].rows(limit)),
         answers_BT=pad(columns["asked"].rows(limit), dtype=bool),
         hidden_BND=None if hidden is None else pad(hidden.rows(), dtype=np.float32),

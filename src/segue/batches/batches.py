@@ -26,7 +26,7 @@ class Config:
     vary: bool = False
     """Streams: draw the length of each step at random near `length` and scale the learning rate by it (AWD-LSTM)."""
     noise: Noise = "none"
-    """Noise on what is read: blank, mask (masked language models alone), specaugment (sound), shift (pictures)."""
+    """Noise on what is read: blank, mask (bert), spans (t5 on running text), specaugment (sound), shift (pictures)."""
     share: float = 0.15
     """Share of the tokens that noise changes; of sound, of the frames or mels that a mask covers."""
     tokens: int = 0

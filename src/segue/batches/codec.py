@@ -59,6 +59,8 @@ class Sizes:
     """Numbers in a frame of the source: log-mels of sound, pixels of a picture; 0: the source is text."""
     body: BodySpec | None = None
     """The body under the model's head, if it has one."""
+    stopped: bool = False
+    """Whether a source, and a framed text, is read as text STOP, without a start (T5)."""
     window: int = 0
     """Tokens of a window: longer framed texts are read in several windows, which overlap; 0: texts are not framed."""
 
@@ -98,11 +100,21 @@ class Sizes:
         """The id of a mark."""
         return self.vocab_size + self.marks.index(name)
 
+    @property
+    def before(self) -> int:
+        """Places of a frame before its first text: one, the start, or none."""
+        return int(not self.stopped)
+
+    def frame_places(self, texts: int) -> int:
+        """Places that the frame of a text, or of two, adds."""
+        return self.before + 1 + self.separators * (texts - 1)
+
     def framed(self, first: Ids, second: Ids | None = None) -> tuple[Ints, Ints]:
         """Frame a text, or a pair, as a body reads it: start first STOP [second STOP]; return ids and segments."""
         import numpy as np  # not above: help is shown without it
 
-        begin = np.concatenate([[self.start], first, [self.stop]]).astype(np.int64, copy=False)
+        start = [self.start] * self.before
+        begin = np.concatenate([np.array(start, np.int64), first, [self.stop]]).astype(np.int64, copy=False)
         if second is None:
             return begin, np.zeros_like(begin)
         begin = np.concatenate([begin, np.full(self.separators - 1, self.stop)])

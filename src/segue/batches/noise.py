@@ -1,8 +1,9 @@
 """Noise: the model reads changed tokens and predicts the real ones.
 
 `blank` replaces some tokens, others in every epoch, by UNK (Xie et al. 2017). It is a regulariser against overfitting,
-and it trains the vector of UNK. `mask` hides tokens, which alone are predicted (masking.py). `specaugment` changes the
-frames of sounds, `shift` those of pictures.
+and it trains the vector of UNK. `mask` hides tokens, which alone are predicted (masking.py). `spans` hides spans of
+tokens behind marks, and makes pairs of running text (spans.py). `specaugment` changes the frames of sounds, `shift`
+those of pictures.
 
 Noise is drawn by numpy for the whole update, before it is cut into parts and processes, and is a function of (seed,
 epoch, place) alone. So a resumed run, a run in parts and a run on several GPUs all read the same.
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from segue.data.permute import mix
 
-Noise = Literal["none", "blank", "mask", "specaugment", "shift"]
+Noise = Literal["none", "blank", "mask", "spans", "specaugment", "shift"]
 OF_SOURCES = {"specaugment": "sound", "shift": "picture"}
 """Noise on the frames of sources, and what the sources are (specaugment.py, picture_noise.py)."""
 _BLANK = 7

@@ -49,8 +49,7 @@ def encode_framed(
 def in_windows(sizes: Sizes, first: Ids, second: Ids | None = None) -> tuple[Ids, Ids]:
     """Frame a text or a pair; return ids and segments, of all its windows end to end."""
     texts = [first] if second is None else [first, second]
-    marks = 2 if second is None else 2 + sizes.separators
-    room = sizes.window - marks
+    room = sizes.window - sizes.frame_places(len(texts))
     if not sizes.window or sum(map(len, texts)) <= room:
         return sizes.framed(first, second)
     shorter = min(min(map(len, texts)), room // 2) if second is not None else 0

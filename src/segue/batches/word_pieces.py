@@ -24,9 +24,6 @@ from segue.batches.spelled_words import number_unknown, place_letters, take_lett
 from segue.batches.store import Column, Columns, id_dtype
 from segue.tokens.file_format import UNK
 
-FRAME = 2
-"""Places that the frame of a row takes."""
-
 
 def encode_pieces(
     sentences: Sequence[Sequence[str]], codec: Codec, window: int, last: bool
@@ -35,7 +32,7 @@ def encode_pieces(
     each word, that of its `last` piece or of its first; `own`, 1 for a word that belongs to this row and 0 for one that
     is only context here; `letters`, those of the unknown pieces of each row, if the model reads them. Return also which
     word each of them is, counted over all sentences."""
-    room = window - FRAME
+    room, start = window - codec.sizes.frame_places(1), codec.sizes.before
     words = [word for sentence in sentences for word in sentence]
     encoded, lengths = codec.tokenizer.encode_words(words)
     ids: NDArray[Any] = number_unknown(encoded, codec.sizes.ids) if codec.letters else encoded
@@ -47,7 +44,8 @@ def encode_pieces(
             begin = ends[before + one.first]
             text.append(codec.frame(ids[begin : ends[before + one.after]])[0])
             # Of a word that is longer than the window, `collate` cuts the end.
-            firsts.append(np.minimum(ends[word + 1] - begin if last else ends[word] - begin + 1, room))
+            places = ends[word + 1] - begin - 1 if last else ends[word] - begin
+            firsts.append(np.minimum(places + start, room - 1 + start))
             own.append((word >= before + one.own_first) & (word < before + one.own_after))
             numbers.append(word)
     columns = {"text": (text, id_dtype(codec.sizes.ids)), "firsts": (firsts, "uint32"), "own": (own, "uint8")}

@@ -121,6 +121,11 @@ class Reader:
         found = self._table(name, form, text, asked=not whole)
         return Questions(form, found.header, found.delimiter, self._asked_cells(name, found))
 
+    def found(self, path: Path, form: Format) -> Rows:
+        """Find where the rows of one file have the fields."""
+        text, name = self._text(path, form, None, None), str(path)
+        return self._objects(name, form, text) if form in ("json", "jsonl") else self._table(name, form, text)
+
     def finish(self) -> None:
         """End the reading: raise an error if rows were bad, unless data.on_error=skip."""
         self._refuse_bad()

@@ -21,7 +21,7 @@ from segue.data.example import Example
 from segue.data.files import blocks, describe_file, extension, lines
 from segue.data.ledger import Ledger
 from segue.data.readers import Reader
-from segue.data.shapes import ANY_OTHER, PARALLEL, TEXT, Shape, guess, optional_named
+from segue.data.shapes import ANY_OTHER, LABELLED, PARALLEL, TEXT, Shape, guess, optional_named
 from segue.data.tables import PEEKED_ROWS, is_conll, is_fasttext
 from segue.data.units import units
 from segue.errors import InputError, nearest
@@ -176,6 +176,20 @@ def optional_columns(path: str, shape: Shape, form: Format = "auto", encoding: s
         return optional_named(shape, extension(file) if form == "auto" else f".{form}", _first_lines(file, encoding))
     except (InputError, OSError, ValueError):  # the reader of the file will say what is wrong
         return ""
+
+
+def text_and_label(config: Config) -> str:
+    """The data.columns that read texts with labels as pairs, the text first: text,label or 2,1; "" if that is not
+    known."""
+    try:
+        file = _find(config.path, LABELLED, config, Ledger())[0]
+        place, _, header, _ = Reader(config, LABELLED, Ledger()).found(file, format_of(file, config, LABELLED))
+    except (InputError, OSError, ValueError):  # the reader of the whole file will say what is wrong with it
+        return ""
+    label, text = place.picks[:2]
+    if isinstance(label, str):
+        return f"{text},{label}"
+    return f"{header[text]},{header[label]}" if header else f"{text + 1},{label + 1}"
 
 
 def with_source(config: Config) -> Config:

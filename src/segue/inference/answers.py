@@ -28,12 +28,12 @@ class Found(NamedTuple):
 
 
 @torch.inference_mode()
-def search(model: Any, batch: Batch, longest: int, most: int, causal: bool) -> list[Found]:
+def search(model: Any, batch: Batch, longest: int, most: int, none_last: bool) -> list[Found]:
     """Find the likeliest answers of each row of a batch: of `longest` tokens at the most, and `most` of them."""
     logits_B2T, _ = model(batch)
     logp_B2T = logits_B2T.float().log_softmax(-1)
     last_B = batch.mask_BT.sum(1) - 1
-    none_B = last_B if causal else torch.zeros_like(last_B)
+    none_B = last_B if none_last else torch.zeros_like(last_B)
     none_B2 = logp_B2T.gather(2, none_B[:, None, None].expand(-1, 2, 1))[..., 0]
     text_B1T = batch.answers_BT.scatter(1, none_B[:, None], False)[:, None]
     top_BK, places_BK = best_pairs(logp_B2T.masked_fill(~text_B1T, -torch.inf), longest, most)

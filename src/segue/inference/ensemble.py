@@ -70,6 +70,10 @@ class Ensemble(Network, EncoderDecoder):
         return found
 
     @property
+    def unwritten(self) -> list[int]:
+        return self._models()[0].unwritten
+
+    @property
     def window(self) -> int:
         return min((part.window for part in self._models() if part.window), default=0)
 

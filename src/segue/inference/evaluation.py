@@ -37,6 +37,8 @@ NAMES = {
     "masked_perplexity": "masked perplexity",
     "masked_accuracy": "masked accuracy",
     "next_sentence_accuracy": "next-sentence accuracy",
+    "span_perplexity": "perplexity of hidden spans",
+    "span_accuracy": "accuracy in hidden spans",
     "unknown_tokens": "unknown tokens",
     "zero_probability_tokens": "tokens of probability 0",
     "why_infinite": "why ∞",
@@ -94,6 +96,8 @@ MEANINGS = {
     "masked_perplexity": "2 to the bits per masked token: compare it only where the tokens are the same",
     "masked_accuracy": "masked tokens that were the likeliest",
     "next_sentence_accuracy": "pairs of chunks of which the model knows whether the second follows; half of them do",
+    "span_perplexity": "2 to the bits per token of the hidden spans, given the text around: no probability of a text",
+    "span_accuracy": "tokens of the hidden spans, their sentinels and the end that were the likeliest",
     "unknown_tokens": "tokens outside the vocabulary",
     "spelling_bits_per_byte": "the part of the bits per byte that spells out unknown words, letter by letter",
     "zero_probability_tokens": "tokens that the model rules out: one is enough for infinite bits",
@@ -132,7 +136,7 @@ RANGES = {"matthews": (-1.0, 1.0), "positive_f1": (0.0, 1.0), "pearson": (-1.0, 
 """The least and the most that a figure can be, where it is no share of right answers."""
 LOWER_IS_BETTER = {
     *(*ERROR_RATES, "bits_per_byte", "perplexity", "mean_squared_error", "repeats"),
-    *("masked_bits_per_byte", "masked_perplexity"),
+    *("masked_bits_per_byte", "masked_perplexity", "span_perplexity"),
 }
 PER_TOKEN = ("perplexity", "masked_perplexity")
 """What is shown in the place of bits per byte where tokens lose text."""

@@ -2,7 +2,8 @@
 
 [MASK] or <mask> stands for one token. Each hole is filled by itself, given the text and with the other holes hidden; or
 all of them together, the surest first, then the others again given that one. A text longer than the model's window is
-read once for each hole, in a window around it.
+read once for each hole, in a window around it. A model that learnt from hidden spans fills a hole with any number of
+tokens (fill_spans.py).
 
 Where tokens hold the blank in front of a word (bpe, unigram, word, sentencepiece), a hole takes the blank before it:
 "the [MASK] of" is read as "the", a hole, " of", and " capital" fills it. So does RoBERTa. "un[MASK]able" has none.
@@ -11,7 +12,7 @@ Where tokens hold the blank in front of a word (bpe, unigram, word, sentencepiec
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ from segue.data.units import tidy
 from segue.errors import InputError
 from segue.inference.by_length import batches_by_length, windows
 from segue.inference.opened import Opened
+from segue.models.base import SpanModel
 from segue.tokens.file_format import UNK
 from segue.tokens.tokenizer import Tokenizer
 
@@ -85,15 +87,20 @@ def check_holes(text: str) -> None:
 def fill(opened: Opened, texts: Iterable[str], top: int = 5, together: bool = False) -> Iterator[Filled]:
     """Fill the holes of texts; yield one answer a text, in order."""
     opened.model.eval()
+    if isinstance(opened.model, SpanModel):
+        from segue.inference.fill_spans import fill_spans  # it imports from here
+
+        yield from fill_spans(opened, texts, top)
+        return
     for _, window in windows((Example(text=text) for text in texts), _FIRST):
-        read = [_checked(example.text, opened.codec) for example in window]
+        read = [checked(example.text, opened.codec) for example in window]
         while waiting := [one for one in read if one.waiting]:
             _fill_once(opened, waiting, top, together)
         yield from (one.result(opened.model.window) for one in read)
 
 
 @dataclass(eq=False)
-class _Holed:
+class Holed:
     """A text with holes, being filled."""
 
     text: str
@@ -159,12 +166,13 @@ def framed(text: str, codec: Codec) -> tuple[Ids, Ids]:
     return codec.frame(*_read(text, codec).sides)
 
 
-def _checked(text: str, codec: Codec) -> _Holed:
+def checked(text: str, codec: Codec, mark_of: Callable[[int], int] | None = None) -> Holed:
+    """Cut a text at its holes, of which it must have one; `mark_of`: the id that stands for each, if not the mask."""
     check_holes(text)
-    return _read(text, codec)
+    return _read(text, codec, mark_of)
 
 
-def _read(text: str, codec: Codec) -> _Holed:
+def _read(text: str, codec: Codec, mark_of: Callable[[int], int] | None = None) -> Holed:
     """Cut a text at its holes, and encode what stands between them."""
     given = "\t".join(map(tidy, text.split("\t"))) if codec.data.canonical else text
     if (tabs := given.count("\t")) > 1:
@@ -184,9 +192,9 @@ def _read(text: str, codec: Codec) -> _Holed:
             sides.append([_encoded(second[0], codec.tokenizer, False)])
         if hole < len(marks):
             places.append((len(sides) - 1, sum(map(len, sides[-1]))))
-            sides[-1].append(np.array([codec.sizes.mark("mask")]))
-    added = 2 + codec.sizes.separators * (len(sides) - 1)
-    return _Holed(text, kind, between, marks, [np.concatenate(side) for side in sides], places, added)
+            sides[-1].append(np.array([codec.sizes.mark("mask") if mark_of is None else mark_of(hole)]))
+    added = codec.sizes.frame_places(len(sides))
+    return Holed(text, kind, between, marks, [np.concatenate(side) for side in sides], places, added)
 
 
 def _encoded(text: str, tokenizer: Tokenizer, after_hole: bool) -> Ids:
@@ -200,7 +208,7 @@ def _encoded(text: str, tokenizer: Tokenizer, after_hole: bool) -> Ids:
 class _Row(NamedTuple):
     """A text, or a window of it, as the model reads it."""
 
-    text: _Holed
+    text: Holed
     holes: list[int]
     """The holes that this row fills."""
     ids: Ids
@@ -209,7 +217,7 @@ class _Row(NamedTuple):
     """Those of the holes."""
 
 
-def _rows(codec: Codec, text: _Holed, window: int) -> Iterator[_Row]:
+def _rows(codec: Codec, text: Holed, window: int) -> Iterator[_Row]:
     """The text as one row, or a row for each hole if it is longer than the window."""
     if not window or text.length <= window:
         yield _row(codec, text, text.waiting, [(0, len(side)) for side in text.sides])
@@ -218,7 +226,7 @@ def _rows(codec: Codec, text: _Holed, window: int) -> Iterator[_Row]:
         yield _row(codec, text, [hole], _spans(text, hole, window - text.added))
 
 
-def _spans(text: _Holed, hole: int, room: int) -> list[tuple[int, int]]:
+def _spans(text: Holed, hole: int, room: int) -> list[tuple[int, int]]:
     """Begin and end of what is read of each side: of a hole's side what stands around it, of the other its
     beginning."""
     lengths = [len(side) for side in text.sides]
@@ -232,7 +240,7 @@ def _spans(text: _Holed, hole: int, room: int) -> list[tuple[int, int]]:
     return [(begin, min(begin + size, length)) for begin, size, length in zip(begins, keep, lengths, strict=True)]
 
 
-def _row(codec: Codec, text: _Holed, holes: list[int], spans: list[tuple[int, int]]) -> _Row:
+def _row(codec: Codec, text: Holed, holes: list[int], spans: list[tuple[int, int]]) -> _Row:
     sides = [side[begin:end] for side, (begin, end) in zip(text.sides, spans, strict=True)]
     ids, segments = codec.frame(*sides)
     second = 1 + len(sides[0]) + codec.sizes.separators
@@ -246,12 +254,12 @@ def _row(codec: Codec, text: _Holed, holes: list[int], spans: list[tuple[int, in
 # Predicting
 
 
-def _fill_once(opened: Opened, texts: Sequence[_Holed], top: int, together: bool) -> None:
+def _fill_once(opened: Opened, texts: Sequence[Holed], top: int, together: bool) -> None:
     """Fill every hole of some texts; `together`: of each text the surest alone."""
     rows = [row for text in texts for row in _rows(opened.codec, text, opened.model.window)]
     most = max(len(row.places) for row in rows)
     tokens = max(1, min(_TOKENS, _LOGITS // (most * opened.codec.sizes.vocab_size) * opened.model.window))
-    found: dict[_Holed, dict[int, tuple[list[int], list[float]]]] = {text: {} for text in texts}
+    found: dict[Holed, dict[int, tuple[list[int], list[float]]]] = {text: {} for text in texts}
     for batch in batches_by_length([len(row.ids) for row in rows], tokens):
         some = [rows[place] for place in batch]
         for row, likeliest in zip(some, _likeliest(opened, some, top), strict=True):

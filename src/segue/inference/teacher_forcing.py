@@ -94,5 +94,5 @@ def _greedy(opened: Opened, batch: Batch, most: int) -> list[Ids]:
     decode, sizes = Decode(beam=1, max_tokens=most, length_ratio=0), opened.codec.sizes
     starts: list[list[int]] = [[] for _ in batch.source]
     source, mask = batch.source, batch.source_mask
-    texts = generate(opened.model, starts, sizes, decode, source, mask, opened.device, forbid=[sizes.unk])
+    texts = generate(opened.model, starts, sizes, decode, source, mask, opened.device, forbid=opened.model.unwritten)
     return [np.array([*text.ids, *([sizes.stop] if text.stopped else [])], np.int64) for text in texts]

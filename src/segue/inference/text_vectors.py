@@ -82,8 +82,8 @@ def _check(model: Any, pooling: str, layer: int | None) -> None:
     kind, body = type(model).__module__.rpartition(".")[2], _body(model)
     if not gives_vectors(model):
         raise InputError(
-            f"{kind} has no hidden states, and so no vectors of texts. Expected a run of bert, elmo, gpt or rnn_lm, of "
-            "a model that was fine-tuned from one, or of a translator."
+            f"{kind} has no hidden states, and so no vectors of texts. Expected a run of bert, elmo, t5, gpt or "
+            "rnn_lm, of a model that was fine-tuned from one, or of a translator."
         )
     if pooling not in get_args(Pooling):
         raise InputError(f"pooling={pooling} is not known.{nearest(pooling, get_args(Pooling))}")
@@ -141,12 +141,12 @@ def _rows(opened: Opened, number: int, example: Example, pooling: str) -> Iterat
         words = unknown_words(texts, codec.tokenizer)
         flat = number_unknown(np.concatenate(sides), codec.sizes.ids)
         sides = np.split(flat, np.cumsum([len(side) for side in sides])[:-1])
-    if isinstance(opened.model, LanguageModel):
+    if isinstance(opened.model, LanguageModel) and not isinstance(opened.model, EncoderDecoder):
         start = [codec.sizes.start] * opened.decode.starts(sides[0].tolist())
         frame: Callable[..., tuple[Ids, Ids]] = partial(_begun, start)
         added = len(start)
     else:
-        frame, added = codec.frame, 2 + codec.sizes.separators * (len(sides) - 1)
+        frame, added = codec.frame, codec.sizes.frame_places(len(sides))
     if sum(map(len, sides)) + added > window:
         room = window - added
         cut = [[side[begin : begin + room]] for side in sides for begin in range(0, len(side), room)]

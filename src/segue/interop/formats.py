@@ -102,6 +102,10 @@ def _read_huggingface(path: Path, out: Path, progress: Progress) -> Notes:
         from segue.interop.huggingface.bert import import_bert
 
         return import_bert(path, out)
+    if model_type(path) == "t5":
+        from segue.interop.huggingface.t5 import import_t5
+
+        return import_t5(path, out)
     from segue.interop.huggingface.gpt2 import import_gpt2
 
     return import_gpt2(path, out)
@@ -115,7 +119,8 @@ def _write_huggingface(run: Path, path: Path, progress: Progress) -> Notes:
 def _opened_by(path: Path) -> str:
     """The class of transformers that opens a folder, such as AutoModelForCausalLM."""
     [architecture, *_] = _config(path).get("architectures") or ["GPT2LMHeadModel"]  # their old folders name none
-    _, _, task = architecture.replace("LMHeadModel", "ForCausalLM").partition("For")
+    known = {"GPT2LMHeadModel": "GPT2ForCausalLM", "T5ForConditionalGeneration": "T5ForSeq2SeqLM"}
+    _, _, task = known.get(architecture, architecture).partition("For")
     return f"AutoModelFor{task}" if task else "AutoModel"
 
 
@@ -124,6 +129,10 @@ def _write_model(run: Path, path: Path) -> Notes:
         from segue.interop.huggingface.bert_export import export_bert
 
         return export_bert(run, path)
+    if _kind_of(run) == "t5":
+        from segue.interop.huggingface.t5 import export_t5
+
+        return export_t5(run, path)
     from segue.interop.huggingface.gpt2 import export_gpt2
 
     return export_gpt2(run, path)
@@ -218,7 +227,7 @@ FORMATS = (
     Format(
         "hf",
         (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".pkl"),  # one file: the reader says that it wants the folder
-        "a GPT-2, BERT or RoBERTa",
+        "a GPT-2, BERT, RoBERTa or T5",
         Path.is_dir,
         _read_huggingface,
         _write_huggingface,

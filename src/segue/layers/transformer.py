@@ -3,6 +3,8 @@
     LN(a) = gamma * (a - mu) / sigma + beta         mu, sigma: mean and deviation over the D coordinates of a place
     FF(x) = W_2 f(W_1 x + b_1) + b_2                feed-forward; W_1 widens x 4 times, W_2 narrows it; f: ReLU, GELU,
                                                     or SiLU, which is x times the logistic function of x
+    RMS(a) = gamma * a / sqrt(mean of a^2 + eps)    T5's norm: no mean is taken off, and there is no beta
+    gated:  FF(x) = W_2 (f(W_g x) * W_1 x)          T5 version 1.1 (Shazeer 2020): f of one product gates another
 
     post-LN, as the paper:                 x <- LN(x + Attention(x))          x <- LN(x + FF(x))
     pre-LN, as GPT-2 and all since:        x <- x + Attention(LN(x))          x <- x + FF(LN(x))
@@ -50,6 +52,17 @@ class LayerNorm(nn.LayerNorm):
         return self.weight * (a - mu) / sigma + self.bias
 
 
+class RmsNorm(nn.RMSNorm):
+    """RMS norm: division by the root of the mean square; as LayerNorm, from the equation while a probe records."""
+
+    def forward(self, a: Tensor) -> Tensor:
+        if not recording():
+            return super().forward(a.to(self.weight.dtype)).to(a.dtype)
+        rms = (a.square().mean(-1, keepdim=True) + cast(float, self.eps)).sqrt()
+        probe("deviation", rms.detach()[..., 0])
+        return self.weight * a / rms
+
+
 class Gelu(torch.autograd.Function):
     """gelu_erf for compiled code on a GPU, where the exact erf takes longer than to read and write x: with the
     approximation 7.1.26 of Abramowitz and Stegun (error below 1e-7), whose exponential the derivative needs too."""
@@ -81,16 +94,22 @@ def normal_share(x: Tensor) -> tuple[Tensor, Tensor]:
 class FeedForward(nn.Module):
     """The feed-forward network: at each place by itself, one hidden layer."""
 
-    def __init__(self, width: int, activation: Activation, inner: int = 0, dropout: float = 0.0) -> None:
+    def __init__(
+        self, width: int, activation: Activation, inner: int = 0, dropout: float = 0.0, biases: bool = True
+    ) -> None:
         """`inner`: the width of the hidden layer, 0: WIDER times the width; `dropout`: of the hidden layer."""
         super().__init__()
         self.activation = activation
-        self.up = nn.Linear(width, inner or WIDER * width)
-        self.down = nn.Linear(inner or WIDER * width, width)
+        self.up = nn.Linear(width, inner or WIDER * width, bias=biases)
+        self.down = nn.Linear(inner or WIDER * width, width, bias=biases)
         self.dropout = dropout
 
+    def hidden(self, x_BTD: Tensor) -> Tensor:
+        """The hidden layer."""
+        return self.activated(self.up(x_BTD))
+
     def forward(self, x_BTD: Tensor) -> Tensor:
-        h_BTF = self.activated(self.up(x_BTD))
+        h_BTF = self.hidden(x_BTD)
         if self.dropout:
             h_BTF = F.dropout(h_BTF, self.dropout, self.training)
         out: Tensor = self.down(h_BTF)
@@ -104,6 +123,20 @@ class FeedForward(nn.Module):
             compiled = h_BTF.is_cuda and torch.compiler.is_compiling()
             return cast(Tensor, Gelu.apply(h_BTF)) if compiled else F.gelu(h_BTF)  # type: ignore[no-untyped-call]
         return F.gelu(h_BTF, approximate="tanh") if self.activation == "gelu" else h_BTF.relu()
+
+
+class GatedFeedForward(FeedForward):
+    """A feed-forward network whose hidden layer is the product of two, one of them through the activation function."""
+
+    def __init__(
+        self, width: int, activation: Activation, inner: int = 0, dropout: float = 0.0, biases: bool = True
+    ) -> None:
+        super().__init__(width, activation, inner, dropout, biases)
+        self.gate = nn.Linear(width, inner or WIDER * width, bias=biases)
+
+    def hidden(self, x_BTD: Tensor) -> Tensor:
+        h_BTF: Tensor = self.activated(self.gate(x_BTD)) * self.up(x_BTD)
+        return h_BTF
 
 
 class Block(nn.Module):

@@ -7,6 +7,7 @@ A model is one file in this folder with one public class; the file's name is its
     Network          learns by gradient (models/network.py)
     LanguageModel    predicts the next token; beam search, sampling, scoring and serving need only `start` and `step`
     EncoderDecoder   a LanguageModel that writes a target for a source
+    SpanModel        an EncoderDecoder that learns from running text too, by hiding spans of it
     Body             has hidden states: embeddings, the neural cache, pictures and later heads read them
     MaskedModel      a Body that predicts hidden tokens from the words on both sides
     NgramCounts      counted n-grams, and shows the counts behind a probability
@@ -109,6 +110,8 @@ class Model(ABC):
     """Kinds of tokens (tokens.kind) that it reads, the first by default; empty: any."""
     framed: ClassVar[bool] = False
     """Whether it has a body (model.body), so that texts reach it framed: start text STOP [text STOP]."""
+    stopped: ClassVar[bool] = False
+    """Whether it reads sources, and as a body framed texts, as text STOP, without a start."""
 
     def __init__(self, config: Any, sizes: Sizes) -> None:
         self.config, self.sizes = config, sizes
@@ -241,6 +244,11 @@ class EncoderDecoder(LanguageModel):
     task = "seq2seq"
     inputs = ("source",)
 
+    @property
+    def unwritten(self) -> list[int]:
+        """The ids that it gives logits to and that no target has: UNK, and marks where it predicts them."""
+        return [self.sizes.unk]
+
     def alignment(self, batch: Batch) -> Array | None:
         """Compute alpha_BTS: how much of its attention each place of the target pays to each place of the source, by
         teacher forcing; rows sum to 1, padding of the source gets 0. None: the model has no attention."""
@@ -255,6 +263,16 @@ class EncoderDecoder(LanguageModel):
         """Compute x_BD, one vector for each source: what the decoder starts from, or else the mean of what it attends
         to. None: the model has none."""
         return None
+
+
+class SpanModel(EncoderDecoder):
+    """An encoder-decoder that learns from running text too: spans of it are hidden behind marks, the sentinels, and the
+    target says what each of them hides (batches.noise=spans). So it can fill holes of any length."""
+
+    @classmethod
+    @abstractmethod
+    def sentinels(cls, config: Any) -> tuple[str, ...]:
+        """The names of these marks, in the order in which they stand in a text."""
 
 
 class NgramCounts(ABC):
@@ -318,6 +336,10 @@ class Body(ABC):
 
     causal: ClassVar[bool] = True
     """Whether a position has seen only the positions before it."""
+    pools: ClassVar[bool] = False
+    """Whether it has learnt to make one vector of a text (`pooled`)."""
+    beside_states: ClassVar[tuple[str, ...]] = ()
+    """First parts of the names of parameters, besides the head's, that the hidden states do not need: a decoder's."""
 
     @property
     @abstractmethod

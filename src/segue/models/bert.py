@@ -64,6 +64,7 @@ class Bert(Network, MaskedModel):
 
     family = "Transformer"
     task = "masked_lm"
+    pools = True
     head_names = ("transform.", "transform_norm.", "bias", "next_head.", "pooler.")
 
     @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Answers that stand in a text, on a body that another run has trained: bert, gpt, rnn_lm (Devlin et al. 2019).
+"""Answers that stand in a text, on a body that another run has trained: bert, elmo, t5, gpt … (Devlin et al. 2019).
 
     h_1 ... h_T = the body's states of  start question STOP text STOP                          (models/heading.py)
     b_t, e_t    = V h_t + c                                        two numbers for each place: begin and end
@@ -37,7 +37,7 @@ class FinetunedAnswerer(Heading):
     @dataclass(frozen=True)
     class Config(ModelConfig):
         body: str = ""
-        """The run whose model reads the text: bert, gpt or rnn_lm."""
+        """The run whose model reads the text: bert, elmo, t5, gpt or rnn_lm."""
         frozen: bool = False
         """Leave the body as it is, and learn the head alone."""
         mix: bool = False

@@ -1,4 +1,4 @@
-"""A classifier on a body that another run has trained: bert, elmo, gpt … (Radford et al. 2018; Devlin et al. 2019).
+"""A classifier on a body that another run has trained: bert, elmo, t5 … (Radford et al. 2018; Devlin et al. 2019).
 
     h_1 ... h_T = the body's states of  start text STOP  or of  start text STOP text STOP     (models/heading.py)
     x           = tanh(W h_1 + b), BERT's pooler     or h_T, or the mean of h_1 ... h_T         pooling
@@ -20,7 +20,7 @@ from torch import Tensor
 from segue.batches.batch import Batch
 from segue.batches.store import Columns
 from segue.errors import InputError
-from segue.models.base import MaskedModel, ModelConfig, Sizes
+from segue.models.base import ModelConfig, Sizes
 from segue.models.heading import Heading
 from segue.models.neural_classifier import NeuralClassifier, Objective, check_shares
 
@@ -34,7 +34,7 @@ class FinetunedClassifier(Heading, NeuralClassifier):
     @dataclass(frozen=True)
     class Config(ModelConfig):
         body: str = ""
-        """The run whose model reads the text: bert, elmo, gpt or rnn_lm."""
+        """The run whose model reads the text: bert, elmo, t5, gpt or rnn_lm."""
         frozen: bool = False
         """Leave the body as it is, and learn the head alone."""
         mix: bool = False
@@ -42,7 +42,7 @@ class FinetunedClassifier(Heading, NeuralClassifier):
         layers: int = 0
         """The last layers of the body that learn; 0: all, and the token vectors."""
         pooling: Literal["auto", "first", "last", "mean"] = "auto"
-        """A text's vector: its first or last place, or the mean; auto: of causal ones last, of bert its pooler."""
+        """A text's vector: its first or last place, or the mean; auto: bert's pooler, mean (t5, frozen) or last."""
         dropout: float = 0.1
         """Dropout of a text's vector, before the head, and inside the body, if it learns: the share set to 0."""
         loss: Objective = field(default_factory=Objective)
@@ -72,7 +72,7 @@ class FinetunedClassifier(Heading, NeuralClassifier):
             return self.config.pooling
         if self.body.causal:
             return "last"
-        return "pooler" if isinstance(self.body, MaskedModel) and not self.config.frozen else "mean"
+        return "pooler" if self.body.pools and not self.config.frozen else "mean"
 
     def _unused(self) -> tuple[str, ...]:
         return tuple(name for name in super()._unused() if name != "pooler." or self.pooling != "pooler")

@@ -1,4 +1,4 @@
-"""A tagger on a body that another run has trained: bert, elmo, gpt, rnn_lm (Devlin et al. 2019).
+"""A tagger on a body that another run has trained: bert, elmo, t5, gpt … (Devlin et al. 2019).
 
     h_1 ... h_T = the body's states of  start pieces of all words STOP                        (models/heading.py)
     x_w         = h at the first piece of word w; of a causal body at its last piece, since the first has not seen the
@@ -35,7 +35,7 @@ class FinetunedTagger(Heading, NeuralTagger):
     @dataclass(frozen=True)
     class Config(ModelConfig):
         body: str = ""
-        """The run whose model reads the text: bert, elmo, gpt or rnn_lm."""
+        """The run whose model reads the text: bert, elmo, t5, gpt or rnn_lm."""
         frozen: bool = False
         """Leave the body as it is, and learn the head alone."""
         mix: bool = False

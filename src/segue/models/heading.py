@@ -1,8 +1,8 @@
 """Fine-tuning: a new head on a body, which is another run's model that reads the text (model.body).
 
-The body is any model with hidden states: bert, elmo, gpt, rnn_lm. Its weights are the run's own, under `body.`; that
-run is read once, when training begins. With `frozen` the body stays as it is, and its states are computed once for each
-row; with `layers` only its last layers learn (gradual unfreezing, Howard and Ruder 2018, in one step).
+The body is any model with hidden states: bert, elmo, t5, gpt, rnn_lm. Its weights are the run's own, under `body.`; the
+run of the body is read once, when training begins. With `frozen` the body stays as it is, and its states are computed
+once for each row; with `layers` only its last layers learn (gradual unfreezing, Howard and Ruder 2018, in one step).
 
     x = gamma · sum over layers of softmax(s)_l h_l     with mix: the head reads a learnt mix of all layers (ELMo:
                                                         Peters et al. 2018), not the last one alone
@@ -95,7 +95,7 @@ class Heading(Network):
 
     def _unused(self) -> tuple[str, ...]:
         """First parts of the names of the body's parameters that this head has no use for."""
-        names: tuple[str, ...] = self.body.head_names
+        names: tuple[str, ...] = (*self.body.head_names, *self.body.beside_states)
         return names
 
     def train(self, mode: bool = True) -> Heading:

@@ -92,7 +92,7 @@ def check_body(recipe: Recipe, store: Path) -> None:
     if kind.endswith(".py") or not issubclass(model_class(kind), Body):
         raise InputError(
             f"model.body={recipe.model.body} is a {kind}, which has no hidden states to put a head on. Expected a run "
-            "of bert, elmo, gpt or rnn_lm."
+            "of bert, elmo, t5, gpt or rnn_lm."
         )
 
 
@@ -147,4 +147,6 @@ def with_body(sizes: Sizes, body: Kept | None, length: int) -> Sizes:
             f"The body sees {window} tokens at once (batches.length, or the body's own window). Expected {LEAST} or "
             "more, since the frame of a pair takes up to 4 of them."
         )
-    return dataclasses.replace(sizes, marks=own.marks, separators=own.separators, body=body.spec, window=window)
+    return dataclasses.replace(
+        sizes, marks=own.marks, separators=own.separators, stopped=own.stopped, body=body.spec, window=window
+    )

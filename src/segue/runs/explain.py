@@ -150,7 +150,8 @@ def _reads(recipe: Recipe, key: str) -> bool:
     section, _, name = key.partition(".")
     if key in ("batches.noise", "batches.share") and recipe.data.source in MEDIA:
         return True
-    if key in (_OF_ROWS if shape.running else _OF_RUNNING_TEXT):
+    running = [one.running for one in task.goes_on_with(cls)]
+    if key in (_OF_ROWS if all(running) else () if any(running) else _OF_RUNNING_TEXT):
         return False
     if key == "data.label":
         return not {"label", "tag"}.isdisjoint(shape.fields)
@@ -172,7 +173,7 @@ def _tables(recipe: Any, known: Path) -> list[Any]:
     from segue.models.neural_classifier import NeuralClassifier
 
     size, why = vocabulary(recipe.tokens, recipe.model)
-    sizes = Sizes(size, classes=2)
+    sizes = Sizes(size, classes=2, marks=cls.marks(recipe.model))
     if width := frame_width(recipe.data):
         sizes = dataclasses.replace(sizes, source=recipe.data.source, frame=width)
     if known.exists():

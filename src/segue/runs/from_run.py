@@ -1,6 +1,7 @@
 """A run folder where the name of a model stands: `segue train runs/bert reviews.tsv`. The data says what is meant.
 
-data like the run's own                  go on from its weights: train.init=RUN, with its [model] and [tokens]
+data like the run's own                  go on from its weights: train.init=RUN, with its [model] and [tokens];
+                                         t5 goes on with text, pairs and labels alike
 texts with labels, or words with tags    a new head on its hidden states: model.body=RUN (Task.head)
 """
 
@@ -72,15 +73,15 @@ def from_run(run: str, shape: Shape, lines: Sequence[str], trust: bool = False) 
     kind: str = files.check_run(Path(run))["kind"]
     models.check_trust(kind, trust)
     cls = models.model_class(kind)
-    own, task = tasks.task(cls.task).shape, tasks.task(tasks.of_shape(shape.name))
-    if own is shape:
+    own, task = tasks.task(cls.task).goes_on_with(cls), tasks.task(tasks.of_shape(shape.name))
+    if shape in own:
         if issubclass(cls, Counted):
             raise InputError(
                 f"{run} is of the kind {kind}, which reads its data once and cannot go on from what it has. Train a "
                 f"new one: segue train {kind} DATA"
             )
         return FromRun(run, kind, f"train.init={run}")
-    if not (task.head and issubclass(cls, Body) and own.running):
+    if not (task.head and issubclass(cls, Body) and any(one.running for one in own)):
         raise InputError(_no_head(run, kind, cls, task))
     return FromRun(run, task.head, f"model.body={run}")
 
@@ -93,7 +94,9 @@ def _no_head(run: str, kind: str, cls: type[Model], task: Task) -> str:
             f"{run} is of the kind {kind}, which has vectors of words and no hidden states for a head. A network can "
             f"begin with them: {other} model.embeddings={run}"
         )
-    wanted = "Expected a run that reads text into hidden states, as of bert, elmo, gpt or rnn_lm. " if task.head else ""
+    wanted = (
+        "Expected a run that reads text into hidden states, as of bert, elmo, t5, gpt or rnn_lm. " if task.head else ""
+    )
     return f"{run} is of the kind {kind}, and {task.shape.name} data cannot train it further. {wanted}Or train: {other}"
 
 

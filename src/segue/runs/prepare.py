@@ -196,6 +196,7 @@ def _codec(
     unknown: Any = "here" if tokenizer.closed else "never"
     marks = recipe.model_class.marks(recipe.model)
     sizes = Sizes(tokenizer.vocab_size, classes, label, marks, unknown, recipe.data.carry)
+    sizes = replace(sizes, stopped=recipe.model_class.stopped)
     sizes = with_body(sizes, body, recipe.batches.length)
     if width := frame_width(recipe.data):
         sizes = replace(sizes, source=recipe.data.source, frame=width)

@@ -49,6 +49,7 @@ def _used(model: Any) -> list[tuple[str, Any]]:
     """The weights of a network, but for what a head leaves unused of its body: that cannot change."""
     from segue.models.heading import Heading
 
-    unused = tuple(f"body.{name}" for name in model.body.head_names) if isinstance(model, Heading) else ()
+    names = (*model.body.head_names, *model.body.beside_states) if isinstance(model, Heading) else ()
+    unused = tuple(f"body.{name}" for name in names)
     weights = model.named_parameters()
     return [(name, weight) for name, weight in weights if weight.requires_grad or not name.startswith(unused)]

@@ -16,6 +16,7 @@ from typing import Any
 from segue import tasks
 from segue.data.corpus import Corpus
 from segue.data.from_list import guess_rows, write_rows
+from segue.data.shapes import Shape
 from segue.data.sources import guess_shape
 from segue.errors import InputError, SegueError, goes_on
 from segue.models import task_of
@@ -348,7 +349,7 @@ def _new(
     given = load_recipe(model, lines, trust=trust)
     base = _begun_with(given, lines, trust) | _made_of(given, trust)
     made = files.missing(path)
-    name, rows = named_data(data, path, given.shape)
+    name, rows = named_data(data, path, _shape_of(data, given))
     if name is not None:
         base["data"] = base.get("data", {}) | {"path": name}
     recipe = load_recipe(model, lines, base, trust)
@@ -365,6 +366,16 @@ def _own_recipe(model: str | None, path: Path, lines: list[str], trust: bool) ->
             f"it: segue train --out {path} --resume"
         )
     return recipe
+
+
+def _shape_of(data: Data, recipe: Recipe) -> Shape:
+    """Return the shape in which a list of data is written: the one that it seems to have, if the model learns from it
+    too."""
+    shapes = recipe.task.goes_on_with(recipe.model_class)
+    if data is None or isinstance(data, str | Path) or len(shapes) == 1:
+        return recipe.shape
+    guessed = guess_rows(data)
+    return guessed if guessed in shapes else recipe.shape
 
 
 def named_data(data: Data, path: Path, shape: Any) -> tuple[str | None, Path | None]:

@@ -30,6 +30,7 @@ from segue.data.from_list import has_names, named_questions, write_rows
 from segue.data.given_sources import named
 from segue.data.ledger import Ledger
 from segue.data.readers import Question
+from segue.data.shapes import TEXT
 from segue.data.units import tidy
 from segue.errors import InputError, nearest
 from segue.inference.decode_settings import OF_SOURCES
@@ -43,7 +44,7 @@ from segue.inference.words import Words, signed, words_of
 from segue.look.explain.leave_one_out import Mattered, explained
 from segue.look.inside.view import View
 from segue.models import check_trust, fingerprint
-from segue.models.base import Counted, LanguageModel, TrainConfig
+from segue.models.base import Counted, LanguageModel, SpanModel, TrainConfig
 from segue.recipe import Recipe, decode_section, load_recipe, make, read_recipe
 from segue.runs import folder as files
 from segue.runs.body import inputs_of
@@ -554,7 +555,7 @@ class Run:
         if file != STANDARD_INPUT and not Path(file[:255]).is_file():
             check_holes(file)
         _, data, form = self.split_settings(settings, "filling")
-        opened = QuestionFile(file, data, self.recipe.shape, form, whole=True)
+        opened = QuestionFile(file, data, TEXT, form, whole=True)
         _, asked = opened.asked(checked)
         return (each.example.text for each in asked), opened.ledger
 
@@ -709,7 +710,7 @@ class Run:
     def _must(self, verb: str, what: str = "") -> None:
         """Refuse a command that the task does not support; `what` names it if the verb is not enough."""
         task = self.task
-        if verb not in task.verbs:
+        if verb not in self.verbs:
             raise InputError(
                 f"{self.recipe.name} is made for {task.name} and cannot {what or verb}. It can: evaluate, "
                 f"{', '.join(self.verbs)}."
@@ -718,7 +719,8 @@ class Run:
     @property
     def verbs(self) -> tuple[str, ...]:
         """The commands of its task and, if its model has vectors of texts, embed."""
-        return tuple(dict.fromkeys([*self.task.verbs, *(["embed"] if gives_vectors(self.model) else [])]))
+        fills = ["fill"] if isinstance(self.model, SpanModel) else []
+        return tuple(dict.fromkeys([*self.task.verbs, *fills, *(["embed"] if gives_vectors(self.model) else [])]))
 
 
 def evaluate_opened(

@@ -11,7 +11,7 @@ from segue.models.base import TaskName
 if TYPE_CHECKING:
     from segue.tasks.base import Task
 
-_SHARED = ("__init__", "base", "labels", "media_sources")
+_SHARED = ("__init__", "base", "denoising", "labels", "media_sources")
 
 
 def names() -> list[TaskName]:

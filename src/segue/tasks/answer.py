@@ -129,10 +129,10 @@ class AnswerTask(Task):
         return (BEGIN, END) if all(answered) else (BEGIN, END, NONE)
 
     def encode(self, group: Sequence[Example], codec: Codec, labelled: bool = True) -> Columns:
-        return self._columns(group, lay_out(group, codec, causal_body(codec)), codec, labelled)
+        return self._columns(group, lay_out(group, codec, none_last(codec)), codec, labelled)
 
     def _columns(self, group: Sequence[Example], asked: Asked, codec: Codec, labelled: bool) -> Columns:
-        spans = {"span": spans_of(group, asked, causal_body(codec))} if labelled else {}
+        spans = {"span": spans_of(group, asked, none_last(codec))} if labelled else {}
         return asked.columns | spans
 
     def collate(self, columns: Columns, limit: int) -> Batch:
@@ -153,7 +153,7 @@ class AnswerTask(Task):
 
         def columns(group: Sequence[Example]) -> Columns:
             nonlocal cut
-            asked = lay_out(group, codec, causal_body(codec))
+            asked = lay_out(group, codec, none_last(codec))
             cut += asked.cut
             return self._columns(group, asked, codec, labelled=True)
 
@@ -161,7 +161,7 @@ class AnswerTask(Task):
         return encoded._replace(cut=cut)
 
     def cut(self, opened: Opened, example: Example) -> int:
-        room = opened.codec.sizes.window - 2 - opened.codec.sizes.separators
+        room = opened.codec.sizes.window - opened.codec.sizes.frame_places(2)
         if len(example.text.encode()) + 1 <= room // 2:  # a token has at least one byte, but for the blank in front
             return 0
         tokenizer = opened.codec.tokenizer
@@ -170,7 +170,7 @@ class AnswerTask(Task):
     def predict(self, opened: Opened, examples: Iterable[Example]) -> Iterator[Span]:
         opened.model.eval()
         for _, group in windows(examples, _ROWS):
-            asked = lay_out(group, opened.codec, causal_body(opened.codec))
+            asked = lay_out(group, opened.codec, none_last(opened.codec))
             found: list[list[Any]] = [[] for _ in group]
             for window, best in zip(asked.windows, self._searched(opened, asked), strict=True):
                 found[window.row].append((window, best))
@@ -182,12 +182,12 @@ class AnswerTask(Task):
         from segue.inference.answers import search
 
         found: list[Any] = [None] * len(asked.windows)
-        decode, causal = opened.decode, causal_body(opened.codec)
+        decode, last = opened.decode, none_last(opened.codec)
         for part in by_tokens(asked.columns["text"].lengths().tolist(), *(_CPU if opened.device == "cpu" else _GPU)):
             some = {name: column.take(np.array(part)) for name, column in asked.columns.items()}
             batch = collate_asked(some)
             batch = replace(batch, unpadded=bool(batch.mask_BT.all())).to(opened.device)
-            best = search(opened.model, batch, decode.max_tokens, 2 * decode.n_best + _MORE, causal)
+            best = search(opened.model, batch, decode.max_tokens, 2 * decode.n_best + _MORE, last)
             for place, one in zip(part, best, strict=True):
                 found[place] = one
         return found
@@ -232,6 +232,11 @@ class AnswerTask(Task):
         evaluation.result.update(_reachable(rows, opened.codec))
         evaluation.examples.extend(_errors(rows, judged, predictions)[:SHOWN])
         return evaluation
+
+
+def none_last(codec: Codec) -> bool:
+    """Whether the place that says that there is no answer is the last one (batches/answer_windows.py)."""
+    return causal_body(codec) or codec.sizes.stopped
 
 
 def _evaluation(figure: str, table: NDArray[np.float64]) -> Evaluation:

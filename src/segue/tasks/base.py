@@ -121,6 +121,14 @@ class Task(ABC):
         """The name of the shape that makes this the task of some data, where nothing else says so."""
         return self.shape.name
 
+    def with_noise(self, noise: str) -> Task:
+        """Return the task under this noise (batches.noise), which may make rows of running text."""
+        return self
+
+    def goes_on_with(self, model: type[Model]) -> tuple[Shape, ...]:
+        """Return the shapes of data with which a model of this kind can be trained further (train.init)."""
+        return (self.shape,)
+
     def defaults(self, values: Values, model: type[Model]) -> None:  # noqa: B027
         """Fill in defaults that depend on the task, and refuse settings that it does not support."""
 

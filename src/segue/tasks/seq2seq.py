@@ -27,7 +27,7 @@ from segue.batches.store import BEGINS, Column, Columns, Store, id_dtype
 from segue.data.corpus import Corpus
 from segue.data.example import Example
 from segue.data.pictures import MOST_FRAMES
-from segue.data.shapes import PARALLEL, Shape
+from segue.data.shapes import LABELLED, PARALLEL, TEXT, Shape
 from segue.errors import InputError
 from segue.inference.by_length import by_tokens, windows
 from segue.inference.decode_settings import Config as Decode
@@ -37,7 +37,7 @@ from segue.inference.opened import Opened
 from segue.inference.score import Floats, Line, perplexity_of
 from segue.inference.text_metrics import METRICS, confusions, distinct, signature, spoken_words
 from segue.look.source_picture import shown_sources
-from segue.models.base import Model
+from segue.models.base import Model, SpanModel
 from segue.tasks.base import Task, Values
 from segue.tasks.media_sources import frame_noise, most_in_memory, places_of_source, settle_source, tokens_of_frame
 from segue.tokens.file_format import STOP
@@ -113,7 +113,7 @@ class Seq2seq(Task):
     verbs = ("predict", "score")
     tokens = "bpe"
     figure = "bleu"
-    beside = ("bleu", "chrf", "perplexity")
+    beside: ClassVar[tuple[str, ...]] = ("bleu", "chrf", "perplexity")
     metrics = tuple(METRICS)
     curve = ("accuracy", "token accuracy")
     ladder = (
@@ -138,6 +138,16 @@ class Seq2seq(Task):
     def shape(self) -> Shape:
         return PARALLEL
 
+    def with_noise(self, noise: str) -> Task:
+        if noise != "spans":
+            return self
+        from segue.tasks.denoising import DENOISING  # it derives from this task
+
+        return DENOISING
+
+    def goes_on_with(self, model: type[Model]) -> tuple[Shape, ...]:
+        return (PARALLEL, TEXT, LABELLED) if issubclass(model, SpanModel) else (PARALLEL,)
+
     def settle_tokens(self, config: Tokens) -> None:
         """All of [tokens] is for pairs."""
 
@@ -149,7 +159,7 @@ class Seq2seq(Task):
         if codec.sizes.frame:
             columns = {"source": frames_column(group, codec.data)}
         else:
-            columns = {"source": _column([example.text for example in group], codec.source_tokenizer)}
+            columns = {"source": _source_column([example.text for example in group], codec)}
         if labelled:
             columns["text"] = _column([example.target for example in group], codec.tokenizer)
         return columns
@@ -212,6 +222,10 @@ class Seq2seq(Task):
     def defaults(self, values: Values, model: type[Model]) -> None:
         """Write no empty target, and with a beam, unless the recipe draws; rank summaries by ROUGE-L."""
         values["decode"].setdefault("empty", False)
+        from segue.tasks.denoising import settle_spans  # it derives from this task
+
+        if settle_spans(values, model):
+            return
         settle_source(values)
         if str(values["data"].get("path")) == "docstrings":
             values["data"].setdefault("metric", "rougeL")
@@ -236,7 +250,7 @@ class Seq2seq(Task):
 
         codec, decode, gpu = opened.codec, Decode(**self.decoding(opened)), opened.device != "cpu"
         decode = replace(decode, empty=decode.empty or bool(decode.prefix))  # a prefix may be all of a target
-        prefix, forbid = _prefix(decode.prefix, codec.tokenizer), [codec.tokenizer.unk]
+        prefix, forbid = _prefix(decode.prefix, codec.tokenizer), opened.model.unwritten
         width = max(1, decode.beam, decode.n_best)
         tokens, cells = (_GPU_TOKENS, _GPU_CELLS) if gpu else (_TOKENS, _CELLS)
         together = tokens // width, max(1, cells // (width * codec.sizes.vocab_size))
@@ -349,6 +363,15 @@ class Seq2seq(Task):
 def _sides(codec: Codec) -> dict[str, Tokenizer]:
     """Return the tokenizer of each column."""
     return {"source": codec.source_tokenizer, "text": codec.tokenizer}
+
+
+def _source_column(texts: Sequence[str], codec: Codec) -> Column:
+    """The ids of sources; those of a model that reads them so end with STOP."""
+    if not codec.sizes.stopped:
+        return _column(texts, codec.source_tokenizer)
+    column = _column(texts, codec.tokenizer)
+    flat = np.insert(column.flat, column.ends, STOP)
+    return Column(flat, column.ends + np.arange(1, len(texts) + 1))
 
 
 def _column(texts: Sequence[str], tokenizer: Tokenizer) -> Column:

@@ -44,7 +44,7 @@ _MODELS: dict[Kind, dict[str, Any]] = {
     "unigram": {"type": "Unigram", "unk_id": UNK, "byte_fallback": False},
     "sentencepiece": {"type": "SentencePiece"},  # the tokenizers library has none: only Segue reads it
 }
-_LEARNT = ("vocab", "merges", "spm", "source_spm")
+_LEARNT = ("vocab", "merges", "spm", "source_spm", "unigram")
 """The keys of the model that training fills; all others are fixed by the kind."""
 BERT: dict[str, Any] = {
     **{"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True},

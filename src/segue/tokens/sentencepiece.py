@@ -5,6 +5,8 @@ by its own model, here a unigram model (Kudo 2018). The pieces get their ids fro
 is not there is UNK. So two models, one for sources and one for targets, can share one vocabulary, as in OPUS-MT.
 
 tokenizer.json holds the bytes of the files in base64: `spm`, and `source_spm` where sources are cut by another model.
+Or it holds `unigram`, the same kind of model in the format of the `tokenizers` library, as T5's tokenizer.json has it;
+then the library sentencepiece is not needed.
 
 As MarianTokenizer does: a source ends with STOP, and `>>fra<<` at the beginning of a text, which names the language to
 translate into, is one token. Unlike it: a text that spells </s> or <pad> is text.
@@ -27,6 +29,7 @@ import numpy as np
 from segue.errors import InputError
 from segue.tokens import file_format
 from segue.tokens.file_format import STOP, UNK
+from segue.tokens.learn import library
 from segue.tokens.tokenizer import REPLACEMENT, Ids, Lengths, Tokenizer
 
 BLANK = "\N{LOWER ONE EIGHTH BLOCK}"
@@ -91,6 +94,39 @@ def content(pieces: list[str], spm: bytes, source_spm: bytes | None = None) -> d
     return file | {"model": file["model"] | models}
 
 
+def content_of_unigram(pieces: list[str], unigram: dict[str, Any]) -> dict[str, Any]:
+    """Make the content of tokenizer.json; `unigram` has the keys of the `tokenizers` library's own file that say how a
+    text is cut."""
+    file = file_format.write("sentencepiece", pieces)
+    return file | {"model": file["model"] | {"unigram": unigram}}
+
+
+class UnigramCuts:
+    """Cuts texts by a unigram model of the `tokenizers` library, with the two methods of SentencePiece's processor that
+    are used here."""
+
+    def __init__(self, unigram: Any) -> None:
+        frame: dict[str, Any] = {
+            "version": "1.0",
+            "truncation": None,
+            "padding": None,
+            "added_tokens": [],
+            "post_processor": None,
+        }
+        try:
+            self._library = library(frame | unigram)
+        except Exception as error:  # the library raises bare Exception
+            raise ValueError(f"its unigram model cannot be read ({error})") from None
+
+    def encode(self, texts: Sequence[bytes], out_type: type) -> list[list[str]]:
+        """The pieces of each text."""
+        return [one.tokens for one in self._library.encode_batch([text.decode() for text in texts])]
+
+    def decode_pieces(self, pieces: Sequence[str]) -> str:
+        """The text of some pieces, ▁ for each blank."""
+        return "".join(pieces)
+
+
 def processor(spm: bytes) -> Any:
     """Make the library's tokenizer of a file's bytes; ValueError if it refuses them."""
     try:
@@ -109,7 +145,13 @@ class SentencePieces(Tokenizer):
     def __init__(self, file: dict[str, Any]) -> None:
         super().__init__(file)
         self._id_of = {name: i for i, name in enumerate(self._names) if i > UNK}
-        self._model = processor(self.spm)
+        self._model = UnigramCuts(self.unigram) if self.unigram else processor(self.spm)
+
+    @property
+    def unigram(self) -> dict[str, Any]:
+        """The unigram model in the library's format; {}: there is a SentencePiece file instead."""
+        found: dict[str, Any] = self._file["model"].get("unigram") or {}
+        return found
 
     @property
     def names(self) -> list[str]:
@@ -137,7 +179,8 @@ class SentencePieces(Tokenizer):
         return _Sources(self._file)
 
     def _pieces(self, texts: Sequence[str]) -> list[list[str]]:
-        codes = [text[: text.find("<<") + 2] if text.startswith(">>") and "<<" in text else "" for text in texts]
+        marian = not self.unigram
+        codes = [text[: text.find("<<") + 2] if marian and text[:2] == ">>" and "<<" in text else "" for text in texts]
         rest = [text[len(code) :].encode() for code, text in zip(codes, texts, strict=True)]
         cut = self._model.encode(rest, out_type=str)
         return [[code, *pieces] if code else pieces for code, pieces in zip(codes, cut, strict=True)]
@@ -180,7 +223,7 @@ class _Sources(SentencePieces):
 
     def __init__(self, file: dict[str, Any]) -> None:
         super().__init__(file)
-        self._model = processor(self.source_spm)
+        self._model = UnigramCuts(self.unigram) if self.unigram else processor(self.source_spm)
 
     @cached_property
     def source_side(self) -> Tokenizer:

@@ -184,14 +184,14 @@ def write_tokens(
     if tokenizer.kind == "sentencepiece":
         raise InputError("SentencePiece tokens have no form in tokenizer.json. Export the run with --to zip.")
     _, names, _ = file_format.read(tokenizer.content)
-    special = {role: _free(name, names) for role, name in _NAMES[style].items()}
+    special = {role: free_name(name, names) for role, name in _NAMES[style].items()}
     order = their_ids(tokenizer, style)
     own = {STOP: special["stop"], UNK: special["unk"], PAD: special["pad"]}
     own |= {tokenizer.vocab_size: special["start"], tokenizer.vocab_size + 1: special["mask"]}
     named = [own.get(i) or names[i] for i in order]
-    model = _their_model(tokenizer.content["model"], named, order, special["unk"])
+    model = their_model(tokenizer.content["model"], named, order, special["unk"])
     content = tokenizer.content | {"model": model, "post_processor": _template(named, special, separators)}
-    content["added_tokens"] = [_added(named.index(name), name) for name in special.values()]
+    content["added_tokens"] = [added_token(named.index(name), name) for name in special.values()]
     if tokenizer.kind in ("bpe", "unigram", "word"):  # a mask takes the blank that belongs to its token
         content["added_tokens"][list(special).index("mask")]["lstrip"] = True
     if rows and tokenizer.row("a") != "a" and tokenizer.kind != "wordpiece":
@@ -202,7 +202,7 @@ def write_tokens(
     return content, about | {"tokenizer_class": "PreTrainedTokenizerFast"}
 
 
-def _their_model(ours: dict[str, Any], named: list[str], order: list[int], unk: str) -> dict[str, Any]:
+def their_model(ours: dict[str, Any], named: list[str], order: list[int], unk: str) -> dict[str, Any]:
     """Return the model of tokenizer.json with these names, in their order."""
     if isinstance(ours["vocab"], list):
         scores = dict(enumerate(score for _, score in ours["vocab"]))
@@ -212,14 +212,14 @@ def _their_model(ours: dict[str, Any], named: list[str], order: list[int], unk: 
     return ours | {"vocab": vocab_of, "unk_token": unk if ours.get("unk_token") else None}
 
 
-def _free(name: str, names: list[str]) -> str:
+def free_name(name: str, names: list[str]) -> str:
     """Return a name that no token of the text has."""
     while name in names:
         name = f"<{name}>"
     return name
 
 
-def _added(i: int, name: str) -> dict[str, Any]:
+def added_token(i: int, name: str) -> dict[str, Any]:
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     return {"id": i, "content": name, "special": True} | flags
 

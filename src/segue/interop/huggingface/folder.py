@@ -28,7 +28,7 @@ from segue.tokens.tokenizer import Tokenizer
 
 END = "<|endoftext|>"
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
-READ = "a GPT-2, BERT, RoBERTa or Marian model"
+READ = "a GPT-2, BERT, RoBERTa, T5 or Marian model"
 """The models that are read."""
 PREPEND = {"type": "Prepend", "prepend": " "}
 """What puts a blank before every text."""
@@ -107,7 +107,7 @@ def check_folder(folder: Path) -> None:
 
 
 def _pickled(path: Path) -> InputError:
-    kinds = {"marian": "Seq2SeqLM", "bert": "PreTraining", "roberta": "PreTraining"}
+    kinds = {"marian": "Seq2SeqLM", "bert": "PreTraining", "roberta": "PreTraining", "t5": "Seq2SeqLM"}
     opens = f"AutoModelFor{kinds.get(model_type(path.parent), 'CausalLM')}"
     return InputError(
         f"{path} is a pickle file, which can run anything when it is opened; it is not read here. Where you trust it, "
@@ -137,8 +137,8 @@ class Folder:
         self.config = self.json("config.json")
         if self.config.get("model_type") != model_type:
             raise InputError(
-                f"{path / 'config.json'} has model_type={self.config.get('model_type')}. Expected gpt2, bert, roberta "
-                "or marian: no other is read."
+                f"{path / 'config.json'} has model_type={self.config.get('model_type')}. Expected gpt2, bert, roberta, "
+                "t5 or marian: no other is read."
             )
 
     def damaged(self, name: str, reason: str) -> InputError:

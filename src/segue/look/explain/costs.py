@@ -32,6 +32,7 @@ from segue.models.bert import SHAPES as BERTS
 from segue.models.bert import Bert
 from segue.models.gpt import SHAPES, Gpt, Shape, Size
 from segue.models.network import Network, on_meta
+from segue.models.t5 import T5
 from segue.models.transformer import Transformer
 from segue.training.rates import optimizer
 from segue.training.setup import freeze
@@ -57,6 +58,8 @@ LECTURES: dict[Size, str] = {
 }
 """What the lectures say that the published models have."""
 GPT3_TOKENS = 300e9
+T5_IDS = 32_128
+"""Rows of the published T5s' table: tokens, sentinels, padding, and 28 that no text has."""
 PAPER_TOKENS = 37_000
 """Of the vocabulary that Vaswani et al. 2017 share between English and German."""
 _GUESSED = {"char": 100, "byte": 258, "space": 10_000, "word": 50_000}
@@ -210,6 +213,8 @@ def vocabulary(tokens: Any, config: Any) -> tuple[int, str]:
         return SHAPES[config.size].vocab_size, f"as {config.size} has; a text of yours has its own"
     if isinstance(config, Bert.Config) and config.size != "own":
         return BERTS[config.size].vocab_size, f"as {config.size} has; a text of yours has its own"
+    if isinstance(config, T5.Config) and config.size != "own":
+        return T5_IDS - len(T5.marks(config)), f"as {config.size} has, with its marks {T5_IDS:,}; a text has its own"
     if isinstance(config, Transformer.Config) and config.size != "own":
         return PAPER_TOKENS, "as the paper has, of both sides; a text of yours has its own"
     return _GUESSED.get(tokens.kind, 8000), f"a guess for {tokens.kind} tokens: train, and explain the run"

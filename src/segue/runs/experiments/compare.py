@@ -244,8 +244,7 @@ def _check_empty(path: Path) -> None:
 
 
 def _compare(asked: Asked, recipes: list[Recipe], out: Path, progress: Progress, trust: bool) -> dict[str, Any]:
-    task = tasks.task(asked.task)
-    corpus = Corpus(recipes[0].data, task.shape, progress)
+    corpus = Corpus(recipes[0].data, recipes[0].shape, progress)
     if not corpus.counts["test"]:
         raise InputError("Nothing is held out to compare on. Give data.test as a path or a share, such as 0.05.")
     for recipe in recipes:
