@@ -112,7 +112,7 @@ def lay_out(group: Sequence[Example], codec: Codec, none_last: bool) -> Asked:
     }
     if codec.letters:
         columns["text"], columns["letters"] = take_letters(columns["text"], words, sizes.ids)
-    columns["text"] = columns["text"]._replace(flat=columns["text"].flat.astype(id_dtype(sizes.ids)))
+    columns["text"] = Column(columns["text"].flat.astype(id_dtype(sizes.ids)), columns["text"].ends)
     return Asked([one[0] for one in asked], tokens, columns, cut)
 
 
