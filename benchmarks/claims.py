@@ -1,9 +1,10 @@
 """The lectures' claims: runs every one and writes docs/claims.md with its table and picture, and what came of it.
 
-    python benchmarks/claims.py [FOLDER]
+    python benchmarks/claims.py [FOLDER [NAME …]]
 
-The runs go to FOLDER (by default runs/claims); what is trained there already is not trained again. What is said below a
-picture in docs/claims.md by hand, after a line that begins with "Here", stays.
+The runs go to FOLDER (by default runs/claims); what is trained there already is not trained again. With names only
+these claims are run, and the others stay on the page as they are. What is said below a picture in docs/claims.md by
+hand, after a line that begins with "Here", stays.
 """
 
 from __future__ import annotations
@@ -39,17 +40,27 @@ def main() -> None:
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/claims")
     page = DOCS / "claims.md"
     old = page.read_text(encoding="utf-8") if page.exists() else ""
-    parts = [HEAD]
+    parts, asked = [HEAD], sys.argv[2:] or claim_names()
     for name in claim_names():
+        if name not in asked:
+            parts.extend(standing(old, name))
+            continue
         try:
             result = run_claim(name, out=folder / name)
-        except InputError as error:  # labelled-rows needs two runs and a file
+        except InputError as error:  # labelled-rows and others need runs, which their files say how to train
             print(f"{name}: left out. {error}", flush=True)
+            parts.extend(standing(old, name))
             continue
         shutil.copy(result["picture"], DOCS / "pictures" / f"claim-{name}.svg")
         parts.append(section(name, result, remark(old, name)))
         print(f"{name}: {result['verdict']}", flush=True)
     page.write_text("\n".join(parts), encoding="utf-8")
+
+
+def standing(page: str, name: str) -> list[str]:
+    """The section of a claim as it stands on the page, if it does."""
+    found = re.search(rf"^## {name}\n.*?(?=^## |\Z)", page, re.M | re.S)
+    return [found[0].rstrip("\n") + "\n"] if found else []
 
 
 def section(name: str, result: dict[str, Any], said: str) -> str:
