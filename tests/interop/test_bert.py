@@ -282,8 +282,8 @@ def test_what_bert_here_cannot_be_is_refused_and_leaves_nothing(damage: str, tmp
 
 
 def test_tensors_without_a_place_are_kept(tmp_path: Path) -> None:
-    """A head for questions is not read; it goes out again."""
-    write_theirs(tmp_path / "hf", "BertForQuestionAnswering")
+    """A head that chooses among texts is not read; it goes out again."""
+    write_theirs(tmp_path / "hf", "BertForMultipleChoice")
     assert "2 tensors have no place here" in " ".join(import_run(tmp_path / "hf", tmp_path / "run"))
     export_run(tmp_path / "run", tmp_path / "back", "hf")
     check_back(tmp_path / "hf", tmp_path / "back")
@@ -415,7 +415,7 @@ def check_answers(run: segue.Run, model: Any, tokenizer: Any) -> None:
     offsets = encoded.pop("offset_mapping")[0].tolist()
     with torch.inference_mode():
         found = model(**encoded)
-    asked = lay_out([Example(question, target=text)], run.codec, causal=False)
+    asked = lay_out([Example(question, target=text)], run.codec, none_last=False)
     batch = collate_asked(asked.columns).to("cpu")
     with torch.inference_mode():
         logits_2T = run.model(batch)[0][0]

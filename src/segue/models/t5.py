@@ -102,6 +102,8 @@ class T5(BlockEncoderDecoder, SpanModel, Body):
         """Dropout of embeddings, attention weights, hidden layers, each part's output and the last one's: the share."""
         label_smoothing: float = 0.0
         """Label smoothing: the share of a target's probability that is spread over the vocabulary, in training."""
+        embeddings: str = ""
+        """Begin with the vectors of a word2vec run or file, rescaled (train.freeze=vectors keeps them fixed)."""
 
         def __post_init__(self) -> None:
             if self.size != "own":
