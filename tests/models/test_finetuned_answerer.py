@@ -138,7 +138,7 @@ def test_n_best_are_those_of_all_windows_by_brute_force() -> None:
     wanted: dict[tuple[int, int], float] = {}
     nones = []
 
-    asked = lay_out([example], one.codec, causal=False)
+    asked = lay_out([example], one.codec, none_last=False)
     with torch.inference_mode():
         p_B2T = one.model(TASK.collate(columns, 24).to("cpu"))[0].softmax(-1)
     for window, p_2T in zip(asked.windows, p_B2T, strict=True):

@@ -61,8 +61,8 @@ def _settings(app: Any) -> Any:
         http=Connection,
         ws="none",
         backlog=min(128, free // 8),
+        log_config=None,  # uvicorn's own would close the handlers of others, and absl's closes standard error with it
         log_level="warning",
-        use_colors=False,
         timeout_graceful_shutdown=_FAREWELL,
         server_header=False,
     )
