@@ -254,6 +254,7 @@ ELSEWHERE = {
     "generate_speed.py": "seconds, also on a GPU",
     "gpt_speed.py": "a GPU",
     "awd_speed.py": "a GPU",
+    "elmo_speed.py": "seconds, also on a GPU",
     "shakespeare_gpu.py": "a GPU",
     "neural_quality.py": "half an hour, or a GPU",
     "tagging.py": "five minutes of two cores with nothing else on them",

@@ -30,7 +30,7 @@ def test_a_file_without_a_config_is_shared_and_no_kind() -> None:
     files = {path.stem for path in Path(models.__file__).parent.glob("*.py")}
     assert files - set(kinds()) == {
         *("__init__", "base", "keys", "names", "network", "markov_lm"),
-        *("counted_classifier", "neural_classifier", "neural_tagger", "heading"),
+        *("counted_classifier", "neural_classifier", "neural_tagger", "heading", "encoder_decoder"),
     }
 
 

@@ -30,6 +30,11 @@ ROWS: dict[str, Callable[[Example], Any]] = {
     "labelled": lambda example: (example.label, example.text),
     "tagged": lambda example: (list(example.words), list(example.tags)),
     "parallel": lambda example: (example.text, example.target),
+    "answers": lambda example: (
+        example.text,
+        example.target,
+        [{"text": one.text, "answer_start": one.begin} for one in example.answers],
+    ),
 }
 
 

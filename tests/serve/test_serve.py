@@ -129,8 +129,9 @@ def test_look_shows_what_the_run_shows(client: TestClient, engine: Engine, name:
     text = (texts | {"answers": "who?\tthe cow eats"}).get(name, "cow")
     (found,) = [run["views"] for run in strict(client.get("/api/runs").content) if run["name"] == name]
     for view in found:
-        shown = engine[name].run.look(text, view)
-        assert ask(client, "look", run=name, text=text, view=view) == json.loads(shown.json())
+        read = "cow\nthe cow eats\na cow\nthe dog sees a cow" if view == "senses" else text
+        shown = engine[name].run.look(read, view)
+        assert ask(client, "look", run=name, text=read, view=view) == json.loads(shown.json())
     if found:
         assert ask(client, "look", run=name, text=text) == ask(client, "look", run=name, text=text, view=found[0])
 
@@ -142,6 +143,7 @@ def test_look_takes_options_and_a_second_run(client: TestClient, engine: Engine)
     assert "does not apply" in refused(client, "look", run="byte", text="the", view="attention")
     assert "no view 'nxt'" in refused(client, "look", run="char", text="the", view="nxt")
     assert "no view applies" in refused(client, "look", run="tags", text="the")
+    assert "stands in 0 sentences" in refused(client, "look", run="byte", text="cow", view="senses")  # opens no file
     asked = {"run": "pairs", "text": "the cow", "target": "die Kuh", "view": "alignment"}
     assert ask(client, "look", **asked) == engine["pairs"].run.look("the cow", "alignment", target="die Kuh").to_dict()
     assert "top" in refused(client, "look", run="char", text="the", top=limits.MAX_TOP + 1)

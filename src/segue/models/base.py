@@ -336,10 +336,13 @@ class Body(ABC):
 
     causal: ClassVar[bool] = True
     """Whether a position has seen only the positions before it."""
-    pools: ClassVar[bool] = False
-    """Whether it has learnt to make one vector of a text (`pooled`)."""
     beside_states: ClassVar[tuple[str, ...]] = ()
     """First parts of the names of parameters, besides the head's, that the hidden states do not need: a decoder's."""
+
+    @property
+    def pools(self) -> bool:
+        """Whether it has learnt to make one vector of a text (`pooled`)."""
+        return False
 
     @property
     @abstractmethod

@@ -64,7 +64,6 @@ class Bert(Network, MaskedModel):
 
     family = "Transformer"
     task = "masked_lm"
-    pools = True
     head_names = ("transform.", "transform_norm.", "bias", "next_head.", "pooler.")
 
     @dataclass(frozen=True)
@@ -210,6 +209,12 @@ class Bert(Network, MaskedModel):
     @property
     def tied(self) -> bool:
         return True
+
+    @property
+    def pools(self) -> bool:
+        """The next sentence teaches the pooler; in a body of BERT's own form, which may be a published one, it counts
+        as learnt, too."""
+        return self.config.next_sentence or (self.config.norm == "post" and self.config.position == "learned")
 
     @property
     def way(self) -> str:

@@ -21,8 +21,8 @@ from segue.batches.batch import Batch
 from segue.batches.store import Columns
 from segue.errors import InputError
 from segue.models.base import ModelConfig, Sizes
-from segue.models.heading import Heading
-from segue.models.neural_classifier import NeuralClassifier, Objective, check_shares
+from segue.models.heading import Heading, check_learning
+from segue.models.neural_classifier import NeuralClassifier, Objective
 
 
 class FinetunedClassifier(Heading, NeuralClassifier):
@@ -49,11 +49,7 @@ class FinetunedClassifier(Heading, NeuralClassifier):
         """What is minimised."""
 
         def __post_init__(self) -> None:
-            check_shares(dropout=self.dropout)
-            if self.layers < 0:
-                raise ValueError(f"layers = {self.layers}: must be 0 or more")
-            if self.frozen and self.layers:
-                raise ValueError(f"layers = {self.layers} learn, and frozen = true lets none learn: leave one out")
+            check_learning(self.frozen, self.layers, self.dropout)
 
     config: Config
 

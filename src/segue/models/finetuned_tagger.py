@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from segue.batches.batch import Batch
 from segue.batches.store import Columns
 from segue.models.base import ModelConfig
-from segue.models.heading import Heading
+from segue.models.heading import Heading, check_learning
 from segue.models.neural_tagger import NeuralTagger
 
 
@@ -48,12 +48,7 @@ class FinetunedTagger(Heading, NeuralTagger):
         """Choose the tags of a sentence together, by a conditional random field."""
 
         def __post_init__(self) -> None:
-            if not 0 <= self.dropout < 1:
-                raise ValueError(f"dropout = {self.dropout}: must be at least 0 and less than 1")
-            if self.layers < 0:
-                raise ValueError(f"layers = {self.layers}: must be 0 or more")
-            if self.frozen and self.layers:
-                raise ValueError(f"layers = {self.layers} learn, and frozen = true lets none learn: leave one out")
+            check_learning(self.frozen, self.layers, self.dropout)
 
     config: Config
 

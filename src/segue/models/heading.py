@@ -42,6 +42,16 @@ def make_body(spec: BodySpec, dropout: float) -> Network:
     return cast(Network, cls(replace(config, dropout=dropout), spec.sizes))
 
 
+def check_learning(frozen: bool, layers: int, dropout: float) -> None:
+    """Refuse settings of a head that no body can have."""
+    if not 0 <= dropout < 1:
+        raise ValueError(f"dropout = {dropout}: must be at least 0 and less than 1")
+    if layers < 0:
+        raise ValueError(f"layers = {layers}: must be 0 or more")
+    if frozen and layers:
+        raise ValueError(f"layers = {layers} learn, and frozen = true lets none learn: leave one out")
+
+
 class LayerMix(nn.Module):
     """gamma · sum of softmax(s)_l h_l over the layers; equal weights, the mean, at first."""
 

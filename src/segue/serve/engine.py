@@ -20,7 +20,7 @@ from segue.inference.decode_settings import Config as Decode
 from segue.inference.fill import HOLE
 from segue.inference.stop_texts import follows, watcher
 from segue.inference.words import Words, signed
-from segue.look.inside import views_of
+from segue.look.inside import takes, views_of
 from segue.look.inside.view import View
 from segue.look.source_picture import picture_of
 from segue.output.png import data_uri
@@ -230,7 +230,8 @@ class Served:
     def look(self, text: str, view: str, options: Mapping[str, Any]) -> View:
         """Return a view into the model as it reads a text."""
         self.check(text, [part.strip() for line in text.split("\n") if text for part in line.split("|")])
-        return self.run.look(text, view, **options)
+        given: dict[str, Any] = {"sentences": ()} if takes(view, "sentences") else {}  # they stand in the text: no file is opened
+        return self.run.look(text, view, **given, **options)
 
     def source(self, text: str) -> Answer:
         """Show a sound or a picture as the model reads it."""

@@ -85,7 +85,8 @@ def view(opened: Opened, text: str, sentences: Sequence[str] = (), layer: int | 
     if not word or len(found) <= max(2, top):
         raise InputError(
             f"'{word}' stands in {len(found)} sentences, and {max(3, top + 1)} are the least for {top} senses. Name "
-            "a word, and a file that has more of it: segue look RUN bank --view senses --data FILE"
+            "a word, with sentences that hold it on lines of their own below it, or a file that has them: "
+            "segue look RUN bank --view senses --data FILE."
         )
     if top < 1:
         raise InputError(f"top={top}: expected 1 sense or more.")
