@@ -42,7 +42,7 @@ class FinetunedClassifier(Heading, NeuralClassifier):
         layers: int = 0
         """The last layers of the body that learn; 0: all, and the token vectors."""
         pooling: Literal["auto", "first", "last", "mean"] = "auto"
-        """A text's vector: its first or last place, or the mean; auto: bert's pooler, mean (t5, frozen) or last."""
+        """A text's vector: its first or last place, or the mean; auto: a learnt pooler, else the mean; causal: last."""
         dropout: float = 0.1
         """Dropout of a text's vector, before the head, and inside the body, if it learns: the share set to 0."""
         loss: Objective = field(default_factory=Objective)
