@@ -230,7 +230,7 @@ class Served:
     def look(self, text: str, view: str, options: Mapping[str, Any]) -> View:
         """Return a view into the model as it reads a text."""
         self.check(text, [part.strip() for line in text.split("\n") if text for part in line.split("|")])
-        given: dict[str, Any] = {"sentences": ()} if takes(view, "sentences") else {}  # they stand in the text: no file is opened
+        given: dict[str, Any] = {"sentences": ()} if takes(view, "sentences") else {}  # from the text, not from a file
         return self.run.look(text, view, **given, **options)
 
     def source(self, text: str) -> Answer:
