@@ -11,7 +11,9 @@ import pytest
 import segue
 from segue.data.example import Example
 from segue.errors import InputError
+from segue.look.inside.draw_svg import draw
 from segue.look.inside.senses import Seen, in_groups, sentences_with
+from segue.look.inside.view import View
 
 MONEY = (("money", "loan", "credit", "cash"), ("lends", "pays"))
 RIVER = (("river", "water", "boat", "fish"), ("floods", "slopes"))
@@ -109,3 +111,12 @@ def test_what_stands_around_a_word_is_shown() -> None:
     sentence = "we sat on the green bank, of a river that was wide"
     begin = sentence.index("bank")
     assert Seen(sentence, begin, begin + 4).around == "… on the green [bank], of a …"
+
+
+def test_of_many_points_words_do_not_lie_on_each_other() -> None:
+    """Every point keeps its words for the mouse."""
+    rows = tuple(f"sentence {i}" for i in range(50))
+    values = np.column_stack([np.arange(50) % 2, np.arange(50) % 2, np.zeros(50)])[None]
+    drawn = draw(View("points", "x", "", ("sentences",), rows, ("x", "y", "group"), values))
+    assert drawn.count("<title>") == 50
+    assert sum(f">{row}<" in drawn.replace(f"<title>{row}<", "") for row in rows) == 2  # one at each of the two places

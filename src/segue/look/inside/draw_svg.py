@@ -46,6 +46,8 @@ _WIDE = 1000.0
 _GAP = 28.0
 _MOST_LABEL, _MOST_BAR_LABEL = 16, 24
 _PLANE = 560.0
+_NAMED = 40
+"""Points of a plane that all have their words beside them."""
 _PLANE_WITH_AXES, _HALF = (720.0, 400.0), (340.0, 220.0)
 """Pixels of a plane with axes, alone and two side by side."""
 _NAMES = 130.0
@@ -250,8 +252,10 @@ def _text(sheet: _Sheet, view: View, whole: View, left: float, top: float) -> fl
 
 
 def _points(sheet: _Sheet, view: View, whole: View, left: float, top: float) -> float:
-    """A dot and a word a row; a colour a group."""
+    """A dot and a word a row; a colour a group. Of many rows, words that would lie on others are left to the mouse."""
+    many = len(view.rows) > _NAMED
     for values_RC in view.values_PRC:
+        taken: list[tuple[float, float, float]] = []
         x, y = scaled(values_RC[:, 0]) * (_WIDE - 120), scaled(values_RC[:, 1]) * (_PLANE - 40)
         groups = finite(values_RC[:, 2])
         for row, a, b, group in zip(view.rows, x.tolist(), y.tolist(), groups.tolist(), strict=True):
@@ -259,10 +263,18 @@ def _points(sheet: _Sheet, view: View, whole: View, left: float, top: float) -> 
             at = (left + a, top + _PLANE - 20 - b)
             place = f'cx="{at[0]:.1f}" cy="{at[1]:.1f}" r="3"'
             sheet.marks.append(f'<circle {place} fill="{hue}"><title>{text(row)}</title></circle>')
-            sheet.write(at[0] + 6, at[1] + 4, row, f'fill="{hue}"')
+            name = (at[0] + 6, at[0] + 6 + _LETTER * len(row), at[1] + 4)
+            if not (many and any(_overlap(name, other) for other in taken)):
+                sheet.write(name[0], name[2], row, f'fill="{hue}"')
+                taken.append(name)
         top += _PLANE
         sheet.grow(left + _WIDE, top)
     return top
+
+
+def _overlap(one: tuple[float, float, float], other: tuple[float, float, float]) -> bool:
+    """Whether two lines of text, each from x to x at a height, lie on each other."""
+    return one[0] < other[1] and other[0] < one[1] and abs(one[2] - other[2]) < 13
 
 
 def _scatter(sheet: _Sheet, view: View, whole: View, left: float, top: float) -> float:
@@ -292,7 +304,7 @@ def _free(at: tuple[float, float], width: float, taken: list[tuple[float, float,
     (x, y), middle = at, at[0] - width / 2
     places = [(x + 7, y + 4), (x - 7 - width, y + 4), (middle, y + 18), (middle, y - 9)]
     for left, foot in places:
-        if not any(left < end and begin < left + width and abs(foot - other) < 13 for begin, end, other in taken):
+        if not any(_overlap((left, left + width, foot), other) for other in taken):
             break
     else:
         left, foot = places[0]
