@@ -137,7 +137,8 @@ def peer_cpu(folder: Path, rows: list[tuple[str, int]], dev: list[tuple[str, int
     model = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=2).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.01)
     steps = EPOCHS * -(-len(rows) // 32)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    rises = steps // 10  # as ours: up over the first tenth, then down to 0
+    rate = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: min((n + 1) / rises, (steps - n) / (steps - rises)))
     draw = random.Random(seed)
     begun = time.perf_counter()
     for _ in range(EPOCHS):
@@ -149,7 +150,7 @@ def peer_cpu(folder: Path, rows: list[tuple[str, int]], dev: list[tuple[str, int
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
-            schedule.step()
+            rate.step()
             optimizer.zero_grad(set_to_none=True)
     seconds = time.perf_counter() - begun
     model.eval()
